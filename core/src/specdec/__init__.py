@@ -1,0 +1,92 @@
+"""specdec: speculative decoding in which every method is a plugin.
+
+Names load when they are first used, so that importing specdec (and `specdec --help`) does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec.async_llm import AsyncLLM as AsyncLLM
+    from specdec.errors import ConfigError as ConfigError
+    from specdec.errors import ModelError as ModelError
+    from specdec.errors import PluginError as PluginError
+    from specdec.hooks import hookimpl as hookimpl
+    from specdec.interfaces import SPECDEC_API as SPECDEC_API
+    from specdec.interfaces import Capability as Capability
+    from specdec.interfaces import DeviceProposeBatch as DeviceProposeBatch
+    from specdec.interfaces import Draft as Draft
+    from specdec.interfaces import DraftSampling as DraftSampling
+    from specdec.interfaces import FinishReason as FinishReason
+    from specdec.interfaces import ProposeBatch as ProposeBatch
+    from specdec.interfaces import Proposer as Proposer
+    from specdec.interfaces import ProposerConfig as ProposerConfig
+    from specdec.interfaces import Sampler as Sampler
+    from specdec.interfaces import SamplerConfig as SamplerConfig
+    from specdec.interfaces import Scorer as Scorer
+    from specdec.interfaces import Scores as Scores
+    from specdec.interfaces import TargetHandle as TargetHandle
+    from specdec.interfaces import TargetInfo as TargetInfo
+    from specdec.interfaces import Verdict as Verdict
+    from specdec.interfaces import VerifyBatch as VerifyBatch
+    from specdec.llm import LLM as LLM
+    from specdec.outputs import CompletionOutput as CompletionOutput
+    from specdec.outputs import RequestOutput as RequestOutput
+    from specdec.sampling_params import SamplingParams as SamplingParams
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "AsyncLLM": "specdec.async_llm",
+    "CompletionOutput": "specdec.outputs",
+    "ConfigError": "specdec.errors",
+    "LLM": "specdec.llm",
+    "ModelError": "specdec.errors",
+    "PluginError": "specdec.errors",
+    "RequestOutput": "specdec.outputs",
+    "SamplingParams": "specdec.sampling_params",
+    "hookimpl": "specdec.hooks",
+}
+
+__all__ = [
+    "LLM",
+    "SPECDEC_API",
+    "AsyncLLM",
+    "Capability",
+    "CompletionOutput",
+    "ConfigError",
+    "DeviceProposeBatch",
+    "Draft",
+    "DraftSampling",
+    "FinishReason",
+    "ModelError",
+    "PluginError",
+    "ProposeBatch",
+    "Proposer",
+    "ProposerConfig",
+    "RequestOutput",
+    "Sampler",
+    "SamplerConfig",
+    "SamplingParams",
+    "Scorer",
+    "Scores",
+    "TargetHandle",
+    "TargetInfo",
+    "Verdict",
+    "VerifyBatch",
+    "hookimpl",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'specdec' has no attribute {name!r}")
+    value = getattr(import_module(_HOME.get(name, "specdec.interfaces")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""The command line: `specdec COMMAND`. Commands are plugins, loaded when they run."""

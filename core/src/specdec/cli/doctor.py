@@ -1,0 +1,91 @@
+"""`specdec doctor`: versions, devices, plugins that load, and memory."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import typer
+
+from specdec import hookimpl, registry
+from specdec.cli.output import print_fields, print_json
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "triton", "xgrammar", "pydantic", "pluggy")
+
+
+@hookimpl
+def specdec_register_commands(app: typer.Typer) -> None:
+    """Add `specdec doctor`."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that the import of one plugin may take.")] = 120.0,
+) -> None:
+    """Show versions, devices, plugins and memory.
+
+    The exit code is 1 if an installed plugin does not load.
+    """
+    report = {
+        "versions": _versions(),
+        "devices": _devices(),
+        "memory_mb": _memory(),
+        "plugins": _plugins(timeout),
+    }
+    if as_json:
+        print_json(report)
+    else:
+        for heading, fields in report.items():
+            print(f"{heading}")
+            print_fields({f"  {name}": value for name, value in fields.items()})
+            print()
+    if any(state != "loads" for state in report["plugins"].values()):
+        raise typer.Exit(1)
+
+
+def _versions() -> dict[str, Any]:
+    found = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "executable": sys.executable,
+    }
+    ours = sorted({info.distribution for info in registry.installed()})
+    for package in (*ours, *PACKAGES):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _devices() -> dict[str, Any]:
+    import torch
+
+    devices = {"cpu": f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"}
+    for index in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        devices[f"cuda:{index}"] = f"{properties.name}, {properties.total_memory / 1e6:.0f} MB"
+    for name in ("mps", "xpu"):
+        backend = getattr(torch, name, None)
+        if backend is not None and backend.is_available():
+            devices[name] = "available"
+    return devices
+
+
+def _memory() -> dict[str, Any]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return {"total": round(memory.total / 1e6), "available": round(memory.available / 1e6)}
+
+
+def _plugins(timeout_s: float) -> dict[str, Any]:
+    from specdec.registry.probe import probe_all
+
+    return {
+        f"{result.info.group.noun} {result.info.name}": result.error or "loads"
+        for result in probe_all(registry.installed(), timeout_s=timeout_s)
+    }

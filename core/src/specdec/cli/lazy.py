@@ -1,0 +1,92 @@
+"""A group of commands that are plugins: listed from metadata, imported when they run."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from specdec import registry
+from specdec.errors import ConfigError, PluginError
+from specdec.registry import Group, PluginInfo
+
+if TYPE_CHECKING:
+    # Newer typers bring their own copy of click; the type is whatever their group takes.
+    Context = Any
+    Command = Any
+
+OFFICIAL = {
+    "bench": ("specdec-core", "Measure methods against plain decoding on your own prompts."),
+    "check": ("specdec-core", "Run the conformance tests on an installed method."),
+    "config": ("specdec-core", "Print the schema of speculative_config, or check one."),
+    "convert": ("specdec-train", "Convert draft checkpoints between formats."),
+    "demo": ("specdec-core", "See speculative decoding at work on the built-in models."),
+    "doctor": ("specdec-core", "Show versions, devices, plugins and memory."),
+    "generate": ("specdec-core", "Generate text from a prompt."),
+    "new": ("specdec-core", "Write the skeleton of a plugin package."),
+    "plugins": ("specdec-core", "List the installed plugins."),
+    "serve": ("specdec-server", "Serve a model over HTTP, with the OpenAI interface."),
+    "train": ("specdec-train", "Train a draft head for a model."),
+}
+"""Official commands: the package that has each, and its line in the list of commands."""
+
+
+class PluginCommands(TyperGroup):
+    """The commands of entry-point group `specdec.commands`.
+
+    The list of commands shows stand-ins made from metadata. Only the command that runs, or whose help is asked
+    for, is imported.
+    """
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """Return the names of all commands, without importing one."""
+        return sorted({info.name for info in registry.commands()})
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        """Return a stand-in that has a name and a line of help."""
+        info = next((info for info in registry.commands() if info.name == cmd_name), None)
+        return None if info is None else TyperCommand(cmd_name, help=_line_of_help(info))
+
+    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Return the command that the first argument names, imported, and the other arguments.
+
+        Raises:
+            ConfigError: if there is none of that name; names the package that has it, or the nearest one.
+            PluginError: if it cannot be loaded.
+        """
+        name, *rest = args
+        if name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        if name not in self.list_commands(ctx):
+            raise ConfigError(_unknown_command(name, self.list_commands(ctx)))
+        return name, load_command(name), rest
+
+
+def load_command(name: str) -> Command:
+    """Return a command after importing its module.
+
+    Raises:
+        PluginError: if it cannot be loaded, or adds no command of its name.
+    """
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    registry.add_command(name, app)
+    commands = typer.main.get_group(app).commands
+    if name not in commands:
+        info = registry.find(Group.COMMANDS, name)
+        added = ", ".join(sorted(commands)) or "none"
+        raise PluginError(f"{info} adds no command of that name; commands it adds: {added}")
+    return commands[name]
+
+
+def _line_of_help(info: PluginInfo) -> str:
+    return OFFICIAL[info.name][1] if info.name in OFFICIAL else info.summary
+
+
+def _unknown_command(name: str, commands: list[str]) -> str:
+    if name in OFFICIAL and OFFICIAL[name][0] != "specdec-core":
+        return f"command {name!r} is not installed: pip install {OFFICIAL[name][0]}"
+    nearest = get_close_matches(name, commands, n=1, cutoff=0.6)
+    hint = f": did you mean {nearest[0]!r}?" if nearest else "."
+    return f"there is no command {name!r}{hint} Commands: {', '.join(commands)}"

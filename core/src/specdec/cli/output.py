@@ -1,0 +1,63 @@
+"""What commands share: JSON, tables, progress and errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+USER_ERROR = 2
+"""Exit code for what the user can mend."""
+
+
+def print_json(data: object, path: Path | None = None) -> None:
+    """Write data as JSON to a file, or to the standard output; `-` as path means the latter too."""
+    text = json.dumps(data, indent=2, ensure_ascii=False, default=str)
+    if path is None or str(path) == "-":
+        print(text)
+    else:
+        path.write_text(text + "\n", encoding="utf-8")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under a heading, columns aligned, in plain text that other programs can cut."""
+    cells = [[str(column).upper() for column in columns], *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    for row in cells:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Print names and values, one pair a line."""
+    width = max((len(name) for name in fields), default=0)
+    for name, value in fields.items():
+        print(f"{name.ljust(width)}  {value}")
+
+
+def error(message: str) -> None:
+    """Print an error as one line on the standard error stream."""
+    print(f"specdec: error: {'; '.join(message.splitlines())}", file=sys.stderr)
+
+
+@contextmanager
+def progress(description: str, total: float | None = None) -> Iterator[Progress | None]:
+    """Show progress on a terminal and nothing in a pipe.
+
+    Yields:
+        a `rich` progress display with one task, or None where nobody looks.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as display:
+        display.add_task(description, total=total)
+        yield display

@@ -1,0 +1,70 @@
+"""`specdec plugins`: what is installed, by metadata, and whether it loads."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from specdec import hookimpl, registry
+from specdec.cli.output import print_json, print_table
+from specdec.registry import PluginInfo
+
+Row = dict[str, Any]
+
+
+@hookimpl
+def specdec_register_commands(app: typer.Typer) -> None:
+    """Add `specdec plugins`."""
+    app.command("plugins")(plugins)
+
+
+def plugins(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Import each in a process of its own.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that one import may take, with --check.")] = 120.0,
+) -> None:
+    """List the installed plugins.
+
+    Metadata is read and nothing imported, unless --check is given: then the exit code is 1 if one does not load.
+    """
+    infos = registry.installed()
+    rows = _checked(infos, timeout) if check else [_row(info) for info in infos]
+    if as_json:
+        print_json(rows)
+    else:
+        _print(rows, with_state=check)
+    if any(row.get("error") for row in rows):
+        raise typer.Exit(1)
+
+
+def _row(info: PluginInfo) -> Row:
+    return {
+        "name": info.name,
+        "group": info.group.value,
+        "distribution": info.distribution,
+        "version": info.version,
+        "module": info.module,
+    }
+
+
+def _checked(infos: list[PluginInfo], timeout_s: float) -> list[Row]:
+    from specdec.registry.probe import probe_all
+
+    return [
+        {**_row(result.info), "error": result.error, "capabilities": list(result.capabilities)}
+        for result in probe_all(infos, timeout_s=timeout_s)
+    ]
+
+
+def _print(rows: list[Row], *, with_state: bool) -> None:
+    columns = ["name", "kind", "package", "module"] + (["loads", "capabilities"] if with_state else [])
+    lines = []
+    for row in rows:
+        kind, package = row["group"].removeprefix("specdec."), f"{row['distribution']} {row['version']}"
+        state = ["no" if row["error"] else "yes", ", ".join(row["capabilities"])] if with_state else []
+        lines.append([row["name"], kind, package, row["module"], *state])
+    print_table(columns, lines)
+    for row in rows:
+        if row.get("error"):
+            print(f"\n{row['error']}")

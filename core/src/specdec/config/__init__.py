@@ -1,0 +1,20 @@
+"""Configuration: what users write, checked and resolved into what the engine runs."""
+
+from specdec.config.legacy import translate_llm_arguments
+from specdec.config.resolve import ResolvedSpeculation, default_sampler, parse_speculative_config
+from specdec.config.schema import json_schema
+from specdec.config.speculative import SpeculativeConfig, split
+from specdec.config.speculators import target_of
+from specdec.config.target import TargetFacts
+
+__all__ = [
+    "ResolvedSpeculation",
+    "SpeculativeConfig",
+    "TargetFacts",
+    "default_sampler",
+    "json_schema",
+    "parse_speculative_config",
+    "split",
+    "target_of",
+    "translate_llm_arguments",
+]

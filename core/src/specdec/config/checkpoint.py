@@ -1,0 +1,121 @@
+"""A checkpoint seen from outside: its `config.json` and the names of its tensors, no weight loaded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import ConfigError
+
+HEADER_LIMIT = 100_000_000
+HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+
+
+class Checkpoint:
+    """Reads what the files of a checkpoint say about it, from a directory or from a hub's cache.
+
+    Args:
+        model: directory or hub id.
+        revision: revision on the hub.
+    """
+
+    def __init__(self, model: str, revision: str | None = None) -> None:
+        self.model = model
+        self.revision = revision
+
+    @cached_property
+    def config(self) -> Mapping[str, Any] | None:
+        """The `config.json`, or None if there is none to be read (see `problem`)."""
+        file = self._file("config.json")
+        if file is None:
+            return None
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from None
+        if not isinstance(found, dict):
+            raise ConfigError(f"{file} does not hold a mapping")
+        return found
+
+    @cached_property
+    def tensor_names(self) -> frozenset[str]:
+        """The names of all tensors, from the index or headers of safetensors files; empty without these."""
+        if not self.directory.is_dir():
+            return frozenset()
+        index = self.directory / "model.safetensors.index.json"
+        if index.is_file():
+            return frozenset(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+        names: set[str] = set()
+        for file in sorted(self.directory.glob("*.safetensors")):
+            names.update(_header(file))
+        return frozenset(names - {"__metadata__"})
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are; for a hub id a path that does not exist."""
+        return Path(self.model).expanduser()
+
+    @property
+    def problem(self) -> str:
+        """Why `config` is None."""
+        if self.directory.is_dir():
+            return f"{self.directory} has no config.json"
+        if not self.is_hub_id:
+            return f"there is no directory {self.model!r}"
+        return f"{self.model!r} is no directory, and its config.json cannot be had from a hub or its cache"
+
+    def number(self, *keys: str) -> int | None:
+        """Return the first of several keys of `config` that holds a positive integer; dots reach inside."""
+        return find_number(self.config or {}, *keys)
+
+    def _file(self, name: str) -> Path | None:
+        if self.directory.is_dir():
+            file = self.directory / name
+            return file if file.is_file() else None
+        return _from_hub(self.model, name, self.revision) if self.is_hub_id else None
+
+    @property
+    def is_hub_id(self) -> bool:
+        """Whether the name has the form `name` or `owner/name`, and no directory of that name is there."""
+        return HUB_ID.fullmatch(self.model) is not None and not self.directory.is_dir()
+
+
+def find_number(config: Mapping[str, Any], *keys: str) -> int | None:
+    """Return the first of several keys that holds a positive integer; dots reach into nested mappings."""
+    for key in keys:
+        found: Any = config
+        for part in key.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+        if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+            return found
+    return None
+
+
+def _header(file: Path) -> Mapping[str, Any]:
+    with file.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        if size > HEADER_LIMIT:
+            raise ConfigError(f"{file} is not a safetensors file")
+        try:
+            header = json.loads(stream.read(size))
+        except ValueError:
+            raise ConfigError(f"{file} is not a safetensors file") from None
+    if not isinstance(header, dict):
+        raise ConfigError(f"{file} is not a safetensors file")
+    return header
+
+
+def _from_hub(model: str, name: str, revision: str | None) -> Path | None:
+    """Return a file of a hub's repository, from the cache where it is there; None if it cannot be had."""
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        cached = try_to_load_from_cache(model, name, revision=revision)
+        return Path(cached if isinstance(cached, str) else hf_hub_download(model, name, revision=revision))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError):
+        return None

@@ -1,0 +1,52 @@
+"""Arguments of `LLM` from older guides, and those of vLLM that mean nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from specdec.config.compat import llm_arguments
+from specdec.config.messages import unknown_key
+from specdec.config.notices import deprecated
+from specdec.errors import ConfigError
+
+TARGET_KEY = "speculative_config"
+
+
+def translate_llm_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return the arguments of `LLM` in today's spelling: names of `known`, and `speculative_config`.
+
+    Older speculative arguments (`speculative_model=...`) move into `speculative_config`, with one deprecation
+    warning each. Arguments of vLLM that change only how vLLM runs are dropped, with one notice each.
+
+    Args:
+        arguments: what the user gave, by name.
+        known: the names that `LLM` takes today.
+
+    Raises:
+        ConfigError: for arguments that nobody knows, that are not supported, or that say one thing twice.
+    """
+    compat = llm_arguments()
+    result: dict[str, Any] = {}
+    old: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in known or name == TARGET_KEY:
+            result[name] = value
+        elif name in compat.legacy:
+            if value is not None:
+                new = compat.legacy[name]
+                deprecated(
+                    f"LLM:{name}",
+                    f"LLM({name}=...) is now a key of speculative_config: {{{new!r}: {value!r}}}",
+                )
+                old[new] = value
+        elif not compat.absorbs(name, value):
+            raise ConfigError(f"LLM: {unknown_key(name, {*known, TARGET_KEY})}")
+    if old:
+        if result.get(TARGET_KEY) is not None:
+            raise ConfigError(
+                f"LLM: {', '.join(sorted(old))} given both as older arguments and beside speculative_config: "
+                "put everything into speculative_config"
+            )
+        result[TARGET_KEY] = old
+    return result

@@ -1,0 +1,67 @@
+"""Messages about keys and values, written for the person who typed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+
+def explain(error: ValidationError, what: str, model: type[BaseModel]) -> str:
+    """Return a validation error with one line per problem, naming the key, its value and the remedy.
+
+    Args:
+        error: what pydantic found.
+        what: what was being read, e.g. `SamplingParams`; begins every line.
+        model: the class that was validated, for the list of valid keys.
+    """
+    problems: dict[str, list[str]] = {}
+    for entry in error.errors(include_url=False):
+        key, *inside = [str(part) for part in entry["loc"]] or [""]
+        if entry["type"] == "extra_forbidden" and not inside:
+            problems[key] = [unknown_key(key, model.model_fields)]
+        elif entry["type"] == "missing" and not inside:
+            problems[key] = [f"{key!r} is missing"]
+        else:
+            item = "".join(f"[{part}]" for part in inside if part.isdigit())
+            problems.setdefault(key, []).append(f"{item} {_said(entry['msg'])}".strip())
+    values = {str(e["loc"][0]): _value(e["loc"], e["input"]) for e in error.errors() if e["loc"]}
+    return "\n".join(f"{what}: {_line(key, texts, values)}" for key, texts in problems.items())
+
+
+def unknown_key(key: str, valid: Iterable[str]) -> str:
+    """Return the message for a key that nobody knows: the nearest valid one, and all of them."""
+    names = sorted(valid)
+    return f"unknown key {key!r}{did_you_mean(key, names)} Valid keys: {', '.join(names)}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return `: did you mean '...'?` for the nearest name, or a full stop if none is near."""
+    nearest = get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f": did you mean {nearest[0]!r}?" if nearest else "."
+
+
+def _value(location: tuple[int | str, ...], found: object) -> object:
+    """Return what to show of a value: the whole of it is known only where the problem is not inside it."""
+    return found if not any(isinstance(part, int) for part in location) else None
+
+
+def _said(message: str) -> str:
+    for prefix in ("Value error, ", "Assertion failed, "):
+        message = message.removeprefix(prefix)
+    return message
+
+
+def _line(key: str, texts: list[str], values: dict[str, Any]) -> str:
+    if not key or texts[0].startswith(("unknown key", f"{key!r} is missing")):
+        return texts[0]
+    value = "" if values[key] is None else f" = {_short(values[key])}"
+    joined = " or ".join(dict.fromkeys(text[0].lower() + text[1:] for text in texts))
+    return f"{key!r}{value}: {joined}"
+
+
+def _short(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."

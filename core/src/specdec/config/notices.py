@@ -1,0 +1,37 @@
+"""Things said once per process: notices of keys without an effect, and deprecations."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+
+logger = logging.getLogger("specdec")
+
+_said: set[str] = set()
+
+
+def notice(key: str, message: str) -> None:
+    """Log a warning, once per process for each `key`."""
+    if key not in _said:
+        _said.add(key)
+        logger.warning(message)
+
+
+def deprecated(key: str, message: str) -> None:
+    """Emit a `DeprecationWarning` that points at the user's line, once per process for each `key`."""
+    if key not in _said:
+        _said.add(key)
+        warnings.warn(message, DeprecationWarning, stacklevel=_frames_of_specdec() + 1)
+
+
+def reset() -> None:
+    """Forget what was said, so that tests see it again."""
+    _said.clear()
+
+
+def _frames_of_specdec() -> int:
+    depth, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "specdec":
+        depth, frame = depth + 1, frame.f_back
+    return depth

@@ -1,0 +1,185 @@
+"""Turns `speculative_config` into what the engine runs: classes, and a configuration for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from specdec import registry
+from specdec.config.checkpoint import Checkpoint
+from specdec.config.compat import speculative_keys
+from specdec.config.draft_rules import check_draft, choose_tokens, draft_ranks
+from specdec.config.inference import Inferred, infer_method
+from specdec.config.messages import explain, unknown_key
+from specdec.config.sampling_rules import choose_draft_sampling
+from specdec.config.source import read_mapping
+from specdec.config.speculative import PLACE, SpeculativeConfig, split
+from specdec.config.target import TargetFacts
+from specdec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from specdec.interfaces import Proposer, ProposerConfig, Sampler, SamplerConfig
+
+Model = TypeVar("Model", bound=BaseModel)
+
+DEFAULT_SAMPLER: str = SpeculativeConfig.model_fields["rejection_sample_method"].default
+
+
+@dataclass(frozen=True)
+class ResolvedSpeculation:
+    """A `speculative_config` in which nothing is left open."""
+
+    config: SpeculativeConfig
+    """The common keys; `method`, `num_speculative_tokens`, `draft_sample_method` and
+    `draft_tensor_parallel_size` are set, and `model` is a directory or hub id, or None for a draft without
+    weights of its own."""
+    proposer_class: type[Proposer]
+    proposer_config: ProposerConfig
+    sampler_class: type[Sampler]
+    sampler_config: SamplerConfig
+
+
+def parse_speculative_config(
+    value: object, *, target: TargetFacts | None = None
+) -> ResolvedSpeculation | None:
+    """Return what a `speculative_config` means, checked against the plugins it names and the target.
+
+    Args:
+        value: a mapping, JSON or YAML text, the path of a file with either, or None for no speculation.
+        target: facts about the target; None leaves out what has to be checked against it.
+
+    Raises:
+        ConfigError: naming the key that is wrong, its value and the remedy.
+        PluginError: if the method or the sampler is not installed or cannot be loaded.
+    """
+    if value is None:
+        return None
+    if isinstance(value, SpeculativeConfig):
+        config, rest = value, dict[str, Any]()
+    else:
+        config, rest = split(speculative_keys().with_new_names(_without_traps(read_mapping(value))))
+    return resolve(config, rest, target)
+
+
+def default_sampler() -> tuple[type[Sampler], SamplerConfig]:
+    """Return the sampler, and its configuration, of an engine without speculation."""
+    sampler = registry.sampler(DEFAULT_SAMPLER)
+    return sampler, sampler.Config()
+
+
+def resolve(
+    config: SpeculativeConfig, rest: Mapping[str, Any], target: TargetFacts | None
+) -> ResolvedSpeculation:
+    """Return what validated common keys and all other keys mean; see `parse_speculative_config`."""
+    inferred = infer_method(config)
+    by_class = inferred.known is not None and inferred.known.draft == "class"
+    proposer = registry.proposer(inferred.model if by_class and inferred.model else inferred.method)
+    sampler = registry.sampler(config.rejection_sample_method)
+    own, rates_and_such = _assign(rest, proposer, sampler)
+
+    common = _common_keys(config, inferred, proposer, sampler, own, target)
+    resolved = SpeculativeConfig(**common)
+    return ResolvedSpeculation(
+        config=resolved,
+        proposer_class=proposer,
+        proposer_config=_build(proposer.Config, _declared(common, proposer.Config) | own),
+        sampler_class=sampler,
+        sampler_config=_build(sampler.Config, _sampler_keys(resolved, sampler) | rates_and_such),
+    )
+
+
+def _common_keys(
+    config: SpeculativeConfig,
+    inferred: Inferred,
+    proposer: type[Proposer],
+    sampler: type[Sampler],
+    own: Mapping[str, Any],
+    target: TargetFacts | None,
+) -> dict[str, Any]:
+    """Return the common keys with all that follows from other keys, the draft or the target."""
+    has_draft = inferred.known is None or inferred.known.draft != "class"
+    common = config.model_dump(exclude_unset=True) | dict(inferred.implied)
+    common |= {"method": inferred.method, "model": inferred.model if has_draft else None}
+    draft = Checkpoint(inferred.model, config.revision) if inferred.model and has_draft else None
+    common["num_speculative_tokens"] = choose_tokens(config, inferred, proposer, own, draft, target)
+    common["draft_tensor_parallel_size"] = draft_ranks(config, inferred.known, target)
+    common["draft_sample_method"] = choose_draft_sampling(config, proposer, sampler)
+    if inferred.known is not None:
+        common |= dict(inferred.known.forced)
+    check_draft(config, common, inferred.known, proposer, own, draft, target)
+    return common
+
+
+def _without_traps(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raise for keys that people put here though they belong elsewhere."""
+    if mapping.get("tensor_parallel_size") is not None:
+        raise ConfigError(
+            f"{PLACE}: 'tensor_parallel_size' is the target's, an argument of LLM; for the draft use "
+            "'draft_tensor_parallel_size'"
+        )
+    return {key: value for key, value in mapping.items() if key != "tensor_parallel_size"}
+
+
+def _assign(
+    rest: Mapping[str, Any], proposer: type[Proposer], sampler: type[Sampler]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the keys that belong to the proposer and those that belong to the sampler.
+
+    Raises:
+        ConfigError: for keys that belong to neither.
+    """
+    own, samplers = {}, {}
+    for key, value in rest.items():
+        if key in proposer.Config.model_fields:
+            own[key] = value
+        elif key in sampler.Config.model_fields:
+            samplers[key] = value
+        elif not speculative_keys().absorbs(key, value):
+            raise ConfigError(f"{PLACE}: {_stray(key, proposer, sampler)}")
+    return own, samplers
+
+
+def _stray(key: str, proposer: type[Proposer], sampler: type[Sampler]) -> str:
+    from specdec.sampling_params import SamplingParams
+
+    if key in SamplingParams.model_fields:
+        return f"{key!r} is a sampling parameter: give it per request, SamplingParams({key}=...)"
+    fields = {*SpeculativeConfig.model_fields, *proposer.Config.model_fields, *sampler.Config.model_fields}
+    return f"{unknown_key(key, fields)} (method {proposer.name!r}, sampler {sampler.name!r})"
+
+
+def _sampler_keys(config: SpeculativeConfig, sampler: type[Sampler]) -> dict[str, Any]:
+    """Return the common keys a sampler declares, the `synthetic_*` ones as one rate for each position."""
+    rates = config.acceptance_rates()
+    wants_rates = "synthetic_acceptance_rates" in sampler.Config.model_fields
+    if rates is not None and not wants_rates:
+        given = next(key for key in sorted(config.model_fields_set) if key.startswith("synthetic_"))
+        raise ConfigError(
+            f"{PLACE}: {given!r} does nothing with 'rejection_sample_method': "
+            f"{config.rejection_sample_method!r}; use 'synthetic' or leave it out"
+        )
+    if (
+        rates is None
+        and wants_rates
+        and sampler.Config.model_fields["synthetic_acceptance_rates"].is_required()
+    ):
+        raise ConfigError(
+            f"{PLACE}: 'rejection_sample_method': {config.rejection_sample_method!r} needs one of "
+            "'synthetic_acceptance_rate', 'synthetic_acceptance_rates', 'synthetic_acceptance_length'"
+        )
+    keys = _declared(config.model_dump(exclude_none=True), sampler.Config)
+    return keys if rates is None else keys | {"synthetic_acceptance_rates": rates}
+
+
+def _declared(keys: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    return {key: value for key, value in keys.items() if key in model.model_fields}
+
+
+def _build(model: type[Model], keys: Mapping[str, Any]) -> Model:
+    try:
+        return model(**keys)
+    except ValidationError as error:
+        raise ConfigError(explain(error, PLACE, model)) from None

@@ -1,0 +1,71 @@
+"""Reads `speculative_config` from whatever form it is given in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import ConfigError
+
+FILE_SUFFIXES = (".json", ".yaml", ".yml")
+EXAMPLE = '{"method": "...", "num_speculative_tokens": 5}'
+
+
+def read_mapping(value: object) -> dict[str, Any]:
+    """Return a mapping given as such, as JSON or YAML text, or as the path of a file with either.
+
+    Raises:
+        ConfigError: if it is none of these, or does not hold a mapping with string keys.
+    """
+    if isinstance(value, Mapping):
+        return _with_string_keys(value, "speculative_config")
+    if isinstance(value, Path):
+        return _read_file(value)
+    if isinstance(value, str):
+        if value.endswith(FILE_SUFFIXES) and "\n" not in value and not value.lstrip().startswith("{"):
+            return _read_file(Path(value))
+        return _parse(value, "speculative_config")
+    raise ConfigError(
+        f"speculative_config must be a mapping, JSON or YAML text, or a path; got {type(value).__name__}"
+    )
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        text = path.expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"speculative_config: cannot read {str(path)!r}: {error.strerror}") from None
+    mapping = _parse(text, str(path))
+    for key in ("speculative_config", "speculative-config"):
+        if list(mapping) == [key]:
+            return read_mapping(mapping[key])
+    return mapping
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            return _with_string_keys(json.loads(text), name)
+        except json.JSONDecodeError as json_error:
+            problem = f"{json_error.msg} (line {json_error.lineno}, column {json_error.colno})"
+    else:
+        problem = ""
+    import yaml
+
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        told = problem or " ".join(str(error).split())
+        raise ConfigError(f"{name} is neither JSON nor YAML: {told}; write for example {EXAMPLE}") from None
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"{name} must hold a mapping such as {EXAMPLE}, got {text.strip()[:60]!r}")
+    return _with_string_keys(parsed, name)
+
+
+def _with_string_keys(mapping: Mapping[Any, Any], name: str) -> dict[str, Any]:
+    for key in mapping:
+        if not isinstance(key, str):
+            raise ConfigError(f"{name}: keys must be strings, got {key!r}")
+    return dict(mapping)

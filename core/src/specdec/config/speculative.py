@@ -1,0 +1,167 @@
+"""`speculative_config`: the keys that every method shares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from specdec.config.messages import explain
+from specdec.config.synthetic import check_rates, rates_of_length, rates_of_mean
+from specdec.errors import ConfigError
+
+PLACE = "speculative_config"
+
+
+class SpeculativeConfig(BaseModel):
+    """The common keys of `speculative_config`; all others belong to the method or the sampler.
+
+    Names, types and rules are vLLM's. A key left out is None until the configuration is resolved.
+
+    Raises:
+        ConfigError: naming the key, its value and what is allowed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    method: str | None = Field(
+        None, min_length=1, description="How tokens are guessed; inferred from `model` where left out."
+    )
+    model: str | None = Field(
+        None, min_length=1, description="Directory or hub id of the draft, `zoo`, or the path of a class."
+    )
+    num_speculative_tokens: int | None = Field(
+        None, gt=0, description="The most tokens drafted in one step for one request (k)."
+    )
+    draft_tensor_parallel_size: int | None = Field(
+        None, ge=1, description="Ranks the draft is spread over: 1 or the target's. Default: the target's."
+    )
+    max_model_len: int | None = Field(
+        None,
+        ge=1,
+        description="The longest context the draft may use. Default: the smaller of draft and target.",
+    )
+    parallel_drafting: bool = Field(
+        False, description="Draft all tokens in one pass with mask tokens, with drafts trained for it."
+    )
+    rejection_sample_method: str = Field(
+        "strict", min_length=1, description="The sampler: how drafts are verified."
+    )
+    synthetic_acceptance_rate: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="Share of drafted tokens that stand, falling geometrically by position.",
+    )
+    synthetic_acceptance_rates: tuple[float, ...] | None = Field(
+        None, description="For each position the rate at which a token stands together with all before it."
+    )
+    synthetic_acceptance_length: float | None = Field(
+        None, ge=1.0, description="Mean acceptance length, bonus token counted."
+    )
+    draft_sample_method: Literal["greedy", "probabilistic", "coupled"] | None = Field(
+        None,
+        description="How a model drafts: best token, drawn with q kept, or drawn with the noise of `strict`.",
+    )
+    quantization: str | None = Field(None, min_length=1, description="Quantisation of the draft's weights.")
+    revision: str | None = Field(None, min_length=1, description="Revision of `model` on a hub.")
+    disable_by_batch_size: int | None = Field(
+        None, gt=0, description="Draft nothing while more requests than this run."
+    )
+    num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] | None = Field(
+        None, description="Rows of [first batch size, last batch size, k]; other batch sizes keep the full k."
+    )
+    on_proposer_error: Literal["fallback", "raise"] = Field(
+        "fallback", description="After an error in a proposer go on without drafts, or raise it."
+    )
+
+    def __init__(self, **keys: Any) -> None:
+        try:
+            super().__init__(**keys)
+        except ValidationError as error:
+            raise ConfigError(explain(error, PLACE, type(self))) from None
+
+    @field_validator("num_speculative_tokens_per_batch_size")
+    @classmethod
+    def _ranges_are_apart(cls, rows: tuple[tuple[int, int, int], ...] | None) -> object:
+        last = 0
+        for start, end, k in sorted(rows or ()):
+            if not 1 <= start <= end:
+                raise ValueError(
+                    f"[{start}, {end}, {k}] is no range of batch sizes: 1 <= start <= end is needed"
+                )
+            if start <= last:
+                raise ValueError(f"[{start}, {end}, {k}] overlaps the range before it; ends are inclusive")
+            if k < 0:
+                raise ValueError(f"[{start}, {end}, {k}]: k must be at least 0")
+            last = end
+        return rows
+
+    @field_validator("synthetic_acceptance_rates")
+    @classmethod
+    def _rates_do_not_rise(cls, rates: tuple[float, ...] | None) -> object:
+        check_rates(rates or ())
+        return rates
+
+    @model_validator(mode="after")
+    def _keys_fit_together(self) -> SpeculativeConfig:
+        given = [
+            key
+            for key in self.model_fields_set
+            if key.startswith("synthetic_") and getattr(self, key) is not None
+        ]
+        if len(given) > 1:
+            raise ValueError(f"give one of {', '.join(sorted(given))}, not several")
+        if self.revision is not None and self.model is None:
+            raise ValueError("'revision' is that of 'model', which is not given")
+        k = self.num_speculative_tokens
+        if k is not None:
+            above = [row for row in self.num_speculative_tokens_per_batch_size or () if row[2] > k]
+            if above:
+                raise ValueError(
+                    f"'num_speculative_tokens_per_batch_size': {list(above[0])} asks for more than "
+                    f"num_speculative_tokens = {k}"
+                )
+            self._synthetic_rates(k)
+        return self
+
+    def cap(self, batch_size: int) -> int:
+        """Return the most tokens to draft per request while `batch_size` requests run."""
+        if self.num_speculative_tokens is None:
+            raise ConfigError(f"{PLACE}: 'num_speculative_tokens' is not known yet")
+        if self.disable_by_batch_size is not None and batch_size > self.disable_by_batch_size:
+            return 0
+        rows = self.num_speculative_tokens_per_batch_size or ()
+        return next((k for start, end, k in rows if start <= batch_size <= end), self.num_speculative_tokens)
+
+    def acceptance_rates(self) -> tuple[float, ...] | None:
+        """Return the `synthetic_*` keys as one rate for each position, or None if there are none."""
+        if self.num_speculative_tokens is None:
+            return self.synthetic_acceptance_rates
+        return self._synthetic_rates(self.num_speculative_tokens)
+
+    def _synthetic_rates(self, k: int) -> tuple[float, ...] | None:
+        try:
+            if self.synthetic_acceptance_rates is not None:
+                check_rates(self.synthetic_acceptance_rates, k)
+                return self.synthetic_acceptance_rates
+            if self.synthetic_acceptance_length is not None:
+                return rates_of_length(self.synthetic_acceptance_length, k)
+        except ValueError as error:
+            key = "rates" if self.synthetic_acceptance_rates is not None else "length"
+            raise ValueError(f"'synthetic_acceptance_{key}': {error}") from None
+        if self.synthetic_acceptance_rate is not None:
+            return rates_of_mean(self.synthetic_acceptance_rate, k)
+        return None
+
+
+def split(mapping: Mapping[str, Any]) -> tuple[SpeculativeConfig, dict[str, Any]]:
+    """Return the common keys, validated, and all others untouched; asks no plugin.
+
+    Raises:
+        ConfigError: naming the key that is wrong.
+    """
+    common = {key: value for key, value in mapping.items() if key in SpeculativeConfig.model_fields}
+    rest = {key: value for key, value in mapping.items() if key not in common}
+    return SpeculativeConfig(**common), rest

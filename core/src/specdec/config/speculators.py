@@ -1,0 +1,73 @@
+"""Checkpoints in the speculators format: the draft's `config.json` names method, k and target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.config.checkpoint import Checkpoint
+from specdec.errors import ConfigError
+from specdec.registry.catalogue import known_methods
+
+FORMAT_KEY = "speculators_config"
+
+
+@dataclass(frozen=True)
+class SpeculatorsFile:
+    """What a `config.json` with `speculators_config` says."""
+
+    method: str
+    num_speculative_tokens: int
+    target: str | None
+    """Directory or hub id of the model the draft was trained for."""
+    implied: Mapping[str, Any]
+    """Common keys that its type implies."""
+
+
+def read_speculators(checkpoint: Checkpoint) -> SpeculatorsFile | None:
+    """Return what a checkpoint in the speculators format says, or None for one in another format.
+
+    Raises:
+        ConfigError: if the format is broken or its type is not known.
+    """
+    config = checkpoint.config
+    if config is None or FORMAT_KEY not in config:
+        return None
+    kind = config.get("speculators_model_type")
+    types = {name: method for method in known_methods().values() for name in method.speculators_types}
+    if kind not in types:
+        raise ConfigError(
+            f"{checkpoint.model}: unknown speculators_model_type {kind!r}; known: {', '.join(sorted(types))}"
+        )
+    try:
+        described = config[FORMAT_KEY]
+        tokens = int(described["proposal_methods"][0]["speculative_tokens"])
+        target = described["verifier"]["name_or_path"]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{checkpoint.model}: {FORMAT_KEY} of its config.json needs "
+            "proposal_methods[0].speculative_tokens and verifier.name_or_path "
+            f"({type(error).__name__}: {error})"
+        ) from None
+    method = types[kind]
+    return SpeculatorsFile(method.name, tokens, target, method.speculators_types[kind])
+
+
+def target_of(model: str, revision: str | None = None) -> tuple[str, dict[str, Any]] | None:
+    """Return target and `speculative_config` of a draft given as the model to serve, None for other models.
+
+    So `LLM(model="path/of/speculator")` serves the target that the speculator names.
+
+    Raises:
+        ConfigError: if the format is broken or names no target.
+    """
+    found = read_speculators(Checkpoint(model, revision))
+    if found is None:
+        return None
+    if not found.target:
+        raise ConfigError(
+            f"{model}: its config.json names no verifier; give the target as model and this one as draft"
+        )
+    keys = {"method": found.method, "model": model, "num_speculative_tokens": found.num_speculative_tokens}
+    return found.target, {**keys, **found.implied, **({"revision": revision} if revision else {})}

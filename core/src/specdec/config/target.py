@@ -1,0 +1,21 @@
+"""What configuration needs to know of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TargetFacts:
+    """Facts about the target that are known from its `config.json` and the engine's arguments."""
+
+    model: str | None
+    """Directory or hub id; None for a model that was passed as an object."""
+    hf_config: Mapping[str, Any] = field(default_factory=dict)
+    """Its `config.json`."""
+    vocab_size: int | None = None
+    max_model_len: int | None = None
+    """The longest context, in tokens, the engine runs."""
+    tensor_parallel_size: int = 1

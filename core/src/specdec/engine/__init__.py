@@ -1,0 +1,1 @@
+"""The verify loop: schedule, propose, score, verify, commit."""

@@ -1,0 +1,148 @@
+"""Puts an engine together from options and a speculative configuration."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from specdec import registry
+from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
+from specdec.engine.caps import SpeculationCaps
+from specdec.engine.commit import Committer
+from specdec.engine.delivery import Delivery
+from specdec.engine.engine import Engine
+from specdec.engine.guard import ProposerGuard
+from specdec.engine.kv_manager import KVManager
+from specdec.engine.options import EngineOptions
+from specdec.engine.scheduler import Scheduler
+from specdec.errors import ConfigError
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces.proposer import Proposer
+from specdec.interfaces.scorer import Scorer
+from specdec.interfaces.target import TargetHandle, TargetInfo
+from specdec.loading.target import resolve_name
+
+if TYPE_CHECKING:
+    from specdec.interfaces.sampler import Sampler
+
+DEFAULT_SCORER = "transformers"
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """An engine and the facts about its target that the front needs."""
+
+    engine: Engine
+    info: TargetInfo
+    tokenizer: PreTrainedTokenizerBase | None
+    speculation: ResolvedSpeculation | None
+
+
+def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEngine:
+    """Load the target and the proposer and connect them.
+
+    Raises:
+        ConfigError: for a configuration that is wrong.
+        PluginError: for a method or sampler that cannot be loaded.
+        ModelError: for a target that cannot be served right.
+    """
+    speculation = parse_speculative_config(speculative_config, target=_facts(options))
+    scorer = registry.scorer(DEFAULT_SCORER)()
+    handle = scorer.load(options)
+    sampler = _sampler(speculation)
+    guard = delivery = None
+    caps = SpeculationCaps(0)
+    if speculation is not None:
+        proposer = speculation.proposer_class(speculation.proposer_config, handle.info)
+        _check_capabilities(proposer)
+        proposer.load(handle)
+        guard, delivery = _contained(proposer, speculation, options, handle, scorer)
+        k = speculation.config.num_speculative_tokens
+        assert k is not None
+        caps = SpeculationCaps(k, speculation.config.cap)
+    needs_hidden = delivery is not None and delivery.needs_hidden
+    # A cached prefix has no hidden states to deliver, so it would leave such a proposer with holes.
+    kv = KVManager(
+        scorer.cache, options.block_size, is_prefix_cached=options.enable_prefix_caching and not needs_hidden
+    )
+    engine = Engine(
+        scorer,
+        sampler,
+        Scheduler(kv, caps, options.max_num_seqs, options.max_num_batched_tokens),
+        Committer(kv, scorer.cache, delivery),
+        guard,
+        delivery,
+        registry.observers(),
+    )
+    return BuiltEngine(engine, handle.info, scorer.tokenizer, speculation)
+
+
+def _sampler(speculation: ResolvedSpeculation | None) -> Sampler:
+    if speculation is None:
+        sampler_class, config = default_sampler()
+        return sampler_class(config)
+    return speculation.sampler_class(speculation.sampler_config)
+
+
+def _contained(
+    proposer: Proposer,
+    speculation: ResolvedSpeculation,
+    options: EngineOptions,
+    handle: TargetHandle,
+    scorer: Scorer,
+) -> tuple[ProposerGuard, Delivery]:
+    needs_hidden = bool(proposer.capabilities & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
+    if needs_hidden:
+        scorer.capture_hidden(proposer.aux_layer_ids)
+    guard = ProposerGuard(
+        proposer,
+        handle.info.vocab_size,
+        is_fallback=speculation.config.on_proposer_error == "fallback",
+        is_strict=options.strict_drafts,
+    )
+    delivery = Delivery(
+        needs_hidden=needs_hidden,
+        is_on_device=Capability.ON_DEVICE in proposer.capabilities,
+        device=handle.info.device,
+    )
+    return guard, delivery
+
+
+def _check_capabilities(proposer: Proposer) -> None:
+    given = proposer.capabilities
+    wrong = given & NEEDED_CAPABILITIES if Capability.TOKENS_ONLY in given else frozenset()
+    if wrong:
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares TOKENS_ONLY together with {', '.join(sorted(c.name for c in wrong))}"
+        )
+    beyond = given - type(proposer).capabilities
+    if beyond:
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares {', '.join(sorted(c.name for c in beyond))} for this configuration, "
+            "which its class does not"
+        )
+
+
+def _facts(options: EngineOptions) -> TargetFacts:
+    """Return what the configuration may check before any weight is loaded."""
+    config: dict[str, Any] = {}
+    model = None
+    if isinstance(options.model, PreTrainedModel):
+        config = options.model.config.to_dict()
+    elif isinstance(options.model, str | Path):
+        model = resolve_name(str(options.model))
+        path = Path(model) / "config.json"
+        if path.exists():
+            config = json.loads(path.read_text(encoding="utf-8"))
+    text = config.get("text_config") or config
+    return TargetFacts(
+        model=model,
+        hf_config=config,
+        vocab_size=text.get("vocab_size"),
+        max_model_len=options.max_model_len or text.get("max_position_embeddings"),
+        tensor_parallel_size=options.tensor_parallel_size,
+    )

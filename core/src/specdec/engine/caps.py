@@ -1,0 +1,34 @@
+"""How many nodes may be drafted for a request in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from specdec.engine.sequence import Sequence
+
+
+class SpeculationCaps:
+    """The configuration's limits on drafting.
+
+    Args:
+        num_speculative_tokens: k; 0 means no speculation.
+        by_batch_size: returns the limit at a batch size (`disable_by_batch_size`,
+            `num_speculative_tokens_per_batch_size`).
+    """
+
+    def __init__(self, num_speculative_tokens: int, by_batch_size: Callable[[int], int] | None = None) -> None:
+        self.num_speculative_tokens = num_speculative_tokens
+        self._by_batch_size = by_batch_size
+
+    def of_batch(self, batch_size: int) -> int:
+        """Return the limit for every request of a batch."""
+        if self._by_batch_size is None:
+            return self.num_speculative_tokens
+        return min(self.num_speculative_tokens, self._by_batch_size(batch_size))
+
+    def of_sequence(self, sequence: Sequence, batch_limit: int) -> int:
+        """Return the limit for one request, so that neither its output nor the context window is overrun."""
+        if batch_limit == 0 or not sequence.has_proposals:
+            return 0
+        room = sequence.max_num_tokens - sequence.num_tokens - 1
+        return max(0, min(sequence.params.cap_speculation(batch_limit), room))

@@ -1,0 +1,150 @@
+"""Tells the proposer what is new: committed tokens and the hidden states that chose them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from specdec.engine.draws import EngineDraws
+from specdec.engine.sequence import Sequence
+from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
+from specdec.interfaces.scorer import Scores
+
+_NOTHING = np.empty(0, np.int32)
+_NOTHING.flags.writeable = False
+
+
+class Delivery:
+    """Builds one `ProposeBatch` per step; every running sequence is a row of it.
+
+    Args:
+        needs_hidden: whether tokens are paired with hidden states and so wait for them.
+        is_on_device: whether the proposer takes the device form.
+        device: where device tensors live.
+    """
+
+    def __init__(self, *, needs_hidden: bool, is_on_device: bool, device: torch.device) -> None:
+        self.needs_hidden = needs_hidden
+        self._is_on_device = is_on_device
+        self._device = device
+
+    def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
+        """Return the batch of this step and mark its tokens as delivered."""
+        starts = [sequence.delivered for sequence in sequences]
+        ends = [self._deliverable_end(sequence) for sequence in sequences]
+        if self._is_on_device:
+            batch = self._device_form(sequences, max_nodes, starts, ends)
+        else:
+            batch = self._host_form(sequences, max_nodes, starts, ends)
+        for sequence, end in zip(sequences, ends, strict=True):
+            sequence.delivered = end
+            sequence.deliverable_hidden.clear()
+        return batch
+
+    def keep_hidden(self, sequence: Sequence, scores: Scores, rows: list[int]) -> None:
+        """Keep the states of newly computed rows until the tokens they chose are delivered.
+
+        Args:
+            sequence: the sequence, before its `num_computed` moves.
+            scores: the pass that computed the rows.
+            rows: committed rows of the pass: the chunk and the accepted nodes.
+        """
+        if not self.needs_hidden:
+            return
+        assert scores.hidden_states is not None
+        index = torch.tensor(rows, device=self._device)
+        states = tuple(state[index] for state in (scores.hidden_states, *scores.aux_hidden_states))
+        if sequence.num_computed == 0:
+            states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
+        sequence.deliverable_hidden.append(states)
+
+    def forget(self, sequence: Sequence) -> None:
+        """Deliver everything again from position 0, as far as its states are still to come."""
+        sequence.delivered = 0
+        sequence.deliverable_hidden.clear()
+
+    def _deliverable_end(self, sequence: Sequence) -> int:
+        if not self.needs_hidden:
+            return sequence.num_tokens
+        if sequence.num_computed == 0 or not sequence.has_proposals:
+            return sequence.delivered
+        return min(sequence.num_tokens, sequence.num_computed + 1)
+
+    def _host_form(
+        self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
+    ) -> ProposeBatch:
+        pieces = [s.token_ids[a:b] for s, a, b in zip(sequences, starts, ends, strict=True) if b > a]
+        tokens: HostIds
+        if len(pieces) == 1:
+            tokens = pieces[0]
+        elif pieces:
+            tokens = np.concatenate(pieces)
+            tokens.flags.writeable = False
+        else:
+            tokens = _NOTHING
+        hidden, aux, has_hidden = self._hidden(sequences, starts)
+        return ProposeBatch(
+            request_ids=tuple(s.request_id for s in sequences),
+            max_nodes=max_nodes,
+            max_depth=max_nodes,
+            num_tokens=[s.num_tokens for s in sequences],
+            num_prompt_tokens=[s.num_prompt_tokens for s in sequences],
+            starts=starts,
+            counts=[end - start for start, end in zip(starts, ends, strict=True)],
+            new_token_ids=tokens,
+            last_num_drafted=[s.last_num_drafted for s in sequences],
+            last_num_accepted=[s.last_num_accepted for s in sequences],
+            sampling_params=tuple(s.params for s in sequences),
+            draws=EngineDraws(sequences),
+            token_ids_of=lambda row: sequences[row].token_ids,
+            hidden_states=hidden,
+            aux_hidden_states=aux,
+            has_hidden=has_hidden,
+        )
+
+    def _hidden(
+        self, sequences: list[Sequence], starts: list[int]
+    ) -> tuple[torch.Tensor | None, tuple[torch.Tensor, ...], torch.Tensor | None]:
+        if not self.needs_hidden:
+            return None, (), None
+        kept = [states for sequence in sequences for states in sequence.deliverable_hidden]
+        if not kept:
+            return None, (), None
+        joined = [torch.cat(column) for column in zip(*kept, strict=True)]
+        flags = torch.ones(joined[0].shape[0], dtype=torch.bool, device=self._device)
+        row = 0
+        for sequence, start in zip(sequences, starts, strict=True):
+            if start == 0 and sequence.deliverable_hidden:
+                flags[row] = False
+            row += sum(states[0].shape[0] for states in sequence.deliverable_hidden)
+        return joined[0], tuple(joined[1:]), flags
+
+    def _device_form(
+        self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
+    ) -> DeviceProposeBatch:
+        bound = max(max_nodes, default=0)
+        width = max((end - start for start, end in zip(starts, ends, strict=True)), default=0)
+        tokens = np.full((len(sequences), max(width, 1)), -1, np.int64)
+        for row, (sequence, start, end) in enumerate(zip(sequences, starts, ends, strict=True)):
+            tokens[row, : end - start] = sequence.token_ids[start:end]
+        facts = torch.tensor(
+            [
+                max_nodes,
+                max_nodes,
+                [s.num_tokens for s in sequences],
+                starts,
+                [end - start for start, end in zip(starts, ends, strict=True)],
+            ]
+        ).to(self._device, non_blocking=True)
+        return DeviceProposeBatch(
+            request_ids=tuple(s.request_id for s in sequences),
+            max_nodes=facts[0],
+            max_depth=facts[1],
+            max_nodes_bound=bound,
+            num_tokens=facts[2],
+            starts=facts[3],
+            counts=facts[4],
+            new_token_ids=torch.from_numpy(tokens).to(self._device, non_blocking=True),
+            sampling_params=tuple(s.params for s in sequences),
+            draws=EngineDraws(sequences),
+        )

@@ -1,0 +1,52 @@
+"""The noise source that proposers draw from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Rows
+
+import torch
+
+from specdec.engine.sequence import Sequence
+from specdec.noise import Stream, exponentials, node_word
+from specdec.noise.host import race
+
+
+class EngineDraws:
+    """Draws keyed by each request's seed; see `specdec.interfaces.Draws`.
+
+    Args:
+        sequences: the rows of the batch.
+    """
+
+    def __init__(self, sequences: list[Sequence]) -> None:
+        self._sequences = sequences
+
+    def sample(self, logits: torch.Tensor, rows: Rows[int], node: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw one token per row with a stream of its own; returns tokens `[R]` and q `[R, V']`."""
+        probs = torch.softmax(logits.float(), -1)
+        return self._race(probs, rows, node_word(Stream.DRAFT, node), 0), probs
+
+    def coupled(self, logits: torch.Tensor, rows: Rows[int], depth: int) -> torch.Tensor:
+        """Choose one token per row with the noise that `strict` uses at that position; returns `[R]`."""
+        probs = torch.softmax(logits.float(), -1)
+        return self._race(probs, rows, node_word(Stream.TARGET), depth - 1)
+
+    def _race(self, probs: torch.Tensor, rows: Rows[int], word: int, offset: int) -> torch.Tensor:
+        sequences = [self._sequences[row] for row in rows]
+        positions = [sequence.num_tokens + offset for sequence in sequences]
+        if probs.device.type == "cpu":
+            host = probs.numpy()
+            winners = [
+                race(host[r], sequence.seed, positions[r], sequence.sample_index, word)
+                for r, sequence in enumerate(sequences)
+            ]
+            return torch.tensor(winners)
+        device = probs.device
+        noise = exponentials(
+            torch.tensor([sequence.seed for sequence in sequences], device=device),
+            torch.tensor(positions, device=device),
+            torch.tensor([sequence.sample_index for sequence in sequences], device=device),
+            torch.full((len(sequences),), word, device=device),
+            probs.shape[-1],
+        )
+        return (noise / probs.double()).argmin(-1)

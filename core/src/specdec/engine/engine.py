@@ -1,0 +1,256 @@
+"""The engine: one turn of the verify loop per `step`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ids
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from specdec.engine.commit import Committer
+from specdec.engine.delivery import Delivery
+from specdec.engine.guard import ProposerGuard
+from specdec.engine.metrics import EngineMetrics
+from specdec.engine.plan import Plan
+from specdec.engine.request import Request
+from specdec.engine.sanitize import select_rows
+from specdec.engine.scheduler import Scheduler
+from specdec.engine.sequence import Sequence
+from specdec.engine.stopping import StopWatch
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.observer import RequestStats, StepStats
+from specdec.interfaces.sampler import Sampler, VerifyBatch
+from specdec.interfaces.scorer import Scorer
+from specdec.outputs import RequestOutput
+
+if TYPE_CHECKING:
+    import pluggy
+
+
+class Engine:
+    """Runs requests to their end.
+
+    Args:
+        scorer: the loaded target.
+        sampler: verifies drafts.
+        scheduler: chooses what runs.
+        committer: makes verdicts final.
+        guard: the proposer, contained; None without speculation.
+        delivery: tells the proposer what is new; None without speculation.
+        observers: hooks to call, or None if nobody listens.
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        sampler: Sampler,
+        scheduler: Scheduler,
+        committer: Committer,
+        guard: ProposerGuard | None,
+        delivery: Delivery | None,
+        observers: pluggy.HookRelay | None,
+    ) -> None:
+        self._scorer = scorer
+        self._sampler = sampler
+        self._scheduler = scheduler
+        self._committer = committer
+        self._guard = guard
+        self._delivery = delivery
+        self._observers = observers
+        self._requests: dict[str, Request] = {}
+        self._owners: dict[str, Request] = {}
+        self._watches: dict[str, StopWatch] = {}
+        self._leaving: list[Sequence] = []
+        self.metrics = EngineMetrics()
+        self.last_step: StepStats | None = None
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is unfinished."""
+        return self._scheduler.has_work
+
+    def add(self, request: Request, watches: list[StopWatch]) -> None:
+        """Queue a request."""
+        for sequence, watch in zip(request.sequences, watches, strict=True):
+            self._scheduler.add(sequence)
+            self._owners[sequence.request_id] = request
+            self._watches[sequence.request_id] = watch
+        self._requests[request.request_id] = request
+
+    def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
+        """End requests at once; their proposer learns nothing from them. Unknown ids are ignored."""
+        outputs = []
+        for request_id in request_ids:
+            request = self._requests.get(request_id)
+            if request is None:
+                continue
+            running = [sequence for sequence in request.sequences if not sequence.is_finished]
+            for sequence in running:
+                sequence.finish_reason = FinishReason.ABORT
+            outputs.append(request.output())
+            self._leaving = [s for s in self._leaving if self._owners[s.request_id] is not request]
+            self._drop(request.sequences, FinishReason.ABORT)
+            self._scheduler.remove(running)
+            del self._requests[request_id]
+        return outputs
+
+    def step(self) -> list[RequestOutput]:
+        """Schedule, propose, score, verify, commit; returns the requests that have news to show."""
+        times = [perf_counter()]
+        plan = self._scheduler.schedule()
+        times.append(perf_counter())
+        draft = self._propose(plan)
+        times.append(perf_counter())
+        scores = self._scorer.score(plan, draft)
+        times.append(perf_counter())
+        verdict = self._sampler.verify(scores, draft, _verify_batch(plan, draft))
+        times.append(perf_counter())
+        done = self._committer.commit(plan, draft, scores, verdict, self._watches)
+        outputs = self._show(plan)
+        times.append(perf_counter())
+        self._observe(plan, draft, verdict.num_accepted, done.num_emitted_tokens, times)
+        return outputs
+
+    def _propose(self, plan: Plan) -> Draft:
+        """Tell the proposer what is new and return its draft for the sequences that sample."""
+        self.metrics.num_preemptions += len(plan.preempted)
+        guard, delivery = self._guard, self._delivery
+        if guard is None or delivery is None:
+            return Draft.empty(len(plan.decoding))
+        if delivery.needs_hidden:
+            for sequence in plan.preempted:
+                delivery.forget(sequence)
+        if guard.is_paused:
+            guard.skip()
+            self._finish_leaving()
+            return Draft.empty(len(plan.decoding))
+        sequences = plan.sequences + self._leaving
+        max_nodes = plan.max_nodes + [0] * len(self._leaving)
+        draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
+        self._finish_leaving()
+        if draft is None:
+            self._restart_proposer(plan.sequences)
+            return Draft.empty(len(plan.decoding))
+        return select_rows(draft, plan.decoding)
+
+    def _restart_proposer(self, sequences: list[Sequence]) -> None:
+        """After a failure: have the state dropped and everything delivered again, where that is possible."""
+        assert self._guard is not None and self._delivery is not None
+        self._guard.finish([sequence.request_id for sequence in sequences], FinishReason.ERROR)
+        for sequence in sequences:
+            if self._delivery.needs_hidden and sequence.delivered:
+                sequence.has_proposals = False
+            self._delivery.forget(sequence)
+
+    def _finish_leaving(self) -> None:
+        """Tell the proposer of the sequences that ended and whose last tokens it has been given."""
+        for reason in {sequence.finish_reason for sequence in self._leaving}:
+            assert reason is not None
+            self._drop([s for s in self._leaving if s.finish_reason is reason], reason)
+        self._leaving = []
+
+    def _drop(self, sequences: list[Sequence], reason: FinishReason) -> None:
+        if self._guard is not None:
+            self._guard.finish([sequence.request_id for sequence in sequences], reason)
+        for sequence in sequences:
+            self._owners.pop(sequence.request_id, None)
+            self._watches.pop(sequence.request_id, None)
+
+    def _show(self, plan: Plan) -> list[RequestOutput]:
+        """Take out what has ended; return the outputs of requests that ended or stream."""
+        now = perf_counter()
+        finished: list[Sequence] = []
+        touched: dict[str, Request] = {}
+        for index in plan.decoding:
+            sequence = plan.sequences[index]
+            if sequence.first_token_time is None:
+                sequence.first_token_time = now
+            if sequence.is_finished:
+                finished.append(sequence)
+            request = self._owners[sequence.request_id]
+            if request.is_streaming or sequence.is_finished:
+                touched[request.request_id] = request
+        self._scheduler.remove(finished)
+        self._leaving += finished
+        outputs = []
+        for request in touched.values():
+            is_finished = request.is_finished
+            if is_finished or request.is_streaming:
+                outputs.append(request.output())
+            if is_finished:
+                del self._requests[request.request_id]
+                self._tell_finished(request, outputs[-1])
+        if self._leaving and not self._scheduler.has_work:
+            self._flush()
+        return outputs
+
+    def _flush(self) -> None:
+        """Deliver the last tokens when no step will follow."""
+        if self._guard is not None and self._delivery is not None and not self._guard.is_paused:
+            nothing = [0] * len(self._leaving)
+            self._guard.propose(self._delivery.build(self._leaving, nothing), nothing)
+        self._finish_leaving()
+
+    def _tell_finished(self, request: Request, output: RequestOutput) -> None:
+        if self._observers is None:
+            return
+        metrics = output.metrics
+        for sequence in request.sequences:
+            assert sequence.finish_reason is not None
+            self._observers.specdec_request_finished(
+                stats=RequestStats(
+                    request_id=sequence.request_id,
+                    num_prompt_tokens=sequence.num_prompt_tokens,
+                    num_output_tokens=sequence.num_output_tokens,
+                    num_drafts=sequence.num_drafts,
+                    num_draft_tokens=sequence.num_draft_tokens,
+                    num_accepted_tokens=sequence.num_accepted_tokens,
+                    time_to_first_token_ms=1e3 * (metrics.time_to_first_token or 0.0),
+                    total_ms=1e3 * metrics.total_time,
+                    finish_reason=sequence.finish_reason,
+                )
+            )
+
+    def _observe(self, plan: Plan, draft: Draft, num_accepted: list[int], num_emitted: int, times: list[float]) -> None:
+        assert draft.host_rows is not None
+        drafted = [len(row) for row in draft.host_rows]
+        for count, accepted in zip(drafted, num_accepted, strict=True):
+            self.metrics.count_positions(count, accepted)
+        spans = [1e3 * (b - a) for a, b in zip(times, times[1:], strict=False)]
+        stats = StepStats(
+            num_requests=len(plan.sequences),
+            num_prompt_tokens=plan.num_prompt_tokens,
+            num_drafts=sum(1 for count in drafted if count),
+            num_draft_tokens=sum(drafted),
+            num_accepted_tokens=sum(num_accepted),
+            num_emitted_tokens=num_emitted,
+            schedule_ms=spans[0],
+            propose_ms=spans[1],
+            score_ms=spans[2],
+            verify_ms=spans[3],
+            commit_ms=spans[4],
+        )
+        self.last_step = stats
+        self.metrics.count_step(stats)
+        if self._guard is not None:
+            self._guard.observe_score(times[3] - times[2])
+            counters = self._guard.counters
+            self.metrics.proposer_errors = counters.num_errors
+            self.metrics.proposer_nodes_cut = counters.num_nodes_cut
+            self.metrics.proposer_overruns = counters.num_overruns
+            self.metrics.proposer_pauses = counters.num_pauses
+        if self._observers is not None:
+            self._observers.specdec_step_finished(stats=stats)
+
+
+def _verify_batch(plan: Plan, draft: Draft) -> VerifyBatch:
+    assert draft.host_rows is not None
+    sequences = [plan.sequences[index] for index in plan.decoding]
+    return VerifyBatch(
+        num_nodes=[len(row) for row in draft.host_rows],
+        num_tokens=[sequence.num_tokens for sequence in sequences],
+        seeds=[sequence.seed for sequence in sequences],
+        sample_indices=[sequence.sample_index for sequence in sequences],
+        sampling_params=[sequence.params for sequence in sequences],
+        is_all_greedy=all(sequence.params.is_greedy for sequence in sequences),
+    )

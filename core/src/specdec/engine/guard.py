@@ -1,0 +1,132 @@
+"""Contains a proposer: whatever it raises or returns costs speed only."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, field
+
+from specdec.engine.sanitize import DraftError, check_draft
+from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.proposer import Proposer
+
+logger = logging.getLogger("specdec")
+
+_MAX_FAILURES = 3
+_FIRST_PAUSE_STEPS = 64
+_MAX_PAUSE_STEPS = 4096
+_MIN_BUDGET_S = 0.05
+_BUDGET_FACTOR = 4.0
+_WARMUP_STEPS = 8
+
+
+@dataclass
+class GuardCounters:
+    """What went wrong, by kind."""
+
+    num_errors: int = 0
+    num_nodes_cut: int = 0
+    num_overruns: int = 0
+    num_pauses: int = 0
+    messages: set[str] = field(default_factory=set)
+
+
+class ProposerGuard:
+    """Calls a proposer so that nothing it does reaches the output.
+
+    After `_MAX_FAILURES` failures or time overruns in a row the proposer is left out for a while, each time twice as long.
+
+    Args:
+        proposer: the proposer.
+        vocab_size: ids a draft may hold.
+        is_fallback: False raises what the proposer raises (`on_proposer_error="raise"`).
+        is_strict: True raises on malformed drafts (`strict_drafts=True`).
+    """
+
+    def __init__(self, proposer: Proposer, vocab_size: int, *, is_fallback: bool, is_strict: bool) -> None:
+        self.proposer = proposer
+        self.counters = GuardCounters()
+        self._vocab_size = vocab_size
+        self._is_fallback = is_fallback
+        self._is_strict = is_strict
+        self._failures = 0
+        self._pause_length = _FIRST_PAUSE_STEPS
+        self._pause_left = 0
+        self._num_calls = 0
+        self._score_s = 0.0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the proposer is left out of this step; it must be told everything again afterwards."""
+        return self._pause_left > 0
+
+    def skip(self) -> None:
+        """Count one step of a pause."""
+        self._pause_left -= 1
+
+    def observe_score(self, seconds: float) -> None:
+        """Take in how long the target took, which the time budget is measured by."""
+        self._score_s = seconds if self._score_s == 0.0 else 0.9 * self._score_s + 0.1 * seconds
+
+    def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> Draft | None:
+        """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
+        started = time.perf_counter()
+        try:
+            # The device form is what a proposer with ON_DEVICE takes; its own signature says so.
+            offered = self.proposer.propose(batch)  # type: ignore[arg-type]
+            draft, num_cut = check_draft(offered, max_nodes, max_nodes, self._vocab_size)
+        except Exception as error:
+            if not self._is_fallback or (self._is_strict and isinstance(error, DraftError)):
+                raise
+            self.counters.num_errors += 1
+            self._note(f"{type(error).__name__}: {error}", "raised")
+            self._fail()
+            return None
+        if num_cut:
+            if self._is_strict:
+                raise DraftError(f"{self.proposer.name}: {num_cut} drafted nodes are malformed or above the caps")
+            self.counters.num_nodes_cut += num_cut
+            self._note("malformed drafts were cut", "returned a draft that cannot be scored")
+        self._watch_time(time.perf_counter() - started)
+        return draft
+
+    def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
+        """Tell the proposer to drop state, containing what it raises."""
+        if not request_ids:
+            return
+        try:
+            self.proposer.finish(request_ids, reason)
+        except Exception as error:
+            if not self._is_fallback:
+                raise
+            self.counters.num_errors += 1
+            self._note(f"{type(error).__name__}: {error}", "raised in finish")
+
+    def _watch_time(self, seconds: float) -> None:
+        self._num_calls += 1
+        budget = max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._score_s)
+        if self._num_calls <= _WARMUP_STEPS or seconds <= budget:
+            self._failures = 0
+            return
+        self.counters.num_overruns += 1
+        self._note(f"took {1e3 * seconds:.0f} ms of a budget of {1e3 * budget:.0f} ms", "is slow")
+        self._fail()
+
+    def _fail(self) -> None:
+        self._failures += 1
+        if self._failures >= _MAX_FAILURES:
+            self._failures = 0
+            self._pause_left = self._pause_length
+            self._pause_length = min(2 * self._pause_length, _MAX_PAUSE_STEPS)
+            self.counters.num_pauses += 1
+
+    def _note(self, message: str, what: str) -> None:
+        if what not in self.counters.messages:
+            self.counters.messages.add(what)
+            logger.warning(
+                "proposer %r %s (%s); output is not affected, this is logged once and counted",
+                self.proposer.name, what, message,
+            )  # fmt: skip

@@ -1,0 +1,129 @@
+"""Turns prompts and sampling parameters into requests."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from specdec.engine.request import Request
+from specdec.engine.sequence import Sequence
+from specdec.engine.stopping import StopWatch
+from specdec.engine.text import TextStream
+from specdec.errors import ConfigError
+from specdec.interfaces.batch import HostIds
+from specdec.interfaces.target import TargetInfo
+from specdec.samplers.logits import unsupported
+from specdec.sampling_params import SamplingParams
+
+Prompt = str | list[int] | Mapping[str, Any]
+_SEED_BITS = 63
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """A prompt as text, if it came as text, and as ids."""
+
+    text: str | None
+    token_ids: list[int]
+
+
+class Intake:
+    """Checks and prepares requests.
+
+    Args:
+        info: facts about the target.
+        tokenizer: its tokenizer, if it has one.
+        seed: seed of the noise of requests without a seed of their own; None means fresh noise.
+    """
+
+    def __init__(self, info: TargetInfo, tokenizer: PreTrainedTokenizerBase | None, seed: int | None) -> None:
+        self._info = info
+        self._tokenizer = tokenizer
+        self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
+        self._prefix = secrets.token_hex(4)
+        self._num_requests = 0
+
+    def next_id(self) -> str:
+        """Return an id that no other request has."""
+        self._num_requests += 1
+        return f"{self._prefix}-{self._num_requests}"
+
+    def prepare(
+        self, request_id: str, prompt: Prompt, params: SamplingParams, *, is_streaming: bool
+    ) -> tuple[Request, list[StopWatch]]:
+        """Return a request ready to be queued.
+
+        Raises:
+            ConfigError: for a prompt or parameter that cannot be served.
+        """
+        missing = unsupported(params)
+        if missing:
+            raise ConfigError(f"SamplingParams: {', '.join(missing)} cannot be applied by this version; leave it out")
+        if params.stop_strings and self._tokenizer is None:
+            raise ConfigError("SamplingParams: stop strings need a tokenizer; pass tokenizer= or use stop_token_ids")
+        tokenized = self._tokenize(prompt, params)
+        ids = np.array(tokenized.token_ids, dtype=np.int32)
+        self._check_ids(ids)
+        seed = self._random.getrandbits(_SEED_BITS) if params.seed is None else _signed(params.seed)
+        samples = [self._sample(request_id, index, ids, params, seed) for index in range(params.n)]
+        request = Request(request_id, tokenized.text, samples, is_streaming=is_streaming)
+        return request, [watch for _, watch in samples]
+
+    def _sample(
+        self, request_id: str, index: int, ids: HostIds, params: SamplingParams, seed: int
+    ) -> tuple[Sequence, StopWatch]:
+        limit = self._info.max_model_len
+        end = limit if params.max_tokens is None else min(limit, len(ids) + params.max_tokens)
+        name = request_id if params.n == 1 else f"{request_id}#{index}"
+        sequence = Sequence(name, ids, params, seed=seed, sample_index=index, max_num_tokens=end)
+        text = None
+        if self._tokenizer is not None:
+            text = TextStream(self._tokenizer, ids.tolist(), skip_special_tokens=params.skip_special_tokens)
+        return sequence, StopWatch(sequence, self._info.eos_token_ids, text)
+
+    def _tokenize(self, prompt: Prompt, params: SamplingParams) -> Tokenized:
+        text: str | None = None
+        if isinstance(prompt, str):
+            text = prompt
+        elif isinstance(prompt, Mapping):
+            unknown = set(prompt) - {"prompt", "prompt_token_ids"}
+            if unknown or not prompt:
+                raise ConfigError(
+                    f"a prompt mapping has 'prompt_token_ids' or 'prompt', not {sorted(unknown) or 'nothing'}"
+                )
+            text = prompt.get("prompt")
+        ids = prompt.get("prompt_token_ids") if isinstance(prompt, Mapping) else prompt
+        if ids is None or isinstance(ids, str):
+            if self._tokenizer is None:
+                raise ConfigError("a prompt of text needs a tokenizer; pass tokenizer= or prompt token ids")
+            ids = self._tokenizer(text)["input_ids"]
+        ids = list(ids)
+        if params.truncate_prompt_tokens is not None:
+            ids = ids[-params.truncate_prompt_tokens :]
+        return Tokenized(text, ids)
+
+    def _check_ids(self, ids: HostIds) -> None:
+        if ids.size == 0:
+            raise ConfigError("the prompt has no tokens; give at least one")
+        limit = self._info.max_model_len
+        if ids.size >= limit:
+            raise ConfigError(
+                f"the prompt has {ids.size} tokens and max_model_len is {limit}, which leaves no room for output: shorten it "
+                "or set truncate_prompt_tokens"
+            )
+        lowest, highest = int(ids.min()), int(ids.max())
+        if lowest < 0 or highest >= self._info.vocab_size:
+            wrong = lowest if lowest < 0 else highest
+            raise ConfigError(f"prompt token id {wrong} is outside the vocabulary of {self._info.vocab_size}")
+
+
+def _signed(seed: int) -> int:
+    """Return a seed of any size as a signed 64-bit number, which is what the noise is keyed by."""
+    low = seed & (2**64 - 1)
+    return low - 2**64 if low >= 2**63 else low

@@ -1,0 +1,74 @@
+"""Counters over the engine's life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specdec.interfaces.observer import StepStats
+
+_PREFIX = "vllm:spec_decode_"
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One number that only grows."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Vector:
+    """One number per draft position."""
+
+    name: str
+    values: list[int]
+
+
+@dataclass
+class EngineMetrics:
+    """What the engine has done so far. Names on the outside are vLLM's, so that scripts that read them work unchanged."""
+
+    num_steps: int = 0
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_emitted_tokens: int = 0
+    num_preemptions: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    proposer_errors: int = 0
+    proposer_nodes_cut: int = 0
+    proposer_overruns: int = 0
+    proposer_pauses: int = 0
+
+    def count_step(self, stats: StepStats) -> None:
+        """Add one step."""
+        self.num_steps += 1
+        self.num_drafts += stats.num_drafts
+        self.num_draft_tokens += stats.num_draft_tokens
+        self.num_accepted_tokens += stats.num_accepted_tokens
+        self.num_emitted_tokens += stats.num_emitted_tokens
+
+    def count_positions(self, num_drafted: int, num_accepted: int) -> None:
+        """Add one verified draft to the counts by position."""
+        positions = self.accepted_per_position
+        if num_drafted > len(positions):
+            positions.extend([0] * (num_drafted - len(positions)))
+        for position in range(num_accepted):
+            positions[position] += 1
+
+    def snapshot(self) -> list[Counter | Vector]:
+        """Return all metrics."""
+        return [
+            Counter(_PREFIX + "num_drafts", self.num_drafts),
+            Counter(_PREFIX + "num_draft_tokens", self.num_draft_tokens),
+            Counter(_PREFIX + "num_accepted_tokens", self.num_accepted_tokens),
+            Vector(_PREFIX + "num_accepted_tokens_per_pos", list(self.accepted_per_position)),
+            Counter("specdec:num_steps", self.num_steps),
+            Counter("specdec:num_emitted_tokens", self.num_emitted_tokens),
+            Counter("specdec:num_preemptions", self.num_preemptions),
+            Counter("specdec:proposer_errors", self.proposer_errors),
+            Counter("specdec:proposer_nodes_cut", self.proposer_nodes_cut),
+            Counter("specdec:proposer_overruns", self.proposer_overruns),
+            Counter("specdec:proposer_pauses", self.proposer_pauses),
+        ]

@@ -1,0 +1,68 @@
+"""How the engine runs: the arguments of `LLM` that are not about one request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Arguments of `LLM`, with vLLM's names and meanings where both have them.
+
+    Raises:
+        ConfigError: naming the argument, its value and what is allowed.
+    """
+
+    model: Any
+    """A path, a hub id, the word `zoo`, or a loaded `PreTrainedModel`."""
+    tokenizer: Any = None
+    """A path, a hub id or a tokenizer; None means the model's own."""
+    revision: str | None = None
+    dtype: Any = "auto"
+    """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
+    seed: int | None = None
+    """Seed of the noise of requests that have none of their own; None means fresh noise every run."""
+    max_model_len: int | None = None
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    enforce_eager: bool = False
+    """Run the model's own forward, without fused layers or captured graphs."""
+    gpu_memory_utilization: float = 0.9
+    kv_cache_memory_bytes: int | None = None
+    """Memory for keys and values; None means what fits (on the host: a quarter of free memory)."""
+    enable_prefix_caching: bool = True
+    block_size: int = 16
+    """Tokens per block of the prefix cache."""
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+    """Also load checkpoints that are not safetensors; unpickling runs code from the file."""
+    device: str | None = None
+    tensor_parallel_size: int = 1
+    deterministic: bool = False
+    strict_drafts: bool = False
+    """Raise on malformed drafts instead of cutting them."""
+    skip_tokenizer_init: bool = False
+    disable_log_stats: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "tensor_parallel_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"LLM: {name}={getattr(self, name)} must be at least 1")
+        if self.max_model_len is not None and self.max_model_len < 2:
+            raise ConfigError(f"LLM: max_model_len={self.max_model_len} must be at least 2")
+        if not 0.0 < self.gpu_memory_utilization <= 1.0:
+            raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization} must be in (0, 1]")
+        if self.tensor_parallel_size > 1:
+            raise ConfigError(
+                f"LLM: tensor_parallel_size={self.tensor_parallel_size} needs one process per rank: run "
+                f"`torchrun --nproc-per-node {self.tensor_parallel_size} your_script.py`; tensor parallelism under "
+                "torchrun is not supported by this version yet, use tensor_parallel_size=1"
+            )
+        if self.deterministic:
+            raise ConfigError(
+                "LLM: deterministic=True needs batch-invariant operations, which this version does not have yet; in float32 "
+                "`strict` already gives the same text for the same seed"
+            )

@@ -1,0 +1,80 @@
+"""One request: its samples and what is shown of them."""
+
+from __future__ import annotations
+
+import time
+
+from specdec.engine.sequence import Sequence
+from specdec.engine.stopping import StopWatch
+from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
+
+
+class Request:
+    """The `n` samples of one prompt.
+
+    Args:
+        request_id: the caller's id.
+        prompt: the prompt's text, if it came as text.
+        samples: sequences and their stop watches.
+        is_streaming: whether every step's news is shown, or only the end.
+    """
+
+    def __init__(
+        self, request_id: str, prompt: str | None, samples: list[tuple[Sequence, StopWatch]], *, is_streaming: bool
+    ) -> None:
+        self.request_id = request_id
+        self.is_streaming = is_streaming
+        self._prompt = prompt
+        self._samples = samples
+        first = samples[0][0]
+        self._prompt_token_ids: list[int] = first.token_ids[: first.num_prompt_tokens].tolist()
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """The samples' sequences."""
+        return [sequence for sequence, _ in self._samples]
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all samples have ended."""
+        return all(sequence.is_finished for sequence, _ in self._samples)
+
+    def output(self) -> RequestOutput:
+        """Return the request as it stands."""
+        return RequestOutput(
+            request_id=self.request_id,
+            prompt=self._prompt,
+            prompt_token_ids=self._prompt_token_ids,
+            outputs=[_completion(sequence, watch) for sequence, watch in self._samples],
+            finished=self.is_finished,
+            metrics=self._metrics(),
+            num_cached_tokens=self._samples[0][0].num_cached_prompt_tokens,
+        )
+
+    def _metrics(self) -> RequestMetrics:
+        sequences = self.sequences
+        width = max(len(sequence.accepted_per_position) for sequence in sequences)
+        firsts = [s.first_token_time - s.arrival_time for s in sequences if s.first_token_time is not None]
+        return RequestMetrics(
+            num_drafts=sum(s.num_drafts for s in sequences),
+            num_draft_tokens=sum(s.num_draft_tokens for s in sequences),
+            num_accepted_tokens=sum(s.num_accepted_tokens for s in sequences),
+            accepted_per_position=[
+                sum(s.accepted_per_position[i] for s in sequences if i < len(s.accepted_per_position))
+                for i in range(width)
+            ],
+            time_to_first_token=min(firsts, default=None),
+            total_time=time.perf_counter() - sequences[0].arrival_time,
+        )
+
+
+def _completion(sequence: Sequence, watch: StopWatch) -> CompletionOutput:
+    watch.read()
+    return CompletionOutput(
+        index=sequence.sample_index,
+        text=watch.visible_text,
+        token_ids=sequence.output_token_ids,
+        finish_reason=None if sequence.finish_reason is None else sequence.finish_reason.value,
+        stop_reason=sequence.stop_reason,
+        is_from_draft=[bool(flag) for flag in sequence.draft_flags],
+    )

@@ -1,0 +1,124 @@
+"""Chooses what runs in a step: decode rows first, prompts fill the token budget."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from specdec.engine.caps import SpeculationCaps
+from specdec.engine.kv_manager import KVManager
+from specdec.engine.plan import Plan
+from specdec.engine.sequence import Sequence
+from specdec.errors import ConfigError
+
+
+class Scheduler:
+    """Continuous batching with chunked prompts, preemption by recompute and first-come admission.
+
+    Args:
+        kv: places sequences in the cache.
+        caps: limits on drafting.
+        max_num_seqs: the most running sequences.
+        max_num_batched_tokens: the most rows of one pass.
+    """
+
+    def __init__(self, kv: KVManager, caps: SpeculationCaps, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+        self._kv = kv
+        self._caps = caps
+        self._max_num_seqs = max_num_seqs
+        self._token_budget = max_num_batched_tokens
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything runs or waits."""
+        return bool(self.running or self.waiting)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence.
+
+        Raises:
+            ConfigError: if it could never fit into the cache.
+        """
+        if sequence.num_tokens + 1 > self._kv.num_slots:
+            raise ConfigError(
+                f"a prompt of {sequence.num_tokens} tokens does not fit into the KV cache of {self._kv.num_slots}: raise "
+                "kv_cache_memory_bytes or shorten the prompt"
+            )
+        self.waiting.append(sequence)
+
+    def schedule(self) -> Plan:
+        """Choose the step's rows, admitting and preempting as the cache allows."""
+        preempted: list[Sequence] = []
+        limit = self._caps.of_batch(len(self.running))
+        budget = self._token_budget
+        chunks: dict[str, tuple[int, int]] = {}
+        order = sorted(self.running, key=_is_prefilling) if any(map(_is_prefilling, self.running)) else self.running
+        for sequence in list(order):
+            if preempted and sequence in preempted:
+                continue
+            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+            is_decoding = sequence.num_computed + chunk == sequence.num_tokens
+            nodes = self._caps.of_sequence(sequence, limit) if is_decoding else 0
+            nodes = min(nodes, budget - chunk)
+            if chunk > 0:
+                nodes = self._make_room(sequence, chunk, nodes, preempted)
+                if nodes < 0:
+                    continue
+            chunks[sequence.request_id] = chunk, nodes
+            budget -= chunk + nodes
+        if not preempted:
+            budget = self._admit(budget, chunks)
+        return self._plan(chunks, preempted)
+
+    def remove(self, sequences: list[Sequence]) -> None:
+        """Take finished or aborted sequences out and free their cache."""
+        for sequence in sequences:
+            if sequence in self.running:
+                self.running.remove(sequence)
+            elif sequence in self.waiting:
+                self.waiting.remove(sequence)
+            self._kv.release(sequence)
+
+    def _make_room(self, sequence: Sequence, chunk: int, nodes: int, preempted: list[Sequence]) -> int:
+        """Reserve cache rows; returns the nodes there is room for, or -1 if the sequence itself had to give way."""
+        while not self._kv.reserve(sequence, sequence.num_computed + chunk + nodes):
+            if nodes > 0:
+                nodes = 0
+                continue
+            victim = self.running[-1]
+            self.running.pop()
+            self._kv.release(victim)
+            self.waiting.appendleft(victim)
+            preempted.append(victim)
+            if victim is sequence:
+                return -1
+        return nodes
+
+    def _admit(self, budget: int, chunks: dict[str, tuple[int, int]]) -> int:
+        while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
+            sequence = self.waiting[0]
+            first_chunk = min(sequence.num_tokens, budget)
+            if not self._kv.admit(sequence, max(first_chunk, min(sequence.num_tokens, self._token_budget))):
+                break
+            self.waiting.popleft()
+            self.running.append(sequence)
+            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+            chunks[sequence.request_id] = chunk, 0
+            budget -= chunk
+        return budget
+
+    def _plan(self, chunks: dict[str, tuple[int, int]], preempted: list[Sequence]) -> Plan:
+        sequences, chunk_list, nodes_list, decoding = [], [], [], []
+        for index, sequence in enumerate(self.running):
+            chunk, nodes = chunks.get(sequence.request_id, (0, 0))
+            sequences.append(sequence)
+            chunk_list.append(chunk)
+            nodes_list.append(nodes)
+            if chunk > 0 and sequence.num_computed + chunk == sequence.num_tokens:
+                decoding.append(index)
+        return Plan(sequences, chunk_list, nodes_list, decoding, preempted)
+
+
+def _is_prefilling(sequence: Sequence) -> bool:
+    return sequence.num_tokens - sequence.num_computed > 1

@@ -1,0 +1,137 @@
+"""One sample of one request, while it runs."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+
+from specdec.interfaces.batch import HostIds
+from specdec.interfaces.finish import FinishReason
+from specdec.sampling_params import SamplingParams
+
+
+class Sequence:
+    """All state of one running sample: its tokens, its place in the KV cache, what its proposer has been told.
+
+    Args:
+        request_id: unique id of this sample.
+        prompt_token_ids: the prompt.
+        params: sampling parameters.
+        seed: seed of the sample's noise.
+        sample_index: which of the request's `n` samples this is.
+    """
+
+    __slots__ = (
+        "_array",
+        "accepted_per_position",
+        "arrival_time",
+        "deliverable_hidden",
+        "delivered",
+        "draft_flags",
+        "finish_reason",
+        "first_slot",
+        "first_token_time",
+        "has_proposals",
+        "last_num_accepted",
+        "last_num_drafted",
+        "max_num_tokens",
+        "num_accepted_tokens",
+        "num_blocks",
+        "num_cached_prompt_tokens",
+        "num_computed",
+        "num_draft_tokens",
+        "num_drafts",
+        "num_prompt_tokens",
+        "num_published",
+        "num_tokens",
+        "params",
+        "prefix_key",
+        "request_id",
+        "sample_index",
+        "seed",
+        "stop_reason",
+    )
+
+    def __init__(
+        self,
+        request_id: str,
+        prompt_token_ids: HostIds,
+        params: SamplingParams,
+        *,
+        seed: int,
+        sample_index: int,
+        max_num_tokens: int,
+    ) -> None:
+        self.request_id = request_id
+        self.params = params
+        self.seed = seed
+        self.sample_index = sample_index
+        self.num_prompt_tokens = self.num_tokens = len(prompt_token_ids)
+        self.max_num_tokens = max_num_tokens
+        """Committed tokens at which the sample ends: by `max_tokens` or by the context window."""
+        self._array = np.empty(max_num_tokens, np.int32)
+        self._array[: self.num_tokens] = prompt_token_ids
+        self.num_computed = 0
+        """Tokens whose keys and values are in the cache."""
+        self.first_slot = -1
+        self.num_blocks = 0
+        self.num_published = 0
+        self.prefix_key = 0
+        self.num_cached_prompt_tokens = 0
+        self.delivered = 0
+        """Tokens the proposer has been given."""
+        self.deliverable_hidden: list[tuple[torch.Tensor, ...]] = []
+        self.has_proposals = True
+        self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
+        self.last_num_drafted = self.last_num_accepted = 0
+        self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
+        self.accepted_per_position: list[int] = []
+        self.draft_flags = bytearray()
+        """One byte per output token: 1 where a draft had guessed it."""
+        self.arrival_time = time.perf_counter()
+        self.first_token_time: float | None = None
+
+    @property
+    def token_ids(self) -> HostIds:
+        """All committed tokens, prompt included, as a read-only view."""
+        view = self._array[: self.num_tokens]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        """Committed tokens after the prompt."""
+        ids: list[int] = self._array[self.num_prompt_tokens : self.num_tokens].tolist()
+        return ids
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Number of committed tokens after the prompt."""
+        return self.num_tokens - self.num_prompt_tokens
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the sample has ended."""
+        return self.finish_reason is not None
+
+    def append(self, token_ids: list[int], num_drafted: int) -> None:
+        """Commit tokens, the first `num_drafted` of which a draft had guessed; there must be room for them."""
+        count = len(token_ids)
+        end = self.num_tokens + count
+        self._array[self.num_tokens : end] = token_ids
+        self.num_tokens = end
+        self.draft_flags += b"\x01" * num_drafted + bytes(count - num_drafted)
+
+    def count_draft(self, num_drafted: int, num_accepted: int) -> None:
+        """Record one verified draft."""
+        self.num_drafts += 1
+        self.num_draft_tokens += num_drafted
+        self.num_accepted_tokens += num_accepted
+        positions = self.accepted_per_position
+        if num_drafted > len(positions):
+            positions.extend([0] * (num_drafted - len(positions)))
+        for position in range(num_accepted):
+            positions[position] += 1

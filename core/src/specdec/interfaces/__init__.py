@@ -1,0 +1,42 @@
+"""The contracts of specdec: everything a plugin can see is defined and documented here.
+
+One file per role: `proposer`, `scorer`, `sampler` and what passes between them: `batch` (to the proposer), `draft` (from it),
+`Scores` and `Verdict`. `SPECDEC_API` is the version of all of it.
+"""
+
+from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
+from specdec.interfaces.draws import Draws
+from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.observer import RequestStats, StepStats
+from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig
+from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
+from specdec.interfaces.scorer import Scorer, Scores
+from specdec.interfaces.target import CheckpointReader, TargetHandle, TargetInfo
+
+__all__ = [
+    "NEEDED_CAPABILITIES",
+    "PADDING_ID",
+    "SPECDEC_API",
+    "Capability",
+    "CheckpointReader",
+    "DeviceProposeBatch",
+    "Draft",
+    "DraftSampling",
+    "Draws",
+    "FinishReason",
+    "ProposeBatch",
+    "Proposer",
+    "ProposerConfig",
+    "RequestStats",
+    "Sampler",
+    "SamplerConfig",
+    "Scorer",
+    "Scores",
+    "StepStats",
+    "TargetHandle",
+    "TargetInfo",
+    "Verdict",
+    "VerifyBatch",
+]

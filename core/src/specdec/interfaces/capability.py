@@ -1,0 +1,58 @@
+"""What a proposer needs from the target and what it gives with its drafts."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Capability(Enum):
+    """One thing a proposer needs or gives. Core asks for capabilities, never for a method's name.
+
+    The class attribute `Proposer.capabilities` names the most a method can do; the instance attribute, set in
+    `__init__`, what this configuration does. Core reads the instance attribute once, after `__init__`.
+    """
+
+    HIDDEN_STATES = "hidden_states"
+    """Needs `ProposeBatch.hidden_states`: the target's final-norm output that chose each new token."""
+
+    AUX_HIDDEN_STATES = "aux_hidden_states"
+    """Needs `ProposeBatch.aux_hidden_states`: the inputs of the target layers in `Proposer.aux_layer_ids`."""
+
+    EMBEDDINGS = "embeddings"
+    """Uses the target's input embedding (`TargetHandle.embed_tokens`)."""
+
+    LM_HEAD = "lm_head"
+    """Uses the target's output projection (`TargetHandle.lm_head`)."""
+
+    OWN_KV = "own_kv"
+    """Keeps a KV cache of its own, made with `TargetHandle.make_runner`."""
+
+    TREE = "tree"
+    """May return drafts with `parents`. Must stay within both `max_nodes` and `max_depth`."""
+
+    DRAFT_PROBS = "draft_probs"
+    """Returns `node_probs`: the very law each node was drawn from. A lie here makes output wrong."""
+
+    CONFIDENCE = "confidence"
+    """Returns `confidence`: the estimated probability that a node stands, given that its parent stood."""
+
+    ON_DEVICE = "on_device"
+    """Takes the device form of `ProposeBatch` and returns device tensors without synchronising with the host."""
+
+    GRAPH_CAPTURABLE = "graph_capturable"
+    """`propose` has static shapes and no host work, so core may capture it in a device graph. Implies `ON_DEVICE`."""
+
+    TOKENS_ONLY = "tokens_only"
+    """Needs nothing but token ids, so the same class runs inside any engine. Excludes every needed capability."""
+
+
+NEEDED_CAPABILITIES = frozenset(
+    {
+        Capability.HIDDEN_STATES,
+        Capability.AUX_HIDDEN_STATES,
+        Capability.EMBEDDINGS,
+        Capability.LM_HEAD,
+        Capability.OWN_KV,
+    }
+)
+"""The capabilities that ask something of the target."""

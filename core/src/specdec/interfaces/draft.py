@@ -1,0 +1,89 @@
+"""A draft: what a proposer returns for one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+
+PADDING_ID = -1
+"""Pads `Draft.token_ids` at the end of a row; as a parent it means the last committed token."""
+
+
+class DraftSampling(Enum):
+    """How the children of one node were chosen."""
+
+    DETERMINISTIC = "deterministic"
+    """Not drawn: point masses, no q."""
+
+    IID = "iid"
+    """Drawn independently from the parent's law."""
+
+    WITHOUT_REPLACEMENT = "without_replacement"
+    """Drawn one after another, each from the parent's law with earlier siblings taken out."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Drafted tokens for every row of a `ProposeBatch`, as chains or trees.
+
+    Any prefix of a row is a valid draft. Nodes without q stand best first; nodes drawn from q stand in the order drawn,
+    and whether a node is present may depend on nodes before it, never on its own drawn token or later ones.
+    """
+
+    token_ids: torch.Tensor
+    """`[B, N]` int64, padded at the end with -1."""
+    parents: torch.Tensor | None = None
+    """`[B, N]` int64 or None for chains. A parent precedes its child; -1 is the last committed token."""
+    sampling: DraftSampling = DraftSampling.DETERMINISTIC
+    node_probs: torch.Tensor | None = None
+    """`[B, N + 1, V']` float or None. Row 0: the law that the children of the last committed token were drawn from;
+    row j + 1: that of the children of node j, after the draft's own temperature and cuts, before siblings are taken out."""
+    has_probs: torch.Tensor | None = None
+    """`[B]` bool: rows that carry q. None means all rows do if `node_probs` is given, else none."""
+    vocab_map: torch.Tensor | None = None
+    """`[V']` int64: target id of each id of a reduced draft vocabulary, or None where they are the same."""
+    confidence: torch.Tensor | None = None
+    """`[B, N]` float: estimated probability that a node stands given that its parent stood."""
+    host_rows: tuple[tuple[int, ...], ...] | None = field(default=None, repr=False, compare=False)
+    """The same token ids as ragged host rows, kept by `from_lists` so that the host path need not copy them back."""
+
+    @classmethod
+    def from_lists(
+        cls,
+        rows: Sequence[Sequence[int]],
+        parents: Sequence[Sequence[int]] | None = None,
+        *,
+        confidence: Sequence[Sequence[float]] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Draft:
+        """Make a draft from ragged rows of token ids (and, for trees, rows of parents of the same lengths).
+
+        Raises:
+            ValueError: if `parents` or `confidence` do not have the lengths of `rows`.
+        """
+        for name, other in (("parents", parents), ("confidence", confidence)):
+            if other is not None and [len(r) for r in other] != [len(r) for r in rows]:
+                raise ValueError(f"Draft.from_lists: {name} must have the row lengths of the token ids")
+        return cls(
+            token_ids=_padded(rows, PADDING_ID, torch.int64, device),
+            parents=None if parents is None else _padded(parents, PADDING_ID, torch.int64, device),
+            confidence=None if confidence is None else _padded(confidence, 0.0, torch.float32, device),
+            host_rows=tuple(tuple(row) for row in rows),
+        )
+
+    @classmethod
+    def empty(cls, batch_size: int, device: torch.device | str = "cpu") -> Draft:
+        """Make a draft without any node for `batch_size` rows."""
+        ids = torch.empty((batch_size, 0), dtype=torch.int64, device=device)
+        return cls(token_ids=ids, host_rows=((),) * batch_size)
+
+
+def _padded(
+    rows: Sequence[Sequence[float]], padding: float, dtype: torch.dtype, device: torch.device | str
+) -> torch.Tensor:
+    width = max((len(row) for row in rows), default=0)
+    filled = [[*row, *([padding] * (width - len(row)))] for row in rows]
+    return torch.tensor(filled, dtype=dtype, device=device).reshape(len(rows), width)

@@ -1,0 +1,33 @@
+"""The noise source handed to proposers that draw their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+
+
+class Draws(Protocol):
+    """Stateless noise, keyed so that no draw is used twice and nothing depends on batch or order."""
+
+    def sample(self, logits: torch.Tensor, rows: Sequence[int], node: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw one token per row, honestly: the q returned is the law the token was drawn from.
+
+        Args:
+            logits: `[R, V']` draft logits after the draft's own temperature and cuts.
+            rows: `[R]` row of the batch that each logits row belongs to.
+            node: index that the drawn node will have in its row of the draft.
+
+        Returns:
+            tokens `[R]` int64 and q `[R, V']`.
+        """
+
+    def coupled(self, logits: torch.Tensor, rows: Sequence[int], depth: int) -> torch.Tensor:
+        """Choose one token per row with the noise that `strict` will use for that position; returns `[R]` int64.
+
+        Args:
+            logits: `[R, V]` draft logits over the target's ids.
+            rows: `[R]` row of the batch that each logits row belongs to.
+            depth: depth of the drafted node; 1 for the first one.
+        """

@@ -1,0 +1,92 @@
+"""The proposer: guesses the next tokens of every running request."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from specdec.interfaces.batch import ProposeBatch
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.target import TargetHandle, TargetInfo
+
+SPECDEC_API = 1
+"""Version of the contracts in `specdec.interfaces`; a plugin built for another one is refused."""
+
+
+class ProposerConfig(BaseModel):
+    """Base of every plugin's own configuration; the common keys of `speculative_config` arrive here resolved.
+
+    A plugin subclasses it and adds its keys as fields with types, bounds and descriptions. Unknown keys are refused by
+    core, which names the nearest valid one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_speculative_tokens: int
+    """The most nodes drafted per request and step (k)."""
+    model: str | None = None
+    """Path or hub id of the draft checkpoint, for methods that have one."""
+    revision: str | None = None
+    """Revision of `model` on a hub."""
+    quantization: str | None = None
+    """Quantisation of the draft weights, for methods that support one."""
+    max_model_len: int | None = None
+    """The longest context the draft may use; None means the smaller of draft and target."""
+    parallel_drafting: bool = False
+    """Draft all tokens in one pass with mask tokens, for methods that support it."""
+    draft_tensor_parallel_size: int = 1
+    """Ranks the draft is spread over: 1 or the target's."""
+    draft_sample_method: str = "greedy"
+    """`greedy`, `probabilistic` (keep q) or `coupled` (draft with the noise of `strict`)."""
+
+
+class Proposer(ABC):
+    """Guesses the next tokens; may be wrong, may fail, cannot change the output distribution.
+
+    Life cycle: `__init__` (cheap), `load` (weights and caches), then `propose` once per step for all running requests,
+    and `finish` when requests leave. All calls come from one thread.
+    """
+
+    name: ClassVar[str]
+    """The method name users type; equal to the entry-point name."""
+    aliases: ClassVar[tuple[str, ...]] = ()
+    """Other accepted names, each with an entry point of its own."""
+    api_version: ClassVar[int] = SPECDEC_API
+    """The `SPECDEC_API` this class was written for."""
+    Config: ClassVar[type[ProposerConfig]] = ProposerConfig
+    """The class's own configuration keys."""
+    capabilities: frozenset[Capability] = frozenset({Capability.TOKENS_ONLY})
+    """Class attribute: the most this method can do; instance attribute: what this configuration does."""
+    aux_layer_ids: tuple[int, ...] = ()
+    """With `AUX_HIDDEN_STATES`: layer ids, k meaning the input of layer k."""
+
+    def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
+        """Keep the configuration; must be cheap and load no weights.
+
+        Raises:
+            ConfigError: if the configuration does not fit the target.
+        """
+        self.config = config
+        self.target_info = target
+
+    def load(self, target: TargetHandle) -> None:  # noqa: B027  a proposer without weights has nothing to load
+        """Load weights and make caches; called once after the target is loaded."""
+
+    @abstractmethod
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Take in what is new, and draft up to `max_nodes[i]` nodes for every row i where that is above 0.
+
+        An exception costs this step's drafts only: it is counted, `finish(..., FinishReason.ERROR)` follows and
+        everything is delivered again from position 0.
+
+        Returns:
+            a draft with as many rows as the batch has requests.
+        """
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:  # noqa: B027  optional
+        """Drop all state of these requests. Aborted requests must not teach anything."""

@@ -1,0 +1,74 @@
+"""The sampler: decides which drafted tokens stand and samples one token more."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.proposer import SPECDEC_API
+from specdec.interfaces.scorer import Scores
+from specdec.sampling_params import SamplingParams
+
+
+class SamplerConfig(BaseModel):
+    """Base of every sampler's own configuration."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@dataclass(frozen=True)
+class VerifyBatch:
+    """The requests whose drafts are verified; row i of every field is row i of the draft."""
+
+    num_nodes: Sequence[int]
+    """`[B]`: nodes of each row's draft."""
+    num_tokens: Sequence[int]
+    """`[B]`: committed tokens when the step began, which is also the absolute position of the first token to emit."""
+    seeds: Sequence[int]
+    """`[B]`: seed of each request's noise."""
+    sample_indices: Sequence[int]
+    """`[B]`: which of the request's `n` samples the row is."""
+    sampling_params: Sequence[SamplingParams]
+    is_all_greedy: bool
+    """Whether every row has temperature 0."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What verification decided, as host rows: ragged, one entry per request."""
+
+    accepted_nodes: Sequence[Sequence[int]]
+    """`[B][num_accepted]`: the accepted path, as indices into the draft's row."""
+    token_ids: Sequence[Sequence[int]]
+    """`[B][num_accepted + 1]`: emitted tokens: the accepted path and the correction or bonus token."""
+
+    @property
+    def num_accepted(self) -> list[int]:
+        """`[B]`: drafted tokens that stood; excludes the correction or bonus token."""
+        return [len(nodes) for nodes in self.accepted_nodes]
+
+
+class Sampler(ABC):
+    """A verifier of drafts. Temperature 0 must mean the longest path of argmax matches, ties to the lowest id."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    api_version: ClassVar[int] = SPECDEC_API
+    Config: ClassVar[type[SamplerConfig]] = SamplerConfig
+    is_lossless: ClassVar[bool]
+    """Whether the emitted tokens follow the target's law for every honest draft."""
+    capabilities: ClassVar[frozenset[Capability]] = frozenset()
+    """What of a draft the sampler can use: `TREE`, `DRAFT_PROBS`."""
+
+    def __init__(self, config: SamplerConfig) -> None:
+        self.config = config
+
+    @abstractmethod
+    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+        """Decide which drafted nodes stand and sample one token more for every request of the batch."""

@@ -1,0 +1,84 @@
+"""The scorer: runs the target once over all drafts of a batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.target import TargetHandle
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from specdec.engine.options import EngineOptions
+    from specdec.engine.plan import Plan
+    from specdec.runner.kv_cache import KVCache
+
+
+@dataclass(frozen=True)
+class Scores:
+    """p-logits of the last committed token and of every drafted node, for each request that samples in this step.
+
+    They are final: every sampling parameter and grammar mask of a row's position is applied already, along the drafted
+    path that leads to it. A sampler applies none itself.
+    """
+
+    logits: torch.Tensor
+    """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row means something."""
+    row_starts: Sequence[int]
+    """`[B]`: row of the last committed token of each request; its nodes follow in draft order."""
+    raw_logits: torch.Tensor
+    """`[R, V]`: the target's logits before sampling parameters, for logprobs."""
+    first_rows: Sequence[int]
+    """First row of the pass of every running request, -1 for those that did not run; for `hidden_states`."""
+    hidden_states: torch.Tensor | None = None
+    """`[T, H]` of the whole pass, where `capture_hidden` asked for it."""
+    aux_hidden_states: tuple[torch.Tensor, ...] = ()
+    """`[T, H]` per aux layer id."""
+
+    def row_of(self, request: int, node: int) -> int:
+        """Return the row of `logits` for a node of a request's draft; node -1 is the last committed token."""
+        return self.row_starts[request] + node + 1
+
+
+class Scorer(ABC):
+    """Owns the target, its KV cache and its attention."""
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def load(self, options: EngineOptions) -> TargetHandle:
+        """Load the target and make its cache.
+
+        Raises:
+            ModelError: if the model cannot be served right.
+        """
+
+    @property
+    @abstractmethod
+    def cache(self) -> KVCache:
+        """The target's cache, for placing and moving rows."""
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The target's tokenizer, if it has one."""
+
+    @abstractmethod
+    def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
+        """Return final hidden states, and the inputs of these layers, with every pass from now on."""
+
+    @abstractmethod
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        """Run the target once over all prompt chunks and drafted nodes of a step.
+
+        Args:
+            plan: what runs.
+            draft: one row per entry of `plan.decoding`; `host_rows` holds the nodes to score.
+        """

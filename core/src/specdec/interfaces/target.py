@@ -1,0 +1,78 @@
+"""What a proposer may know of the target, and borrow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+    from specdec.runner.model_runner import ModelRunner
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """Facts about the target that are known before any weight is loaded."""
+
+    vocab_size: int
+    """Number of logits per row."""
+    hidden_size: int
+    num_layers: int
+    max_model_len: int
+    """The longest context, in tokens, the engine runs."""
+    dtype: torch.dtype
+    device: torch.device
+    eos_token_ids: tuple[int, ...]
+    tokenizer_fingerprint: str | None
+    """Hash over the ordered token strings; equal fingerprints mean equal ids. None without a tokenizer."""
+    tensor_parallel_rank: int = 0
+    tensor_parallel_size: int = 1
+    max_num_seqs: int = 256
+    """The most requests in one batch."""
+
+
+class CheckpointReader(Protocol):
+    """Reads single tensors of a checkpoint, also those that the loaded model dropped."""
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all tensors in the checkpoint."""
+
+    def read(self, name: str) -> torch.Tensor:
+        """Return one tensor on the host.
+
+        Raises:
+            KeyError: naming the tensor and the checkpoint.
+        """
+
+
+@dataclass(frozen=True)
+class TargetHandle:
+    """The loaded target, as far as proposers may use it. Weights are shared, not copied: do not write to them."""
+
+    info: TargetInfo
+    path: str | None
+    """Directory or hub id; None for a model that was passed as an object."""
+    revision: str | None
+    config: PretrainedConfig
+    embed_tokens: nn.Module
+    """Maps ids `[...]` to embeddings `[..., H]`."""
+    lm_head: nn.Module
+    """Maps final hidden states `[..., H]` to logits `[..., V]`."""
+    checkpoint: CheckpointReader | None
+    """None for a model that was passed as an object."""
+    runner_factory: RunnerFactory
+
+    def make_runner(self, model: nn.Module) -> ModelRunner:
+        """Make a runner for `model` on core's own paged KV cache and attention, counted in the engine's memory."""
+        return self.runner_factory(model)
+
+
+class RunnerFactory(Protocol):
+    """Makes a `ModelRunner` for a model."""
+
+    def __call__(self, model: nn.Module) -> ModelRunner: ...

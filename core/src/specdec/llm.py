@@ -1,0 +1,174 @@
+"""Offline generation: `LLM`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+from rich.progress import Progress
+from transformers import PreTrainedTokenizerBase
+
+from specdec.config import target_of, translate_llm_arguments
+from specdec.engine.build import BuiltEngine, build_engine
+from specdec.engine.intake import Intake, Prompt
+from specdec.engine.metrics import Counter, Vector
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError
+from specdec.interfaces.observer import StepStats
+from specdec.outputs import RequestOutput
+from specdec.sampling_params import SamplingParams
+
+_OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
+
+
+def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tuple[BuiltEngine, Intake]:
+    """Return an engine and its intake for the arguments of `LLM`."""
+    known = translate_llm_arguments(arguments | {"speculative_config": speculative_config}, _OPTION_NAMES)
+    speculation = known.pop("speculative_config", None)
+    if isinstance(model, str) and speculation is None:
+        found = target_of(model, known.get("revision"))
+        if found is not None:
+            model, speculation = found
+    options = EngineOptions(model=model, **known)
+    built = build_engine(options, speculation)
+    return built, Intake(built.info, built.tokenizer, options.seed)
+
+
+class LLM:
+    """A target with a proposer, for offline generation.
+
+    Args:
+        model: a path, a hub id, the word `zoo`, or a loaded `PreTrainedModel` (then pass `tokenizer=` too).
+        speculative_config: a mapping, JSON or YAML text, or the path of a file with either; None for no speculation.
+        **arguments: see `EngineOptions`; vLLM's names work, those without meaning here are told once.
+
+    Raises:
+        ConfigError: for a wrong argument, naming it and the remedy.
+        PluginError: for a method or sampler that cannot be loaded.
+        ModelError: for a model that cannot be served right.
+    """
+
+    def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
+        self._built, self._intake = build(model, speculative_config, arguments)
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = False,
+    ) -> list[RequestOutput]:
+        """Generate for every prompt; returns one output per prompt, in their order.
+
+        Args:
+            prompts: text, token ids, or `{"prompt_token_ids": [...]}`; one or many.
+            sampling_params: one for all or one per prompt; None means the defaults.
+            use_tqdm: show a progress bar.
+
+        Raises:
+            ConfigError: for a prompt or parameter that cannot be served; nothing has been generated then.
+        """
+        many = _as_list(prompts)
+        engine = self._built.engine
+        prepared = [
+            self._intake.prepare(self._intake.next_id(), prompt, params, is_streaming=False)
+            for prompt, params in zip(many, _params_for(many, sampling_params), strict=True)
+        ]
+        done: dict[str, RequestOutput] = {}
+        ids = [request.request_id for request, _ in prepared]
+        try:
+            for request, watches in prepared:
+                engine.add(request, watches)
+            with Progress(disable=not use_tqdm, transient=True) as progress:
+                task = progress.add_task("generate", total=len(ids))
+                while len(done) < len(ids):
+                    for output in engine.step():
+                        done[output.request_id] = output
+                        progress.advance(task)
+        finally:
+            engine.abort([request_id for request_id in ids if request_id not in done])
+        return [done[request_id] for request_id in ids]
+
+    def chat(
+        self,
+        messages: Sequence[Any],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        **template_arguments: Any,
+    ) -> list[RequestOutput]:
+        """Generate the next message of one conversation, or of each of several, with the tokenizer's chat template.
+
+        Raises:
+            ConfigError: if the tokenizer has no chat template.
+        """
+        tokenizer = self.get_tokenizer()
+        if tokenizer.chat_template is None:
+            raise ConfigError("chat needs a tokenizer with a chat template; use generate, or set tokenizer.chat_template")
+        conversations = [messages] if messages and isinstance(messages[0], dict) else messages
+        arguments = {"add_generation_prompt": True} | template_arguments
+        prompts: list[Prompt] = [
+            str(tokenizer.apply_chat_template(list(conversation), tokenize=False, **arguments))
+            for conversation in conversations
+        ]
+        return self.generate(prompts, sampling_params)
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
+        """Yield the request as it grows, once per step; giving the iterator up aborts the request."""
+        engine = self._built.engine
+        request, watches = self._intake.prepare(
+            self._intake.next_id(), prompt, sampling_params or SamplingParams(), is_streaming=True
+        )
+        engine.add(request, watches)
+        is_finished = False
+        try:
+            while not is_finished:
+                for output in engine.step():
+                    is_finished = output.finished
+                    yield output
+        finally:
+            if not is_finished:
+                engine.abort([request.request_id])
+
+    def get_tokenizer(self) -> PreTrainedTokenizerBase:
+        """Return the target's tokenizer.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        if self._built.tokenizer is None:
+            raise ConfigError("this LLM has no tokenizer; pass tokenizer=")
+        return self._built.tokenizer
+
+    def get_metrics(self) -> list[Counter | Vector]:
+        """Return counters over the engine's life, under vLLM's names where it has them."""
+        return self._built.engine.metrics.snapshot()
+
+    @property
+    def last_step(self) -> StepStats | None:
+        """Times and counts of the last step."""
+        return self._built.engine.last_step
+
+    def shutdown(self) -> None:
+        """Drop the model and its cache; the object cannot be used afterwards."""
+        del self._built
+
+
+def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str | dict):
+        return [prompts]
+    many = list(prompts)
+    if many and all(isinstance(item, int) for item in many):
+        return [many]  # type: ignore[list-item]  # a list of ints is one prompt
+    return many  # type: ignore[return-value]  # otherwise each item is a prompt
+
+
+def _params_for(
+    prompts: list[Prompt], given: SamplingParams | Sequence[SamplingParams] | None
+) -> list[SamplingParams]:
+    if given is None:
+        return [SamplingParams()] * len(prompts)
+    if isinstance(given, SamplingParams):
+        return [given] * len(prompts)
+    if len(given) != len(prompts):
+        raise ConfigError(f"{len(given)} sampling_params for {len(prompts)} prompts: give one, or one per prompt")
+    return list(given)

@@ -1,0 +1,1 @@
+"""Loads targets and refuses those that cannot be served right."""

@@ -1,0 +1,94 @@
+"""Which models can be served right; the others are refused at load, with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import PretrainedConfig, PreTrainedModel
+
+from specdec.errors import ModelError
+
+_ATTENTION_LAYERS = frozenset(
+    {"full_attention", "sliding_attention", "attention", "chunked_attention", "dense", "sparse", "mlp", "moe"}
+)
+_LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+
+
+def check_directory(path: Path) -> None:
+    """Refuse a directory that holds no model of its own.
+
+    Raises:
+        ModelError: for adapters and for directories without a configuration.
+    """
+    if (path / "adapter_config.json").exists() and not (path / "config.json").exists():
+        raise ModelError(
+            f"{path} holds an adapter, not a model: merge it first (peft: model.merge_and_unload().save_pretrained(...))"
+        )
+    if not (path / "config.json").exists():
+        raise ModelError(f"{path} has no config.json: it is not a transformers checkpoint")
+
+
+def check_config(config: PretrainedConfig, name: str) -> None:
+    """Refuse architectures that are not plain decoder-only language models.
+
+    Raises:
+        ModelError: naming what the configuration has that cannot be served.
+    """
+    if config.is_encoder_decoder:
+        raise ModelError(f"{name} is an encoder-decoder model; specdec serves decoder-only language models")
+    multimodal = [key for key in ("vision_config", "audio_config", "image_token_id") if hasattr(config, key)]
+    if multimodal:
+        raise ModelError(
+            f"{name} is a multimodal model (its configuration has {', '.join(multimodal)}); load its language model "
+            "alone and pass it as an object"
+        )
+    layer_types = set(getattr(config, "layer_types", None) or ()) | set(getattr(config, "layers_block_type", None) or ())
+    other = sorted(layer_types - _ATTENTION_LAYERS)
+    if other:
+        raise ModelError(
+            f"{name} has layers of type {', '.join(other)}, whose state cannot be rolled back after a rejected draft; "
+            "specdec serves models with attention layers only"
+        )
+
+
+def check_model(model: PreTrainedModel, name: str) -> None:
+    """Refuse models whose attention bypasses the interface or whose layers carry recurrent state.
+
+    Raises:
+        ModelError: with the reason.
+    """
+    if getattr(model, "_is_stateful", False):
+        raise ModelError(f"{name} ({type(model).__name__}) keeps recurrent state, which cannot be rolled back")
+    if not getattr(model, "_supports_attention_backend", False):
+        raise ModelError(
+            f"{name} ({type(model).__name__}) does not use transformers' attention interface, so its attention would not "
+            "see the paged cache"
+        )
+
+
+def check_rope(config: PretrainedConfig, max_model_len: int, name: str) -> None:
+    """Refuse position scaling that depends on the longest position of a packed pass.
+
+    Raises:
+        ModelError: unless the context window stays below the length where the scaling sets in.
+    """
+    for parameters in _rope_parameters(config):
+        kind = parameters.get("rope_type", parameters.get("type"))
+        if kind not in _LENGTH_DEPENDENT_ROPE:
+            continue
+        limit = parameters.get("original_max_position_embeddings") or getattr(
+            config, "original_max_position_embeddings", None
+        )
+        limit = limit or getattr(config, "max_position_embeddings", 0)
+        if max_model_len > limit:
+            raise ModelError(
+                f"{name} scales positions by the length of the context (rope_type {kind!r}), which differs between the "
+                f"requests of a batch; pass max_model_len={limit} or less, below which nothing is scaled"
+            )
+
+
+def _rope_parameters(config: PretrainedConfig) -> list[dict[str, Any]]:
+    value = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    nested = [part for part in value.values() if isinstance(part, dict)]
+    return nested or [value]

@@ -1,0 +1,167 @@
+"""Loads the target: from the zoo, a directory, a hub, or an object."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError, ModelError
+from specdec.loading.admission import check_config, check_directory, check_model, check_rope
+
+logger = logging.getLogger("specdec")
+
+_DTYPES = {
+    "float32": torch.float32, "float": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+    "half": torch.float16, "float64": torch.float64, "double": torch.float64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LoadedTarget:
+    """A target that passed admission."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    path: str | None
+    device: torch.device
+    dtype: torch.dtype
+    max_model_len: int
+
+
+def load_target(options: EngineOptions) -> LoadedTarget:
+    """Load the target and its tokenizer.
+
+    Raises:
+        ModelError: if the model cannot be served right.
+        ConfigError: if an argument does not fit the model.
+    """
+    device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if isinstance(options.model, PreTrainedModel):
+        model, path = options.model.eval(), None
+        name = type(model).__name__
+        check_config(model.config, name)
+        check_model(model, name)
+        device = next(model.parameters()).device
+    elif isinstance(options.model, str | Path):
+        path = resolve_name(str(options.model))
+        name = path
+        model = _from_checkpoint(path, options, device)
+    else:
+        raise ConfigError(f"LLM: model must be a path, a hub id or a PreTrainedModel, not {type(options.model).__name__}")
+    max_model_len = _max_model_len(model, options)
+    check_rope(model.config, max_model_len, name)
+    dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
+    return LoadedTarget(model, _tokenizer(options, path), path, device, dtype, max_model_len)
+
+
+def fingerprint(tokenizer: PreTrainedTokenizerBase | None) -> str | None:
+    """Return a hash over the ordered token strings of a tokenizer."""
+    if tokenizer is None:
+        return None
+    digest = hashlib.sha256()
+    for token, index in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
+        digest.update(f"{index}\0{token}\0".encode())
+    return digest.hexdigest()
+
+
+def end_of_text_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> tuple[int, ...]:
+    """Return the ids that end a text: the generation configuration's, else the model's, else the tokenizer's."""
+    generation = getattr(model, "generation_config", None)
+    for source in (generation, model.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        if isinstance(value, int):
+            return (value,)
+        if value:
+            return tuple(value)
+    return ()
+
+
+def resolve_name(name: str) -> str:
+    """Return the directory of the zoo's target for the word `zoo`, and every other name as it is."""
+    if name != "zoo":
+        return name
+    try:
+        import specdec_zoo
+    except ImportError:
+        raise ConfigError("model='zoo' needs the package specdec-zoo: pip install specdec-zoo") from None
+    return str(specdec_zoo.path("target"))
+
+
+def _from_checkpoint(path: str, options: EngineOptions, device: torch.device) -> PreTrainedModel:
+    if Path(path).is_dir():
+        check_directory(Path(path))
+    common: dict[str, Any] = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    try:
+        config = AutoConfig.from_pretrained(path, **common)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read the configuration of {path!r}: {_first_line(error)}") from error
+    check_config(config, path)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=_dtype(options, config, device), use_safetensors=None if options.allow_pickle else True, **common
+        )
+    except (OSError, ValueError, KeyError) as error:
+        hint = "" if options.allow_pickle else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
+        raise ModelError(f"cannot load {path!r}: {_first_line(error)}{hint}") from error
+    check_model(model, path)
+    if not hasattr(model, "hf_quantizer"):
+        model = model.to(device)
+    loaded: PreTrainedModel = model.eval()
+    return loaded
+
+
+def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.dtype | str:
+    if isinstance(options.dtype, torch.dtype):
+        return options.dtype
+    if options.dtype != "auto":
+        if options.dtype not in _DTYPES:
+            raise ConfigError(f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}")
+        return _DTYPES[options.dtype]
+    stored = getattr(config, "dtype", None) or torch.float32
+    if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not _has_native_bfloat16():
+        logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
+        return torch.float32
+    return "auto"
+
+
+def _has_native_bfloat16() -> bool:
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _max_model_len(model: PreTrainedModel, options: EngineOptions) -> int:
+    trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if options.max_model_len is None:
+        return int(trained or 2048)
+    if trained is not None and options.max_model_len > trained:
+        raise ConfigError(
+            f"LLM: max_model_len={options.max_model_len} is longer than the model's {trained} positions; pass {trained} or less"
+        )
+    return options.max_model_len
+
+
+def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerBase | None:
+    if isinstance(options.tokenizer, PreTrainedTokenizerBase):
+        return options.tokenizer
+    source = options.tokenizer or path
+    if options.skip_tokenizer_init or source is None:
+        return None
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            resolve_name(str(source)), trust_remote_code=options.trust_remote_code
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelError(
+            f"no tokenizer in {source!r}: {_first_line(error)}; pass tokenizer=, or skip_tokenizer_init=True and token ids"
+        ) from error
+    return tokenizer
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,117 @@
+"""The same noise on the host, compiled, and made only where it can matter."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
+_SHIFT = np.uint64(32)
+_HALF_STEP = 0.5 / 2.0**32
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]  # numba has no annotations
+def philox_block(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[int, int, int, int]:
+    """Return the four words of one counter; all arguments are unsigned 32-bit."""
+    for _ in range(10):
+        p0, p1 = _M0 * np.uint64(c0), _M1 * np.uint64(c2)
+        c0, c1, c2, c3 = (
+            np.uint32(p1 >> _SHIFT) ^ c1 ^ k0,
+            np.uint32(p1),
+            np.uint32(p0 >> _SHIFT) ^ c3 ^ k1,
+            np.uint32(p0),
+        )
+        k0, k1 = np.uint32(k0 + _W0), np.uint32(k1 + _W1)
+    return c0, c1, c2, c3
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+def race(weights: npt.NDArray[np.float32], seed: int, position: int, sample: int, word: int) -> int:
+    """Return `argmin(e_j / w_j)`, which draws j with probability proportional to `w_j`; ties go to the lowest id.
+
+    An exponential is at least its uniform, so the logarithm is taken only where `u_j < w_j * best`.
+
+    Args:
+        weights: `[V]` float32, not negative; need not sum to 1.
+        seed: 64-bit request seed.
+        position: see `specdec.noise.keys`.
+        sample: sample index.
+        word: from `node_word`.
+    """
+    k0, k1 = np.uint32(seed & 0xFFFFFFFF), np.uint32((seed >> 32) & 0xFFFFFFFF)
+    c1, c2, c3 = np.uint32(position), np.uint32(sample), np.uint32(word)
+    size = weights.shape[0]
+    best, winner = np.inf, -1
+    lanes = np.empty(4, np.uint32)
+    for block in range((size + 3) // 4):
+        start = 4 * block
+        end = min(start + 4, size)
+        heaviest = np.float32(0.0)
+        for j in range(start, end):
+            heaviest = max(heaviest, weights[j])
+        if heaviest == 0.0 or (winner >= 0 and heaviest * best <= _HALF_STEP):
+            continue
+        lanes[0], lanes[1], lanes[2], lanes[3] = philox_block(np.uint32(block), c1, c2, c3, k0, k1)
+        for j in range(start, end):
+            weight = np.float64(weights[j])
+            if weight == 0.0:
+                continue
+            uniform = (np.float64(lanes[j - start]) + 0.5) / 2.0**32
+            if winner >= 0 and uniform >= weight * best:
+                continue
+            score = -math.log1p(-uniform) / weight
+            if winner < 0 or score < best:
+                best, winner = score, j
+    return winner
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+def walk(
+    weights: npt.NDArray[np.float32],
+    row_starts: npt.NDArray[np.int64],
+    num_nodes: npt.NDArray[np.int64],
+    drafted: npt.NDArray[np.int64],
+    parents: npt.NDArray[np.int64],
+    seeds: npt.NDArray[np.int64],
+    samples: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
+    out_nodes: npt.NDArray[np.int64],
+    out_tokens: npt.NDArray[np.int64],
+    out_counts: npt.NDArray[np.int64],
+) -> None:
+    """Walk each request's draft from the root along the nodes that equal the token drawn at their position.
+
+    Args:
+        weights: `[R, V]` unnormalised target probabilities.
+        row_starts: `[B]` row of each request's last committed token.
+        num_nodes: `[B]`.
+        drafted: `[B, N]` drafted ids.
+        parents: `[B, N]` parents.
+        seeds: `[B]`.
+        samples: `[B]`.
+        positions: `[B]` absolute position of the first token to emit.
+        out_nodes: `[B, N + 1]` written: accepted nodes.
+        out_tokens: `[B, N + 1]` written: emitted tokens.
+        out_counts: `[B]` written: accepted nodes per request.
+    """
+    for i in range(row_starts.shape[0]):
+        node, depth = -1, 0
+        while True:
+            row = row_starts[i] + node + 1
+            token = race(weights[row], seeds[i], positions[i] + depth, samples[i], 0)
+            out_tokens[i, depth] = token
+            child = -1
+            for j in range(node + 1, num_nodes[i]):
+                if parents[i, j] == node and drafted[i, j] == token:
+                    child = j
+                    break
+            if child < 0:
+                break
+            out_nodes[i, depth] = child
+            node = child
+            depth += 1
+        out_counts[i] = depth

@@ -1,0 +1,28 @@
+"""What a draw is keyed by.
+
+Philox takes a 64-bit key and a 128-bit counter. The key is the request's seed. The counter's four words are
+(token id // 4, position, sample index, stream and node); the lane of the output block is token id % 4. `position` is the
+absolute position for `strict` and coupled drafting, and the number of tokens committed when the step began for every
+other stream: keys of position alone bias verifiers that look at discarded drafts.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+_STREAM_BITS = 3
+
+
+class Stream(IntEnum):
+    """Separate streams, so that no draw serves two decisions."""
+
+    TARGET = 0
+    """`strict` and coupled drafting."""
+    DRAFT = 1
+    ACCEPT = 2
+    RESIDUAL = 3
+
+
+def node_word(stream: Stream, node: int = 0) -> int:
+    """Return the counter word for a stream and a node index (0 for the first drafted node's parent)."""
+    return int(stream) | (node << _STREAM_BITS)

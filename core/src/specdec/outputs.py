@@ -1,0 +1,62 @@
+"""What `generate` and the streams return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class CompletionOutput:
+    """One sample of a request."""
+
+    index: int
+    text: str
+    """Text so far; never runs past a stop string."""
+    token_ids: list[int]
+    finish_reason: str | None = None
+    """`stop`, `length`, `abort`, or None while it runs."""
+    stop_reason: int | str | None = None
+    """The stop id or stop string that ended it; None for the model's own end of text."""
+    logprobs: list[dict[int, float]] | None = None
+    cumulative_logprob: float | None = None
+    is_from_draft: list[bool] = field(default_factory=list, repr=False)
+    """For each token whether a draft had guessed it."""
+
+
+@dataclass(frozen=True)
+class RequestMetrics:
+    """What speculation did for one request, over all its samples. Times are in seconds."""
+
+    num_drafts: int
+    """Steps in which a draft was verified."""
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    """Drafted tokens that stood; correction and bonus tokens are not counted."""
+    accepted_per_position: list[int]
+    time_to_first_token: float | None
+    total_time: float
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """`1 + num_accepted_tokens / num_drafts`; 1.0 without drafts."""
+        return 1.0 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 1.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over drafted tokens; 0.0 without drafts."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+
+@dataclass(frozen=True)
+class RequestOutput:
+    """A request and what has been generated for it."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[CompletionOutput]
+    finished: bool
+    metrics: RequestMetrics
+    num_cached_tokens: int = 0
+    """Prompt tokens that were found in the prefix cache."""
+    prompt_logprobs: list[dict[int, float] | None] | None = None

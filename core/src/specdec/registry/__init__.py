@@ -1,0 +1,111 @@
+"""The plugins of this process: `proposer("name")`, `sampler("name")`, `installed()` and so on.
+
+Listing reads metadata only; a plugin's module is imported when it is first asked for. One `Registry` serves
+the process.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from specdec.registry.plugin_info import Group, PluginInfo
+from specdec.registry.registry import Registry
+
+if TYPE_CHECKING:
+    import pluggy
+    import typer
+
+    from specdec.interfaces import Proposer, Sampler, Scorer
+
+__all__ = [
+    "Group",
+    "PluginInfo",
+    "Registry",
+    "add_command",
+    "commands",
+    "find",
+    "installed",
+    "load",
+    "observers",
+    "proposer",
+    "reset",
+    "sampler",
+    "scorer",
+]
+
+_registry = Registry()
+
+
+def proposer(name: str) -> type[Proposer]:
+    """Return the class behind a method name, a `./file.py:Class` or a `package.module.Class`.
+
+    Raises:
+        PluginError: if there is none, or if it cannot be loaded; names distribution, version and cause.
+    """
+    return _registry.proposer(name)
+
+
+def sampler(name: str) -> type[Sampler]:
+    """Return the class behind a `rejection_sample_method`; see `proposer`."""
+    return _registry.sampler(name)
+
+
+def scorer(name: str) -> type[Scorer]:
+    """Return the class behind a scorer's name; see `proposer`."""
+    return _registry.scorer(name)
+
+
+def observers() -> pluggy.HookRelay | None:
+    """Load the observers and return the hooks to call, or None if nobody listens.
+
+    A broken observer costs nobody anything but itself: it is logged and left out.
+    """
+    relay, errors = _registry.observers()
+    for error in errors:
+        logging.getLogger("specdec").warning("%s; it is left out", error)
+    return relay
+
+
+def commands() -> list[PluginInfo]:
+    """Return the sub-commands of the command line that may load, by metadata alone."""
+    return _registry.commands()
+
+
+def add_command(name: str, app: typer.Typer) -> None:
+    """Import the module behind a sub-command and let it add itself to `app`.
+
+    Raises:
+        PluginError: if there is none, or if it cannot be loaded.
+    """
+    _registry.add_command(name, app)
+
+
+def installed(group: Group | str | None = None) -> list[PluginInfo]:
+    """Return what the metadata of installed packages lists, of one group or of all; imports nothing."""
+    return _registry.installed(group)
+
+
+def find(group: Group, name: str) -> PluginInfo:
+    """Return the one entry point of that name that may load, without importing it.
+
+    Raises:
+        PluginError: if there is none, if two distributions claim it, or if `SPECDEC_PLUGINS` excludes it.
+    """
+    return _registry.find(group, name)
+
+
+def load(info: PluginInfo) -> ModuleType:
+    """Import the module of one entry point and register its hooks.
+
+    Raises:
+        PluginError: naming distribution, version and cause.
+    """
+    return _registry.load(info)
+
+
+def reset() -> None:
+    """Forget everything found and loaded; for tests and for sessions that install packages while they run."""
+    global _registry
+    _registry = Registry()

@@ -1,0 +1,82 @@
+"""What core knows of published methods without their plugins: names, packages, marks of their checkpoints.
+
+All of it is data in `methods.json`; adding a method there changes no code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, Literal
+
+DraftKind = Literal["none", "model", "head", "target", "class"]
+"""Where drafts come from: no weights, a whole model, a head on the target, layers of the target's own
+checkpoint (or of one given), or a class given by its import path."""
+
+
+@dataclass(frozen=True)
+class KnownMethod:
+    """One published method, as `methods.json` describes it."""
+
+    name: str
+    summary: str
+    draft: DraftKind
+    distribution: str | None = None
+    """The package that provides it; None where specdec has none."""
+    aliases: tuple[str, ...] = ()
+    old_names: tuple[str, ...] = ()
+    """Accepted with a deprecation warning."""
+    model_names: tuple[str, ...] = ()
+    """Values of `model` that mean this method."""
+    old_model_names: tuple[str, ...] = ()
+    is_fallback: bool = False
+    """Whether a checkpoint that nothing else claims is this method's."""
+    model_types: tuple[str, ...] = ()
+    architectures: tuple[str, ...] = ()
+    """Patterns of `fnmatch`."""
+    config_keys: tuple[str, ...] = ()
+    """Keys of a `config.json` that only this method's checkpoints have."""
+    tensors: tuple[tuple[str, ...], ...] = ()
+    """Alternatives; each a set of patterns that must all match a tensor name, with `!` must match none."""
+    spellings: tuple[str, ...] = ()
+    """Parts of a lower-case model name that give the method away."""
+    speculators_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Values of `speculators_model_type`, each with the keys it implies."""
+    n_predict: tuple[str, ...] = ()
+    """Dotted keys of the draft's (or target's) `config.json` that hold the number of tokens it predicts."""
+    default_tokens_option: str | None = None
+    """The plugin's own option whose value `num_speculative_tokens` defaults to."""
+    forced: Mapping[str, Any] = field(default_factory=dict)
+    """Common keys that have one value only."""
+    mixed_vocabulary_option: str | None = None
+    """The plugin's own option that allows a draft vocabulary other than the target's."""
+    zoo: str | None = None
+    """The zoo's artefact for it."""
+
+
+@cache
+def known_methods() -> Mapping[str, KnownMethod]:
+    """Return the published methods by name, in the order in which checkpoints are tested for them."""
+    data = json.loads(files("specdec").joinpath("methods.json").read_text(encoding="utf-8"))
+    methods = {name: KnownMethod(name=name, **_frozen(entry)) for name, entry in data["methods"].items()}
+    return MappingProxyType(methods)
+
+
+def known_method(name: str) -> KnownMethod | None:
+    """Return the published method of that name or alias, old names included."""
+    methods = known_methods()
+    if name in methods:
+        return methods[name]
+    return next((m for m in methods.values() if name in m.aliases or name in m.old_names), None)
+
+
+def _frozen(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _tuples(value) if isinstance(value, list) else value for key, value in entry.items()}
+
+
+def _tuples(values: list[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(v) if isinstance(v, list) else v for v in values)

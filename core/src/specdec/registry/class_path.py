@@ -1,0 +1,83 @@
+"""Classes given by where they stand: `./file.py:Class` before any packaging, or `package.module.Class`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from specdec.errors import PluginError
+
+
+def is_class_path(name: str) -> bool:
+    """Return whether a name is a file or a dotted path rather than the name of a plugin."""
+    return is_file_path(name) or is_dotted_path(name)
+
+
+def is_file_path(name: str) -> bool:
+    """Return whether a name has the form `path/to/file.py:Class`, the class being optional."""
+    return name.endswith(".py") or ".py:" in name
+
+
+def is_dotted_path(name: str) -> bool:
+    """Return whether a name consists of at least two identifiers with dots between them."""
+    parts = name.split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
+def load_class(path: str) -> object:
+    """Import what a class path names; whether it fits is the caller's to check.
+
+    Raises:
+        PluginError: naming the path and the cause.
+    """
+    if is_file_path(path):
+        file, _, attribute = path.partition(".py:")
+        if not attribute:
+            raise PluginError(f"{path!r} names no class: write {path.removesuffix(':')}:ClassName")
+        return _attribute(_module_of(Path(f"{file}.py"), path), attribute, path)
+    module_name, _, attribute = path.rpartition(".")
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{path!r}: cannot import {module_name!r}: {cause(error)}") from error
+    return _attribute(module, attribute, path)
+
+
+def cause(error: BaseException) -> str:
+    """Return an exception as one line: its type and what it says."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _module_of(file: Path, path: str) -> ModuleType:
+    file = file.expanduser().resolve()
+    if not file.is_file():
+        raise PluginError(f"{path!r}: there is no file {file}")
+    digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
+    name = f"specdec_local_{file.stem}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"{path!r}: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # before it runs: dataclasses and pydantic look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise PluginError(f"{path!r}: {file} cannot be run: {cause(error)}") from error
+    return module
+
+
+def _attribute(module: ModuleType, attribute: str, path: str) -> object:
+    found: object = getattr(module, attribute, None)
+    if found is None:
+        own = [n for n, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__]
+        listed = ", ".join(sorted(own)) or "none"
+        raise PluginError(f"{path!r}: there is no class {attribute!r}; classes defined there: {listed}")
+    return found

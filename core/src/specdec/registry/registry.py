@@ -1,0 +1,194 @@
+"""The registry: finds plugins by name, loads them one at a time and checks what they give."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from difflib import get_close_matches
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+import pluggy
+
+from specdec import hooks
+from specdec.errors import PluginError
+from specdec.registry import advice
+from specdec.registry.catalogue import known_method
+from specdec.registry.class_path import cause, is_class_path, load_class
+from specdec.registry.discovery import ALLOW_VARIABLE, AllowList, discover
+from specdec.registry.plugin_info import Group, PluginInfo
+from specdec.registry.role import ROLES
+
+if TYPE_CHECKING:
+    import typer
+
+    from specdec.interfaces import Proposer, Sampler, Scorer
+
+OBSERVER_HOOKS = ("specdec_step_finished", "specdec_request_finished")
+
+
+class Registry:
+    """All plugins of this process, behind one pluggy manager.
+
+    Metadata is read once. A plugin's module is imported when something of it is first asked for, and
+    registered once however many entry points name it.
+    """
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(hooks.PROJECT)
+        self._manager.add_hookspecs(hooks)
+        self._installed: tuple[PluginInfo, ...] | None = None
+        self._classes: dict[tuple[Group, str], type[Any]] = {}
+
+    def installed(self, group: Group | str | None = None) -> list[PluginInfo]:
+        """Return what the metadata of installed packages lists, of one group or of all; imports nothing."""
+        if self._installed is None:
+            self._installed = discover()
+        return [info for info in self._installed if group is None or info.group == group]
+
+    def proposer(self, name: str) -> type[Proposer]:
+        """Return the class behind a method name, a `./file.py:Class` or a `package.module.Class`.
+
+        Raises:
+            PluginError: if there is none, or if it cannot be loaded; names distribution, version and cause.
+        """
+        return cast("type[Proposer]", self._class(Group.PROPOSERS, name))
+
+    def sampler(self, name: str) -> type[Sampler]:
+        """Return the class behind a `rejection_sample_method`; see `proposer`."""
+        return cast("type[Sampler]", self._class(Group.SAMPLERS, name))
+
+    def scorer(self, name: str) -> type[Scorer]:
+        """Return the class behind a scorer's name; see `proposer`."""
+        return cast("type[Scorer]", self._class(Group.SCORERS, name))
+
+    def observers(self) -> tuple[pluggy.HookRelay | None, list[PluginError]]:
+        """Load every observer that may load; meant to be called when an engine starts.
+
+        Returns:
+            the hooks to call, or None if nobody listens; and what went wrong with observers that are broken.
+        """
+        errors = []
+        for info in self.installed(Group.OBSERVERS):
+            if self._allow_list().allows(info):
+                try:
+                    self.load(info)
+                except PluginError as error:
+                    errors.append(error)
+        listening = any(getattr(self._manager.hook, hook).get_hookimpls() for hook in OBSERVER_HOOKS)
+        return (self._manager.hook if listening else None), errors
+
+    def commands(self) -> list[PluginInfo]:
+        """Return the sub-commands that may load, by metadata alone."""
+        return [info for info in self.installed(Group.COMMANDS) if self._allow_list().allows(info)]
+
+    def add_command(self, name: str, app: typer.Typer) -> None:
+        """Import the module behind a sub-command and let it add itself to `app`.
+
+        Raises:
+            PluginError: if it cannot be loaded.
+        """
+        info = self.find(Group.COMMANDS, name)
+        module = self.load(info)
+        self._call(module, "specdec_register_commands", info, app=app)
+
+    def find(self, group: Group, name: str) -> PluginInfo:
+        """Return the one entry point of that name that may load.
+
+        Raises:
+            PluginError: if there is none, if two distributions claim it, or if `SPECDEC_PLUGINS` excludes it.
+        """
+        installed = self.installed(group)
+        found = [info for info in installed if info.name == name]
+        if not found and group is Group.PROPOSERS and (known := known_method(name)) is not None:
+            found = [info for info in installed if info.name == known.name]
+        if not found:
+            raise PluginError(advice.not_installed(group, name, installed))
+        if len(found) > 1:
+            claims = " and ".join(f"{info.distribution} {info.version}" for info in found)
+            raise PluginError(f"{group.noun} {name!r} is claimed by {claims}: uninstall one of them")
+        allow_list = self._allow_list()
+        if not allow_list.allows(found[0]):
+            raise PluginError(
+                f"{found[0]} may not load: {ALLOW_VARIABLE}={allow_list.text} holds neither {name!r} "
+                f"nor {found[0].distribution!r}"
+            )
+        return found[0]
+
+    def load(self, info: PluginInfo) -> ModuleType:
+        """Import and register the module of one entry point.
+
+        Raises:
+            PluginError: naming distribution, version and cause.
+        """
+        if ":" in info.module:
+            raise PluginError(f"{info}: an entry point names a module, nothing in it; got {info.module!r}")
+        try:
+            module = importlib.import_module(info.module)
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{info} cannot be loaded: {cause(error)} (module {info.module})") from error
+        if not self._manager.is_registered(module):
+            try:
+                self._manager.register(module)
+                self._manager.check_pending()
+            except pluggy.PluginValidationError as error:
+                if self._manager.is_registered(module):
+                    self._manager.unregister(module)
+                raise PluginError(f"{info} cannot be loaded: {self._misfit(error, module)}") from error
+        return module
+
+    def _class(self, group: Group, name: str) -> type[Any]:
+        key = (group, name)
+        if key not in self._classes:
+            self._classes[key] = self._load_class(group, name)
+        return self._classes[key]
+
+    def _load_class(self, group: Group, name: str) -> type[Any]:
+        role = ROLES[group]
+        if is_class_path(name):
+            return role.check(load_class(name), repr(name))
+        info = self.find(group, name)
+        module = self.load(info)
+        given: list[object] = []
+        for result in self._call(module, role.hook, info):
+            given.extend(result if isinstance(result, list | tuple) else [result])
+        named = [c for c in given if info.name in (getattr(c, "name", None), *getattr(c, "aliases", ()))]
+        if len(named) == 1:
+            return role.check(named[0], str(info))
+        for candidate in given:
+            role.check(
+                candidate, str(info)
+            )  # what is wrong with a class explains more than what it is called
+        listed = ", ".join(
+            f"{getattr(c, '__qualname__', c)} (name {getattr(c, 'name', None)!r})" for c in given
+        )
+        problem = "several classes have" if named else "no class has"
+        raise PluginError(
+            f"{info}: {problem} the name or alias {info.name!r} among what {role.hook} in {info.module} "
+            f"returns: {listed or 'nothing'}"
+        )
+
+    def _call(self, module: ModuleType, hook: str, info: PluginInfo, **arguments: Any) -> list[Any]:
+        others = [plugin for plugin in self._manager.get_plugins() if plugin is not module]
+        caller = self._manager.subset_hook_caller(hook, remove_plugins=others)
+        if not caller.get_hookimpls():
+            undecorated = f"; mark {hook} with @specdec.hookimpl" if hasattr(module, hook) else ""
+            raise PluginError(f"{info}: module {info.module} does not implement {hook}{undecorated}")
+        try:
+            results: list[Any] = caller(**arguments)
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"{info}: {hook} in {info.module} raised {cause(error)}") from error
+        return results
+
+    def _misfit(self, error: pluggy.PluginValidationError, module: ModuleType) -> str:
+        known = [name for name in vars(hooks) if name.startswith("specdec_")]
+        for name in vars(module):
+            if self._manager.parse_hookimpl_opts(module, name) and name not in known:
+                nearest = get_close_matches(name, known, n=1)
+                hint = f"did you mean {nearest[0]!r}?" if nearest else f"the hooks are {', '.join(known)}"
+                return f"{module.__name__} implements an unknown hook {name!r}; {hint}"
+        return cause(error)
+
+    @staticmethod
+    def _allow_list() -> AllowList:
+        return AllowList(os.environ.get(ALLOW_VARIABLE))

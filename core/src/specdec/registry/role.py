@@ -1,0 +1,73 @@
+"""What a plugin class of each group must be. The interfaces are imported only when a class is checked."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from specdec.errors import PluginError
+from specdec.registry.plugin_info import Group
+
+
+@dataclass(frozen=True)
+class Role:
+    """The contract of one group whose plugins are classes."""
+
+    hook: str
+    """The hook that returns its classes."""
+    base: str
+    """The base class, as a name in `specdec.interfaces`."""
+    config: str | None = None
+    """The base of its `Config`, if it has one."""
+    attributes: tuple[str, ...] = ("name",)
+    """Class attributes without a default."""
+
+    def check(self, candidate: object, origin: str) -> type[Any]:
+        """Return the class if it fulfils the contract.
+
+        Args:
+            candidate: what the plugin gave.
+            origin: who gave it, the beginning of every message.
+
+        Raises:
+            PluginError: naming what is wrong and how to mend it.
+        """
+        from specdec import interfaces
+
+        base: type[Any] = getattr(interfaces, self.base)
+        if not isinstance(candidate, type) or not issubclass(candidate, base):
+            shown = candidate.__qualname__ if isinstance(candidate, type) else repr(candidate)
+            raise PluginError(f"{origin}: {shown} must be a subclass of specdec.interfaces.{self.base}")
+        label = f"{origin}: class {candidate.__qualname__}"
+        version = getattr(candidate, "api_version", interfaces.SPECDEC_API)
+        if version != interfaces.SPECDEC_API:
+            raise PluginError(
+                f"{label} was written for api_version {version}, this specdec has {interfaces.SPECDEC_API}: "
+                + ("upgrade the plugin" if version < interfaces.SPECDEC_API else "upgrade specdec-core")
+            )
+        if inspect.isabstract(candidate):
+            missing = ", ".join(sorted(getattr(candidate, "__abstractmethods__", ())))
+            raise PluginError(f"{label} is abstract: implement {missing}")
+        for attribute in self.attributes:
+            if not hasattr(candidate, attribute):
+                raise PluginError(f"{label} has no class attribute {attribute!r}")
+        if self.config is not None:
+            config_base: type[Any] = getattr(interfaces, self.config)
+            config = getattr(candidate, "Config", None)
+            if not isinstance(config, type) or not issubclass(config, config_base):
+                raise PluginError(f"{label}: Config must be a subclass of specdec.interfaces.{self.config}")
+        return candidate
+
+
+ROLES: Mapping[Group, Role] = MappingProxyType(
+    {
+        Group.PROPOSERS: Role("specdec_register_proposers", "Proposer", config="ProposerConfig"),
+        Group.SAMPLERS: Role(
+            "specdec_register_samplers", "Sampler", config="SamplerConfig", attributes=("name", "is_lossless")
+        ),
+        Group.SCORERS: Role("specdec_register_scorers", "Scorer"),
+    }
+)

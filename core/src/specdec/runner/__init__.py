@@ -1,0 +1,1 @@
+"""Runs an unmodified `transformers` model on a paged KV cache."""

@@ -1,0 +1,122 @@
+"""Our attention inside unmodified `transformers` models, through their public attention interface."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from specdec.errors import ModelError
+from specdec.runner.packed import PackedBatch
+from specdec.runner.sdpa import SdpaBackend
+
+ATTENTION_NAME = "specdec"
+_HARMLESS = frozenset(
+    {
+        "dropout", "is_causal", "position_ids", "cache_position", "use_cache", "output_attentions", "past_key_values",
+        "head_mask", "position_embeddings", "output_router_logits", "logits_to_keep", "attention_mask", "layer_idx",
+        "output_hidden_states", "return_dict",
+    }
+)  # fmt: skip
+
+
+@dataclass
+class AttentionContext:
+    """The pass that is running on this thread."""
+
+    backend: SdpaBackend
+    batch: PackedBatch
+    layers_seen: set[int] | None = field(default=None)
+    """With a set: layers that reached the attention function are recorded in it."""
+
+
+_ACTIVE: ContextVar[AttentionContext | None] = ContextVar("specdec_attention", default=None)
+
+
+class running:
+    """Context manager: attention calls on this thread belong to `context`."""
+
+    def __init__(self, context: AttentionContext) -> None:
+        self._context = context
+
+    def __enter__(self) -> AttentionContext:
+        self._token = _ACTIVE.set(self._context)
+        return self._context
+
+    def __exit__(self, *exc: object) -> None:
+        _ACTIVE.reset(self._token)
+
+
+def register() -> None:
+    """Make the attention implementation `specdec` known to `transformers`; may be called any number of times."""
+    AttentionInterface.register(ATTENTION_NAME, _attention)
+    AttentionMaskInterface.register(ATTENTION_NAME, _mask)
+
+
+def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
+    if _ACTIVE.get() is None:
+        mask: torch.Tensor | None = sdpa_mask(*args, **kwargs)
+        return mask
+    return None
+
+
+def _attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    context = _ACTIVE.get()
+    if context is None:
+        # The caller's own model outside the engine, for instance in `generate`: behave as transformers would.
+        if softcap is not None or s_aux is not None:
+            raise ModelError(
+                f"{type(module).__name__} uses soft caps or sinks: call model.set_attn_implementation('eager') "
+                "before using the model outside specdec"
+            )
+        out, _ = sdpa_attention_forward(
+            module, query, key, value, attention_mask, scaling=scaling, sliding_window=sliding_window, **kwargs
+        )
+        return out, None
+    layer = module.layer_idx
+    assert isinstance(layer, int)
+    if context.layers_seen is not None:
+        context.layers_seen.add(layer)
+        _refuse_unknown(module, attention_mask, kwargs)
+    out = context.backend.attend(
+        layer,
+        context.batch,
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        window=sliding_window,
+        softcap=softcap,
+        sinks=s_aux,
+    )
+    return out[None], None
+
+
+def _refuse_unknown(module: nn.Module, attention_mask: torch.Tensor | None, kwargs: dict[str, Any]) -> None:
+    if attention_mask is not None:
+        raise ModelError(f"{type(module).__name__} builds an attention mask of its own, which would be ignored")
+    if not getattr(module, "is_causal", True):
+        raise ModelError(f"{type(module).__name__} is not causal; specdec serves decoder-only language models")
+    unknown = sorted(key for key, value in kwargs.items() if value is not None and key not in _HARMLESS)
+    if unknown:
+        raise ModelError(
+            f"{type(module).__name__} passes {', '.join(unknown)} to attention, which specdec does not know; "
+            "ignoring it would change the output"
+        )

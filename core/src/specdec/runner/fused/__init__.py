@@ -1,0 +1,5 @@
+"""Decoder layers of a known structure as a few fused operations."""
+
+from specdec.runner.fused.model import FusedModel, fuse
+
+__all__ = ["FusedModel", "fuse"]

@@ -1,0 +1,68 @@
+"""One decoder layer of the Llama structure."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from specdec.runner.fused.linear import FastLinear
+from specdec.runner.fused.norm import FastNorm
+from specdec.runner.packed import PackedBatch
+from specdec.runner.sdpa import SdpaBackend
+
+
+class FusedLayer:
+    """The arithmetic of a Llama-like layer with joined projections.
+
+    Args:
+        layer: the `transformers` layer; its weights are re-arranged in place and stay shared.
+        is_packed: see `FastLinear`.
+    """
+
+    def __init__(self, layer: nn.Module, *, is_packed: bool) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        assert isinstance(attention, nn.Module) and isinstance(mlp, nn.Module)
+        self.index: int = attention.layer_idx  # type: ignore[assignment]  # transformers sets an int
+        self.scaling: float = attention.scaling  # type: ignore[assignment]  # transformers sets a float
+        self.head_dim: int = attention.head_dim  # type: ignore[assignment]  # transformers sets an int
+        window = getattr(attention, "sliding_window", None)
+        self.window = window if isinstance(window, int) else None
+        projections = [getattr(attention, f"{name}_proj") for name in "qkv"]
+        self.num_heads, self.num_kv_heads, _ = (p.out_features // self.head_dim for p in projections)
+        self.qkv = FastLinear(projections, is_packed=is_packed)
+        self.out = FastLinear([attention.o_proj], is_packed=is_packed)  # type: ignore[list-item]  # checked by structure
+        self.gate_up = FastLinear([mlp.gate_proj, mlp.up_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
+        self.down = FastLinear([mlp.down_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
+        self.input_norm = FastNorm(layer.input_layernorm)  # type: ignore[arg-type]  # ditto
+        self.post_norm = FastNorm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
+        has_norms = hasattr(attention, "q_norm")
+        self.query_norm = FastNorm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
+        self.key_norm = FastNorm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
+        self.activation: nn.Module = mlp.act_fn  # type: ignore[assignment]  # ditto
+        self.intermediate = self.gate_up.weight.shape[0] // 2
+
+    def forward(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, batch: PackedBatch, backend: SdpaBackend
+    ) -> torch.Tensor:
+        """Return the layer's output `[T, H]` for input `x [T, H]`; `cos`, `sin` are `[T, 1, D]`, `sin` signed."""
+        num_rows = x.shape[0]
+        heads = self.qkv(self.input_norm(x)).view(num_rows, -1, self.head_dim)
+        num_rotated = self.num_heads + self.num_kv_heads
+        rotated = heads[:, :num_rotated]
+        if self.query_norm is not None and self.key_norm is not None:
+            rotated = torch.cat(
+                (self.query_norm(rotated[:, : self.num_heads]), self.key_norm(rotated[:, self.num_heads :])), 1
+            )
+        rotated = torch.addcmul(rotated * cos, rotated.roll(self.head_dim // 2, -1), sin)
+        attended = backend.attend(
+            self.index,
+            batch,
+            rotated[:, : self.num_heads],
+            rotated[:, self.num_heads :],
+            heads[:, num_rotated:],
+            scaling=self.scaling,
+            window=self.window,
+        )
+        x = self.out.add_to(x, attended.reshape(num_rows, -1))
+        gate, up = self.gate_up(self.post_norm(x)).split(self.intermediate, -1)
+        return self.down.add_to(x, self.activation(gate) * up)

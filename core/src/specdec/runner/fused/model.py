@@ -1,0 +1,92 @@
+"""A whole model of fused layers, standing in for the forward of the original."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import PreTrainedModel
+
+from specdec.runner.fused.layer import FusedLayer
+from specdec.runner.fused.linear import FastLinear, can_pack
+from specdec.runner.fused.norm import FastNorm
+from specdec.runner.fused.rotary import RotaryTable
+from specdec.runner.fused.structure import LlamaParts, llama_parts
+from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
+
+if TYPE_CHECKING:
+    from specdec.runner.model_runner import ModelRunner
+
+logger = logging.getLogger("specdec")
+
+_PROBE_ROWS = 3
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+
+class FusedModel:
+    """Runs the layers directly: no module calls, joined projections, rotary factors from a table."""
+
+    def __init__(self, parts: LlamaParts, runner: ModelRunner) -> None:
+        total = sum(p.numel() * p.element_size() for p in runner.model.parameters())
+        dtype = parts.head.weight.dtype
+        is_packed = can_pack(total, dtype, runner.device)
+        self._runner = runner
+        self._embedding = parts.embed_tokens.weight.detach()
+        is_tied = parts.head.weight.data_ptr() == parts.embed_tokens.weight.data_ptr()
+        self._layers = [FusedLayer(layer, is_packed=is_packed) for layer in parts.layers]
+        self._norm = FastNorm(parts.norm)
+        self._head = FastLinear([parts.head], is_packed=is_packed)
+        if is_tied:
+            # join() made a transposed copy for the head; the embedding keeps its rows.
+            parts.embed_tokens.weight.data = self._embedding
+        self._rotary = RotaryTable(parts.rotary, self._embedding)
+
+    def forward(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
+        """Run a packed batch; arguments and result as in `ModelRunner`."""
+        runner = self._runner
+        x = self._embedding[batch.token_ids]
+        cos, sin = self._rotary.rows(batch.positions, max(s.kv_len for s in batch.segments))
+        aux: dict[int, torch.Tensor] = {}
+        for index, layer in enumerate(self._layers):
+            if index in aux_ids:
+                aux[index] = x
+            x = layer.forward(x, cos, sin, batch, runner.backend)
+        if not wants_hidden and batch.logits_rows is not None:
+            x = x[batch.logits_rows]
+        hidden = self._norm(x)
+        rows = hidden[batch.logits_rows] if wants_hidden and batch.logits_rows is not None else hidden
+        return ForwardOutput(
+            logits=self._head(rows),
+            hidden_states=hidden if wants_hidden else None,
+            aux_hidden_states=tuple(aux[k] for k in aux_ids),
+        )
+
+
+@torch.inference_mode()
+def fuse(model: PreTrainedModel, runner: ModelRunner) -> FusedModel | None:
+    """Return the fused form of a model, or None where its structure is unknown or the fused form does not agree.
+
+    The fused form is compared with the model's own forward on a few rows before it is used, so that a variation of the
+    structure that the parts do not show (a scaling of residuals, say) falls back to the model's own forward.
+    """
+    parts = llama_parts(model)
+    if parts is None:
+        return None
+    ids = torch.arange(_PROBE_ROWS, device=runner.device) % parts.embed_tokens.num_embeddings
+    batch = PackedBatch(
+        token_ids=ids,
+        positions=torch.arange(_PROBE_ROWS, device=runner.device),
+        segments=[Segment(row=0, num_rows=_PROBE_ROWS, first_slot=0, num_cached=0)],
+        slots=None,
+        logits_rows=None,
+    )
+    expected = runner.forward_reference(batch).logits.float()
+    fused = FusedModel(parts, runner)
+    got = fused.forward(batch, False, ()).logits.float()
+    error = (got - expected).norm() / expected.norm()
+    tolerance = _TOLERANCE.get(parts.head.weight.dtype, 3e-2)
+    if not error <= tolerance:
+        logger.info("%s: fused layers differ by %.1e, using the model's own forward", type(model).__name__, error)
+        return None
+    return fused

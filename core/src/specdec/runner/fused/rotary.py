@@ -1,0 +1,31 @@
+"""Rotary factors by position, computed once by the model's own module."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class RotaryTable:
+    """Cosines and signed sines by position; grows as longer contexts appear.
+
+    With `sin` negated in its first half, rotation is `x * cos + x.roll(D / 2) * sin`.
+    """
+
+    def __init__(self, module: nn.Module, like: torch.Tensor) -> None:
+        self._module = module
+        self._like = like
+        self._cos = self._sin = like.new_empty((0, 1, 0))
+
+    def rows(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cosines and signed sines, each `[T, 1, D]`, for `positions [T]`, all below `length`."""
+        if length > self._cos.shape[0]:
+            self._grow(max(length, 2 * self._cos.shape[0], 1024))
+        return self._cos[positions], self._sin[positions]
+
+    def _grow(self, length: int) -> None:
+        positions = torch.arange(length, device=self._like.device)[None]
+        cos, sin = self._module(self._like[:1, None], position_ids=positions)
+        half = sin.shape[-1] // 2
+        sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
+        self._cos, self._sin = cos[0, :, None].contiguous(), sin[0, :, None].contiguous()

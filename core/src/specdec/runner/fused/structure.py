@@ -1,0 +1,67 @@
+"""Recognises decoder layers of the Llama structure by their parts, not by their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+from transformers import PreTrainedModel
+
+_LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_PROJECTIONS = {"q_proj", "k_proj", "v_proj", "o_proj"}
+_HEAD_NORMS = {"q_norm", "k_norm"}
+_MLP = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+
+
+@dataclass(frozen=True)
+class LlamaParts:
+    """The parts of a model whose layers have the Llama structure."""
+
+    embed_tokens: nn.Embedding
+    layers: nn.ModuleList
+    norm: nn.Module
+    rotary: nn.Module
+    head: nn.Linear
+
+
+def llama_parts(model: PreTrainedModel) -> LlamaParts | None:
+    """Return the parts of a model of the Llama structure, or None for any other."""
+    base = model.base_model
+    parts = dict(base.named_children())
+    if set(parts) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
+        return None
+    head = model.get_output_embeddings()
+    embed = parts["embed_tokens"]
+    layers = parts["layers"]
+    if type(head) is not nn.Linear or type(embed) is not nn.Embedding or not isinstance(layers, nn.ModuleList):
+        return None
+    if not is_rms_norm(parts["norm"]) or not all(_is_llama_layer(layer) for layer in layers):
+        return None
+    return LlamaParts(embed, layers, parts["norm"], parts["rotary_emb"], head)
+
+
+def is_rms_norm(module: nn.Module) -> bool:
+    """Return whether a module is a plain root-mean-square norm with a multiplicative weight."""
+    return (
+        type(module).__name__.endswith("RMSNorm")
+        and hasattr(module, "variance_epsilon")
+        and [name for name, _ in module.named_parameters()] == ["weight"]
+    )
+
+
+def _is_llama_layer(layer: nn.Module) -> bool:
+    parts = dict(layer.named_children())
+    if set(parts) != _LAYER:
+        return False
+    attention, mlp = dict(parts["self_attn"].named_children()), dict(parts["mlp"].named_children())
+    head_norms = set(attention) - _PROJECTIONS
+    return (
+        set(attention) >= _PROJECTIONS
+        and head_norms in (set(), _HEAD_NORMS)
+        and set(mlp) == _MLP
+        and all(type(attention[name]) is nn.Linear for name in _PROJECTIONS)
+        and all(type(mlp[name]) is nn.Linear for name in _MLP - {"act_fn"})
+        and all(is_rms_norm(attention[name]) for name in head_norms)
+        and is_rms_norm(parts["input_layernorm"])
+        and is_rms_norm(parts["post_attention_layernorm"])
+    )

@@ -1,0 +1,74 @@
+"""Keys and values of every layer, one slot per token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """What one token takes in one layer."""
+
+    num_kv_heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes per token."""
+        return self.num_kv_heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+
+
+class KVCache:
+    """Key and value tensors `[num_slots, Hkv, D]` per layer; a layer is allocated when it is first written."""
+
+    def __init__(self, num_slots: int, device: torch.device) -> None:
+        self.num_slots = num_slots
+        self.device = device
+        self.shapes: dict[int, LayerShape] = {}
+        self.keys: dict[int, torch.Tensor] = {}
+        self.values: dict[int, torch.Tensor] = {}
+
+    def allocate(self, layer: int, shape: LayerShape) -> None:
+        """Make the tensors of one layer. On the host, pages are taken by the system only once they are written."""
+        self.shapes[layer] = shape
+        rows = (self.num_slots, shape.num_kv_heads)
+        self.keys[layer] = torch.empty((*rows, shape.key_dim), dtype=shape.dtype, device=self.device)
+        self.values[layer] = torch.empty((*rows, shape.value_dim), dtype=shape.dtype, device=self.device)
+
+    def write(
+        self,
+        layer: int,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        slots: torch.Tensor | slice,
+    ) -> None:
+        """Store `keys` and `values` `[T, Hkv, D]` at `slots`."""
+        if layer not in self.keys:
+            self.allocate(layer, LayerShape(keys.shape[1], keys.shape[2], values.shape[2], keys.dtype))
+        if isinstance(slots, slice):
+            self.keys[layer][slots] = keys
+            self.values[layer][slots] = values
+        else:
+            self.keys[layer].index_copy_(0, slots, keys)
+            self.values[layer].index_copy_(0, slots, values)
+
+    def copy(self, source: int, destination: int, num_rows: int) -> None:
+        """Copy `num_rows` consecutive rows of every layer between ranges that do not overlap."""
+        for tensors in (self.keys, self.values):
+            for tensor in tensors.values():
+                tensor[destination : destination + num_rows] = tensor[source : source + num_rows]
+
+    def gather(self, sources: torch.Tensor, destination: int) -> None:
+        """Move the rows `sources` `[n]` of every layer to consecutive slots from `destination` on."""
+        for tensors in (self.keys, self.values):
+            for tensor in tensors.values():
+                tensor[destination : destination + sources.shape[0]] = tensor[sources]
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that one token takes over all layers seen so far."""
+        return sum(shape.num_bytes for shape in self.shapes.values())

@@ -1,0 +1,51 @@
+"""Finds the parts of a `transformers` model that the engine needs."""
+
+from __future__ import annotations
+
+import inspect
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from specdec.errors import ModelError
+
+
+def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    """Return the list of decoder layers.
+
+    Raises:
+        ModelError: if no module list has as many entries as the configuration has layers.
+    """
+    wanted = model.config.get_text_config().num_hidden_layers
+    for module in model.base_model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == wanted and _has_attention(module[0]):
+            return module
+    raise ModelError(f"{type(model).__name__}: no list of {wanted} decoder layers found")
+
+
+def _has_attention(layer: nn.Module) -> bool:
+    return any(hasattr(module, "layer_idx") for module in layer.modules())
+
+
+def input_embedding(model: PreTrainedModel) -> nn.Module:
+    """Return the module that maps ids to embeddings."""
+    module = model.get_input_embeddings()
+    assert isinstance(module, nn.Module)
+    return module
+
+
+def output_head(model: PreTrainedModel) -> nn.Module:
+    """Return the module that maps final hidden states to logits.
+
+    Raises:
+        ModelError: if the model has none.
+    """
+    module = model.get_output_embeddings()
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"{type(model).__name__} has no output head; specdec serves causal language models")
+    return module
+
+
+def keeps_logits_rows(model: PreTrainedModel) -> bool:
+    """Return whether `forward` can be told which rows' logits are wanted."""
+    return "logits_to_keep" in inspect.signature(model.forward).parameters

@@ -1,0 +1,56 @@
+"""Attention masks of a segment: causal, windowed, tree."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.runner.packed import Segment
+
+_TEMPLATE_ROWS = 64
+
+
+class MaskMaker:
+    """Makes additive masks `[num_rows, kv_len - first_key]`; those of short chains are views of one template."""
+
+    def __init__(self, max_context: int, dtype: torch.dtype, device: torch.device) -> None:
+        self._max_context = max_context
+        self._dtype = dtype
+        self._device = device
+        self._templates: dict[int | None, torch.Tensor] = {}
+
+    def make(self, segment: Segment, first_key: int, window: int | None) -> torch.Tensor:
+        """Return the mask of a segment over the keys from `first_key` on; 0 where a row sees a key, else -inf."""
+        if segment.tree_mask is not None:
+            return self._tree(segment, first_key, window)
+        if segment.num_rows <= _TEMPLATE_ROWS and segment.num_cached <= self._max_context:
+            template = self._templates.get(window)
+            if template is None:
+                template = self._templates[window] = self._chain(
+                    min(_TEMPLATE_ROWS, self._max_context), -self._max_context, window
+                )
+            offset = self._max_context - segment.num_cached + first_key
+            end = self._max_context + segment.num_rows
+            return template[: segment.num_rows, offset:end]
+        return self._chain(segment.num_rows, first_key - segment.num_cached, window)
+
+    def _chain(self, num_rows: int, first_offset: int, window: int | None) -> torch.Tensor:
+        rows = torch.arange(num_rows, device=self._device)[:, None]
+        keys = torch.arange(first_offset, num_rows, device=self._device)[None, :]
+        return self._additive(_visible(rows, keys, window))
+
+    def _tree(self, segment: Segment, first_key: int, window: int | None) -> torch.Tensor:
+        assert segment.tree_mask is not None and segment.depths is not None
+        before = torch.arange(first_key, segment.num_cached, device=self._device) - segment.num_cached
+        offsets = torch.cat((before, segment.depths))
+        visible = _visible(segment.depths[:, None], offsets[None, :], window)
+        visible[:, before.shape[0] :] &= segment.tree_mask
+        return self._additive(visible)
+
+    def _additive(self, visible: torch.Tensor) -> torch.Tensor:
+        zeros = torch.zeros(visible.shape, dtype=self._dtype, device=self._device)
+        return zeros.masked_fill_(~visible, float("-inf"))
+
+
+def _visible(rows: torch.Tensor, keys: torch.Tensor, window: int | None) -> torch.Tensor:
+    visible = keys <= rows
+    return visible if window is None else visible & (keys > rows - window)

@@ -1,0 +1,152 @@
+"""Runs one model over packed batches on its own paged cache: the target, a draft model, a head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from specdec.errors import ModelError
+from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
+from specdec.runner.fused import FusedModel, fuse
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
+from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
+from specdec.runner.sdpa import SdpaBackend
+
+_PROBE_ROWS = 3
+
+
+class ModelRunner:
+    """One model, its KV cache and its attention.
+
+    Args:
+        model: a causal language model of `transformers`, unmodified but for its attention implementation.
+        device: where it runs.
+        max_context: the longest sequence, in tokens.
+        fused: whether layers of a known structure may run as fused operations (same arithmetic, fewer calls).
+
+    Raises:
+        ModelError: if some of the model's layers do not reach our attention, so that they would run without a cache.
+    """
+
+    def __init__(self, model: PreTrainedModel, device: torch.device, max_context: int, *, fused: bool = True) -> None:
+        self.model = model
+        self.device = device
+        self.max_context = max_context
+        self.layers = decoder_layers(model)
+        self._keeps_rows = keeps_logits_rows(model)
+        self._aux_ids: tuple[int, ...] = ()
+        self._wants_hidden = False
+        register()
+        model.set_attn_implementation(ATTENTION_NAME)
+        self.cache = KVCache(_PROBE_ROWS, device)
+        self.backend = SdpaBackend(self.cache, max_context)
+        self._probe()
+        self.fused: FusedModel | None = None
+        if fused:
+            self.fused = fuse(model, self)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of cache that one token takes over all layers."""
+        return self.cache.bytes_per_token
+
+    def allocate(self, num_slots: int) -> None:
+        """Make the cache for `num_slots` tokens."""
+        shapes = self.cache.shapes
+        self.cache = KVCache(num_slots, self.device)
+        for layer, shape in shapes.items():
+            self.cache.allocate(layer, shape)
+        self.backend = SdpaBackend(self.cache, self.max_context)
+
+    def capture_hidden(self, wants_hidden: bool, aux_layer_ids: Sequence[int] = ()) -> None:
+        """Choose the hidden states that every pass returns from now on.
+
+        Raises:
+            ModelError: for a layer id the model does not have.
+        """
+        wrong = [k for k in aux_layer_ids if not 0 <= k < len(self.layers)]
+        if wrong:
+            raise ModelError(f"aux layer ids {wrong} are not in 0..{len(self.layers) - 1}")
+        self._wants_hidden = wants_hidden
+        self._aux_ids = tuple(aux_layer_ids)
+
+    @torch.inference_mode()
+    def forward(self, batch: PackedBatch) -> ForwardOutput:
+        """Run the model over a packed batch, writing its keys and values to the cache."""
+        if self.fused is not None:
+            return self.fused.forward(batch, self._wants_hidden, self._aux_ids)
+        return self.forward_reference(batch)
+
+    @torch.inference_mode()
+    def forward_reference(self, batch: PackedBatch) -> ForwardOutput:
+        """Run the model through its own `forward`, whatever has been fused."""
+        return self._forward(batch, AttentionContext(self.backend, batch))
+
+    def _forward(self, batch: PackedBatch, context: AttentionContext) -> ForwardOutput:
+        hidden: list[torch.Tensor] = []
+        aux: dict[int, torch.Tensor] = {}
+        handles = []
+        if self._wants_hidden:
+            head = output_head(self.model)
+            if self._keeps_rows:
+                handles.append(self.model.base_model.register_forward_hook(_keep_last_hidden(hidden)))
+            else:
+                handles.append(head.register_forward_pre_hook(lambda _, args: hidden.append(args[0])))
+        for k in self._aux_ids:
+            handles.append(self.layers[k].register_forward_pre_hook(_keep_input(aux, k), with_kwargs=True))
+        keep = {"logits_to_keep": batch.logits_rows} if self._keeps_rows and batch.logits_rows is not None else {}
+        try:
+            with running(context):
+                logits = self.model(
+                    input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False, **keep
+                ).logits[0]
+        finally:
+            for handle in handles:
+                handle.remove()
+        if batch.logits_rows is not None and not keep:
+            logits = logits[batch.logits_rows]
+        return ForwardOutput(
+            logits=logits,
+            hidden_states=hidden[0][0] if self._wants_hidden else None,
+            aux_hidden_states=tuple(aux[k][0] for k in self._aux_ids),
+        )
+
+    @torch.inference_mode()
+    def _probe(self) -> None:
+        """Run three tokens to learn the cache's shapes and to see that every layer reaches our attention."""
+        ids = torch.zeros(_PROBE_ROWS, dtype=torch.int64, device=self.device)
+        batch = PackedBatch(
+            token_ids=ids,
+            positions=torch.arange(_PROBE_ROWS, device=self.device),
+            segments=[Segment(row=0, num_rows=_PROBE_ROWS, first_slot=0, num_cached=0)],
+            slots=None,
+            logits_rows=None,
+        )
+        seen: set[int] = set()
+        self._forward(batch, AttentionContext(self.backend, batch, layers_seen=seen))
+        missing = sorted(set(range(len(self.layers))) - seen)
+        if missing:
+            raise ModelError(
+                f"{type(self.model).__name__}: layers {missing} do not call transformers' attention interface, so they "
+                "would run without the paged cache; specdec cannot serve this model"
+            )
+
+
+def _keep_last_hidden(into: list[torch.Tensor]) -> Callable[..., None]:
+    def hook(module: nn.Module, args: object, output: object) -> None:
+        state = getattr(output, "last_hidden_state", None)
+        assert isinstance(state, torch.Tensor)
+        into.append(state)
+
+    return hook
+
+
+def _keep_input(into: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
+    def hook(module: nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
+        into[layer] = args[0] if args else kwargs["hidden_states"]
+
+    return hook

@@ -1,0 +1,56 @@
+"""One packed forward pass: rows of several requests, one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(slots=True)
+class Segment:
+    """The rows of one request in a packed pass. Slots of a request are contiguous: position p lies in `first_slot + p`."""
+
+    row: int
+    """First row in the packed pass."""
+    num_rows: int
+    first_slot: int
+    """Cache slot of the request's position 0."""
+    num_cached: int
+    """Rows of the request that are in the cache already; the new rows follow them."""
+    tree_mask: torch.Tensor | None = None
+    """`[num_rows, num_rows]` bool: which new rows each new row sees; None means a chain."""
+    depths: torch.Tensor | None = None
+    """`[num_rows]` int64: position of each row minus `num_cached`; None for a chain."""
+
+    @property
+    def kv_len(self) -> int:
+        """Rows in the cache once this pass has written its own."""
+        return self.num_cached + self.num_rows
+
+
+@dataclass(slots=True)
+class PackedBatch:
+    """Inputs of one forward pass over T rows."""
+
+    token_ids: torch.Tensor
+    """`[T]` int64."""
+    positions: torch.Tensor
+    """`[T]` int64; a tree node's position is its request's committed length plus its depth."""
+    segments: list[Segment]
+    slots: torch.Tensor | None
+    """`[T]` int64 cache slot of each row; None if there is one segment."""
+    logits_rows: torch.Tensor | None
+    """`[R]` int64 rows whose logits are wanted; None means all."""
+
+
+@dataclass(slots=True)
+class ForwardOutput:
+    """What a forward pass returns."""
+
+    logits: torch.Tensor
+    """`[R, V]` in the model's dtype."""
+    hidden_states: torch.Tensor | None
+    """`[T, H]` after the final norm, where asked for."""
+    aux_hidden_states: tuple[torch.Tensor, ...]
+    """`[T, H]` per aux layer id: the input of that layer."""

@@ -1,0 +1,89 @@
+"""Turns the target's logits into p-logits: every sampling parameter of every row, applied once, here."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.sampling_params import SamplingParams
+
+_NOT_YET = {
+    "min_tokens": 0, "logprobs": None, "prompt_logprobs": None, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0, "logit_bias": None, "bad_words": None, "allowed_token_ids": None,
+    "logits_processors": None, "structured_outputs": None,
+}  # fmt: skip
+
+
+def unsupported(params: SamplingParams) -> list[str]:
+    """Return the names of parameters that are set and that this version cannot apply."""
+    return [name for name, neutral in _NOT_YET.items() if getattr(params, name) != neutral]
+
+
+def needs_processing(params: SamplingParams) -> bool:
+    """Return whether a row's logits must be changed at all; the order of a greedy row's is all that counts."""
+    return not params.is_greedy
+
+
+def p_logits(logits: torch.Tensor, params: list[SamplingParams], rows: list[int]) -> torch.Tensor:
+    """Return p-logits `[R, V]` in float32; forbidden ids are -inf.
+
+    The order is vLLM's: temperature, min-p, top-k, top-p. Greedy rows are left as they are.
+
+    Args:
+        logits: `[R, V]`.
+        params: `[B]` one per request.
+        rows: `[B]` number of consecutive logits rows of each request.
+    """
+    out = logits.float()
+    if all(p.is_greedy for p in params):
+        return out
+    first = params[0]
+    if all(p is first or _same_cuts(p, first) for p in params):
+        return _cut(out / first.temperature, first)
+    if out is logits:
+        out = out.clone()
+    start = 0
+    for request, count in zip(params, rows, strict=True):
+        if not request.is_greedy:
+            part = out[start : start + count]
+            out[start : start + count] = _cut(part / request.temperature, request)
+        start += count
+    return out
+
+
+def _same_cuts(a: SamplingParams, b: SamplingParams) -> bool:
+    return (a.temperature, a.top_k, a.top_p, a.min_p) == (b.temperature, b.top_k, b.top_p, b.min_p)
+
+
+def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    vocab_size = logits.shape[-1]
+    if params.min_p > 0.0:
+        # p / p_max >= min_p, in logs; equal for the best id itself.
+        floor = logits.max(-1, keepdim=True).values + torch.tensor(params.min_p, device=logits.device).log()
+        logits = logits.masked_fill(logits < floor, -torch.inf)
+    has_top_k = 0 < params.top_k < vocab_size
+    if has_top_k:
+        logits = _keep_top_k(logits, params.top_k)
+    if params.top_p < 1.0:
+        logits = _keep_top_p(logits, params.top_p, params.top_k if has_top_k else vocab_size)
+    return logits
+
+
+def _keep_top_k(logits: torch.Tensor, k: int) -> torch.Tensor:
+    """Keep exactly the k highest; among equal ones at the border the lowest ids."""
+    best = logits.topk(k, -1).values[..., -1:]
+    keep = logits > best
+    ties = logits == best
+    room = k - keep.sum(-1, keepdim=True)
+    keep |= ties & (ties.cumsum(-1) <= room)
+    return logits.masked_fill(~keep, -torch.inf)
+
+
+def _keep_top_p(logits: torch.Tensor, top_p: float, num_candidates: int) -> torch.Tensor:
+    """Keep the fewest highest ids whose probabilities reach top_p; among equal ones the lowest ids come first."""
+    values, ids = torch.sort(logits, -1, descending=True, stable=True)
+    values, ids = values[..., :num_candidates], ids[..., :num_candidates]
+    probs = torch.softmax(values, -1)
+    is_cut = probs.cumsum(-1) - probs >= top_p
+    is_cut[..., 0] = False
+    kept = values.masked_fill(is_cut, -torch.inf)
+    return torch.full_like(logits, -torch.inf).scatter_(-1, ids, kept)

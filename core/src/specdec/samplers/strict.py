@@ -1,0 +1,109 @@
+"""The `strict` sampler: the draft stands where it equals the token that plain sampling would draw."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
+from specdec.interfaces.scorer import Scores
+from specdec.noise import Stream, exponentials, node_word
+from specdec.noise.host import walk
+from specdec.samplers.tree import follow, node_depths
+
+
+class StrictSampler(Sampler):
+    """Draws `y = argmax(log p + g)` with Gumbel noise keyed by (seed, sample, position); a node stands where it equals y.
+
+    The output depends on p and the seed alone: it is the same text with any proposer and with none. Acceptance of a token x
+    that was not drawn with the same noise is p(x). (Sample-and-compare; with coupled drafts Daliri et al. 2024.)
+    """
+
+    name: ClassVar[str] = "strict"
+    aliases: ClassVar[tuple[str, ...]] = ("gumbel",)
+    is_lossless: ClassVar[bool] = True
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
+
+    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+        """Walk every request's draft along the drawn tokens."""
+        rows = draft.host_rows
+        parents = None if draft.parents is None else draft.parents.tolist()
+        assert rows is not None
+        if not batch.is_all_greedy and scores.logits.device.type == "cpu":
+            return self._walk_host(scores, rows, parents, batch)
+        drawn = scores.logits.argmax(-1) if batch.is_all_greedy else self._draw_all(scores, rows, parents, batch)
+        tokens: list[int] = drawn.tolist()
+        nodes_out: list[list[int]] = []
+        tokens_out: list[list[int]] = []
+        for i, row in enumerate(rows):
+            start = scores.row_starts[i]
+            nodes, emitted = follow(tokens[start : start + len(row) + 1], row, None if parents is None else parents[i])
+            nodes_out.append(nodes)
+            tokens_out.append(emitted)
+        return Verdict(nodes_out, tokens_out)
+
+    def _walk_host(
+        self, scores: Scores, rows: tuple[tuple[int, ...], ...], parents: list[list[int]] | None, batch: VerifyBatch
+    ) -> Verdict:
+        """Draw only along the path that stands."""
+        weights = _weights(scores, batch)
+        size = len(rows)
+        width = max(map(len, rows))
+        drafted = np.full((size, width + 1), -1, np.int64)
+        links = np.empty((size, width + 1), np.int64)
+        links[:] = np.arange(-1, width)
+        for i, row in enumerate(rows):
+            drafted[i, : len(row)] = row
+            if parents is not None:
+                links[i, : len(row)] = parents[i][: len(row)]
+        nodes = np.empty((size, width + 1), np.int64)
+        tokens = np.empty((size, width + 1), np.int64)
+        counts = np.empty(size, np.int64)
+        walk(
+            weights, np.array(scores.row_starts), np.array([len(row) for row in rows]), drafted, links,
+            np.array(batch.seeds), np.array(batch.sample_indices), np.array(batch.num_tokens), nodes, tokens, counts,
+        )  # fmt: skip
+        lengths = counts.tolist()
+        node_rows, token_rows = nodes.tolist(), tokens.tolist()
+        return Verdict(
+            [node_rows[i][:n] for i, n in enumerate(lengths)], [token_rows[i][: n + 1] for i, n in enumerate(lengths)]
+        )
+
+    def _draw_all(
+        self, scores: Scores, rows: tuple[tuple[int, ...], ...], parents: list[list[int]] | None, batch: VerifyBatch
+    ) -> torch.Tensor:
+        """Draw at every node on the device."""
+        device = scores.logits.device
+        keys: list[tuple[int, int, int]] = []
+        for i, row in enumerate(rows):
+            depths = node_depths(len(row), None if parents is None else parents[i])
+            keys += [(batch.seeds[i], batch.num_tokens[i] + depth, batch.sample_indices[i]) for depth in [0, *depths]]
+        seeds, positions, samples = torch.tensor(keys, device=device).unbind(-1)
+        words = torch.full_like(seeds, node_word(Stream.TARGET))
+        noise = exponentials(seeds, positions, samples, words, scores.logits.shape[-1])
+        drawn = (noise / torch.softmax(scores.logits.double(), -1)).argmin(-1)
+        return torch.where(_greedy_rows(scores, rows, batch), scores.logits.argmax(-1), drawn)
+
+
+def _weights(scores: Scores, batch: VerifyBatch) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Return unnormalised probabilities `[R, V]`; a greedy row's weight is all on its argmax."""
+    weights = torch.softmax(scores.logits, -1)
+    if any(params.is_greedy for params in batch.sampling_params):
+        for i, params in enumerate(batch.sampling_params):
+            if params.is_greedy:
+                start, end = scores.row_starts[i], scores.row_starts[i] + batch.num_nodes[i] + 1
+                best = scores.logits[start:end].argmax(-1, keepdim=True)
+                weights[start:end] = 0.0
+                weights[start:end].scatter_(-1, best, 1.0)
+    if not torch.isfinite(weights[:, 0]).all():
+        raise FloatingPointError("the target's logits are not numbers; nothing can be sampled from them")
+    return weights.numpy()
+
+
+def _greedy_rows(scores: Scores, rows: tuple[tuple[int, ...], ...], batch: VerifyBatch) -> torch.Tensor:
+    flags = [p.is_greedy for p, row in zip(batch.sampling_params, rows, strict=True) for _ in range(len(row) + 1)]
+    return torch.tensor(flags, device=scores.logits.device)

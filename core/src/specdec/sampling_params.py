@@ -1,0 +1,97 @@
+"""Sampling parameters of one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from specdec.errors import ConfigError
+
+LogitsProcessor = Callable[[Sequence[int], torch.Tensor], torch.Tensor]
+"""Takes the output tokens so far and logits `[V]`, returns logits `[V]`."""
+
+
+class SamplingParams(BaseModel):
+    """How the tokens of one request are chosen. Names and meanings are vLLM's; all work with speculation on.
+
+    Raises:
+        ConfigError: naming the parameter, its value and what is allowed.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    n: int = Field(1, ge=1, description="Number of samples, each with its own noise.")
+    temperature: float = Field(1.0, ge=0.0, description="0 means greedy.")
+    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_k: int = Field(0, ge=-1, description="0 or -1 means all.")
+    min_p: float = Field(0.0, ge=0.0, le=1.0)
+    seed: int | None = None
+    max_tokens: int | None = Field(16, ge=1, description="None means up to the context window.")
+    min_tokens: int = Field(0, ge=0)
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    logprobs: int | None = Field(None, ge=0)
+    prompt_logprobs: int | None = Field(None, ge=0)
+    presence_penalty: float = Field(0.0, ge=-2.0, le=2.0)
+    frequency_penalty: float = Field(0.0, ge=-2.0, le=2.0)
+    repetition_penalty: float = Field(1.0, gt=0.0)
+    logit_bias: dict[int, float] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    logits_processors: list[LogitsProcessor] | None = None
+    structured_outputs: Any = None
+    skip_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = Field(None, ge=1)
+    speculative: Literal[False] | Mapping[str, int] | None = Field(
+        None, description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k."
+    )
+
+    def __init__(self, **kwargs: Any) -> None:
+        try:
+            super().__init__(**kwargs)
+        except ValidationError as error:
+            from specdec.config.messages import explain
+
+            raise ConfigError(explain(error, "SamplingParams", type(self))) from None
+
+    @field_validator("speculative")
+    @classmethod
+    def _known_speculative_keys(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            unknown = set(value) - {"num_speculative_tokens"}
+            if unknown:
+                raise ValueError(f"knows only 'num_speculative_tokens', got {sorted(unknown)}")
+            if any(k < 0 for k in value.values()):
+                raise ValueError("num_speculative_tokens must be at least 0")
+        return value
+
+    @model_validator(mode="after")
+    def _stop_strings_are_not_empty(self) -> SamplingParams:
+        if any(not s for s in self.stop_strings):
+            raise ValueError("stop strings must not be empty")
+        return self
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the most probable token is always taken."""
+        return self.temperature == 0.0
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """The stop strings as a tuple."""
+        if self.stop is None:
+            return ()
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+    def cap_speculation(self, num_speculative_tokens: int) -> int:
+        """Return the most nodes to draft for this request in one step."""
+        if self.speculative is None:
+            return num_speculative_tokens
+        if self.speculative is False:
+            return 0
+        return min(num_speculative_tokens, self.speculative.get("num_speculative_tokens", num_speculative_tokens))

@@ -1,0 +1,95 @@
+"""Lays the rows of one step out for a packed pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.engine.plan import Plan
+from specdec.interfaces.draft import Draft
+from specdec.runner.packed import PackedBatch, Segment
+from specdec.samplers.tree import node_depths
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class PackedStep:
+    """A packed pass and where everybody's rows are in it."""
+
+    batch: PackedBatch
+    row_starts: list[int]
+    """First logits row of each decoding sequence."""
+    num_rows: list[int]
+    """Logits rows of each decoding sequence."""
+    first_rows: list[int]
+    """First row of the pass of every sequence of the plan; -1 for those that do not run."""
+
+
+def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
+    """Lay out a step: for each running sequence its chunk of committed tokens, then the nodes of its draft."""
+    rows = draft.host_rows
+    assert rows is not None
+    all_parents = None if draft.parents is None else draft.parents.tolist()
+    row_of_decoding = {index: row for row, index in enumerate(plan.decoding)}
+    segments: list[Segment] = []
+    tokens: list[Int64s] = []
+    positions: list[Int64s] = []
+    slots: list[Int64s] = []
+    logits_rows: list[int] = []
+    step = PackedStep(None, [], [], [])  # type: ignore[arg-type]  # the batch is set last
+    row = 0
+    for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
+        if chunk == 0:
+            step.first_rows.append(-1)
+            continue
+        decoding = row_of_decoding.get(index)
+        nodes = () if decoding is None else rows[decoding]
+        start, count = sequence.num_computed, chunk + len(nodes)
+        ids = np.empty(count, np.int64)
+        ids[:chunk] = sequence.token_ids[start : start + chunk]
+        ids[chunk:] = nodes
+        offsets = np.arange(start, start + count)
+        segment = Segment(row, count, sequence.first_slot, start)
+        tokens.append(ids)
+        slots.append(offsets + sequence.first_slot)
+        if all_parents is not None and decoding is not None and nodes:
+            offsets = _plant(segment, chunk, all_parents[decoding][: len(nodes)], device)
+        positions.append(offsets)
+        segments.append(segment)
+        step.first_rows.append(row)
+        if decoding is not None:
+            step.row_starts.append(len(logits_rows))
+            step.num_rows.append(len(nodes) + 1)
+            logits_rows.extend(range(row + chunk - 1, row + count))
+        row += count
+    is_single = len(segments) == 1
+    step.batch = PackedBatch(
+        token_ids=torch.from_numpy(tokens[0] if is_single else np.concatenate(tokens)).to(device),
+        positions=torch.from_numpy(positions[0] if is_single else np.concatenate(positions)).to(device),
+        segments=segments,
+        slots=None if is_single else torch.from_numpy(np.concatenate(slots)).to(device),
+        logits_rows=None if len(logits_rows) == row else torch.tensor(logits_rows, dtype=torch.int64, device=device),
+    )
+    return step
+
+
+def _plant(segment: Segment, chunk: int, parents: list[int], device: torch.device) -> Int64s:
+    """Give a segment its tree mask and depths; returns its rows' positions. The chunk before the nodes is a chain."""
+    size = segment.num_rows
+    visible = np.tri(size, dtype=bool)
+    visible[chunk:] = False
+    for node, parent in enumerate(parents):
+        row = chunk + node
+        if parent >= 0:
+            visible[row] = visible[chunk + parent]
+        visible[row, :chunk] = True
+        visible[row, row] = True
+    relative = np.arange(size)
+    relative[chunk:] = np.array(node_depths(len(parents), parents)) + chunk - 1
+    segment.tree_mask = torch.from_numpy(visible).to(device)
+    segment.depths = torch.from_numpy(relative).to(device)
+    return relative + segment.num_cached

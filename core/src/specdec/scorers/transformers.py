@@ -1,0 +1,123 @@
+"""The default scorer: a `transformers` model on core's paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from specdec.engine.options import EngineOptions
+from specdec.engine.plan import Plan
+from specdec.errors import ConfigError
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.scorer import Scorer, Scores
+from specdec.interfaces.target import TargetHandle, TargetInfo
+from specdec.loading.checkpoint import SafetensorsReader
+from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.layers import input_embedding, output_head
+from specdec.runner.model_runner import ModelRunner
+from specdec.samplers.logits import p_logits
+from specdec.scorers.packing import pack
+
+
+class TransformersScorer(Scorer):
+    """Packs prompt chunks and verification rows into one pass `[1, T]` over the target."""
+
+    name: ClassVar[str] = "transformers"
+
+    def load(self, options: EngineOptions) -> TargetHandle:
+        """Load the target, check that it can be served and allocate its cache."""
+        self.options = options
+        self.target = target = load_target(options)
+        self.runner = ModelRunner(target.model, target.device, target.max_model_len, fused=not options.enforce_eager)
+        self.num_slots = _num_slots(options, target, self.runner)
+        self.runner.allocate(self.num_slots)
+        path = Path(target.path) if target.path is not None else None
+        return TargetHandle(
+            info=_info(target, options),
+            path=target.path,
+            revision=options.revision,
+            config=target.model.config,
+            embed_tokens=input_embedding(target.model),
+            lm_head=output_head(target.model),
+            checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
+            runner_factory=self._make_runner,
+        )
+
+    @property
+    def cache(self) -> KVCache:
+        """The target's cache."""
+        return self.runner.cache
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The target's tokenizer."""
+        return self.target.tokenizer
+
+    def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
+        """Return final hidden states, and the inputs of these layers, with every pass from now on."""
+        self.runner.capture_hidden(True, aux_layer_ids)
+
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        """Run the pass of one step."""
+        packed = pack(plan, draft, self.runner.device)
+        output = self.runner.forward(packed.batch)
+        params = [plan.sequences[i].params for i in plan.decoding]
+        return Scores(
+            logits=p_logits(output.logits, params, packed.num_rows),
+            row_starts=packed.row_starts,
+            raw_logits=output.logits,
+            first_rows=packed.first_rows,
+            hidden_states=output.hidden_states,
+            aux_hidden_states=output.aux_hidden_states,
+        )
+
+    def _make_runner(self, model: nn.Module) -> ModelRunner:
+        assert isinstance(model, PreTrainedModel)
+        return ModelRunner(
+            model, self.target.device, self.target.max_model_len, fused=not self.options.enforce_eager
+        )
+
+
+def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:
+    config = target.model.config.get_text_config()
+    head = output_head(target.model)
+    rows = getattr(head, "out_features", None) or config.vocab_size
+    return TargetInfo(
+        vocab_size=int(rows),
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers,
+        max_model_len=target.max_model_len,
+        dtype=target.dtype,
+        device=target.device,
+        eos_token_ids=end_of_text_ids(target.model, target.tokenizer),
+        tokenizer_fingerprint=fingerprint(target.tokenizer),
+        max_num_seqs=options.max_num_seqs,
+    )
+
+
+def _num_slots(options: EngineOptions, target: LoadedTarget, runner: ModelRunner) -> int:
+    """Return how many tokens the cache holds: what fits, and no more than the batch can use."""
+    size = options.block_size
+    per_sequence = -(-(target.max_model_len + 1) // size) * size
+    wanted = per_sequence * options.max_num_seqs
+    budget = options.kv_cache_memory_bytes
+    if budget is None:
+        if target.device.type == "cuda":
+            free, total = torch.cuda.mem_get_info(target.device)
+            budget = int(max(0, free - (1 - options.gpu_memory_utilization) * total))
+        else:
+            budget = psutil.virtual_memory().available // 4
+    slots = min(wanted, budget // runner.bytes_per_token // size * size)
+    if slots < per_sequence:
+        raise ConfigError(
+            f"the KV cache has room for {slots} tokens ({budget / 2**20:.0f} MiB), less than max_model_len="
+            f"{target.max_model_len}: lower max_model_len or raise kv_cache_memory_bytes"
+        )
+    return slots
