@@ -87,5 +87,5 @@ def _plugins(timeout_s: float) -> dict[str, Any]:
 
     return {
         f"{result.info.group.noun} {result.info.name}": result.error or "loads"
-        for result in probe_all(registry.installed(), timeout_s=timeout_s)
+        for result in probe_all(filter(registry.may_load, registry.installed()), timeout_s=timeout_s)
     }

@@ -36,8 +36,8 @@ OFFICIAL = {
 class PluginCommands(TyperGroup):
     """The commands of entry-point group `specdec.commands`.
 
-    The list of commands shows stand-ins made from metadata. Only the command that runs, or whose help is asked
-    for, is imported.
+    The list of commands shows stand-ins made from metadata. Only the command that runs, or whose help is
+    asked for, is imported.
     """
 
     def list_commands(self, ctx: Context) -> list[str]:

@@ -49,9 +49,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except typer.Abort:
         output.error("aborted")
         return 1
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader is gone: `specdec plugins | head`
-        return 1
     except Exception as usage:
         message = _usage_message(usage)
         if message is None:

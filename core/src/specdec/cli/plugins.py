@@ -26,7 +26,8 @@ def plugins(
 ) -> None:
     """List the installed plugins.
 
-    Metadata is read and nothing imported, unless --check is given: then the exit code is 1 if one does not load.
+    Metadata is read and nothing imported, unless --check is given; then the exit code is 1 if one that may
+    load does not.
     """
     infos = registry.installed()
     rows = _checked(infos, timeout) if check else [_row(info) for info in infos]
@@ -45,24 +46,29 @@ def _row(info: PluginInfo) -> Row:
         "distribution": info.distribution,
         "version": info.version,
         "module": info.module,
+        "may_load": registry.may_load(info),
     }
 
 
 def _checked(infos: list[PluginInfo], timeout_s: float) -> list[Row]:
     from specdec.registry.probe import probe_all
 
-    return [
-        {**_row(result.info), "error": result.error, "capabilities": list(result.capabilities)}
-        for result in probe_all(infos, timeout_s=timeout_s)
-    ]
+    tried = [info for info in infos if registry.may_load(info)]
+    results = {result.info: result for result in probe_all(tried, timeout_s=timeout_s)}
+    states = {
+        info: {"error": result.error, "capabilities": list(result.capabilities)}
+        for info, result in results.items()
+    }
+    return [_row(info) | states.get(info, {"error": None, "capabilities": []}) for info in infos]
 
 
 def _print(rows: list[Row], *, with_state: bool) -> None:
-    columns = ["name", "kind", "package", "module"] + (["loads", "capabilities"] if with_state else [])
+    columns = ["name", "kind", "package", "module", *(["loads", "capabilities"] if with_state else [])]
     lines = []
     for row in rows:
         kind, package = row["group"].removeprefix("specdec."), f"{row['distribution']} {row['version']}"
-        state = ["no" if row["error"] else "yes", ", ".join(row["capabilities"])] if with_state else []
+        loads = "no" if row.get("error") else "yes" if row["may_load"] else "may not"
+        state = [loads, ", ".join(row["capabilities"])] if with_state else []
         lines.append([row["name"], kind, package, row["module"], *state])
     print_table(columns, lines)
     for row in rows:

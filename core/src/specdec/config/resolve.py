@@ -101,7 +101,7 @@ def _common_keys(
 ) -> dict[str, Any]:
     """Return the common keys with all that follows from other keys, the draft or the target."""
     has_draft = inferred.known is None or inferred.known.draft != "class"
-    common = config.model_dump(exclude_unset=True) | dict(inferred.implied)
+    common = dict(inferred.implied) | config.model_dump(exclude_unset=True)
     common |= {"method": inferred.method, "model": inferred.model if has_draft else None}
     draft = Checkpoint(inferred.model, config.revision) if inferred.model and has_draft else None
     common["num_speculative_tokens"] = choose_tokens(config, inferred, proposer, own, draft, target)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.config.checkpoint import Checkpoint
+from specdec.config.zoo import ZOO
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import known_methods
 
@@ -62,7 +63,7 @@ def target_of(model: str, revision: str | None = None) -> tuple[str, dict[str, A
     Raises:
         ConfigError: if the format is broken or names no target.
     """
-    found = read_speculators(Checkpoint(model, revision))
+    found = None if model == ZOO else read_speculators(Checkpoint(model, revision))
     if found is None:
         return None
     if not found.target:

@@ -34,11 +34,11 @@ class ProposerConfig(BaseModel):
     revision: str | None = None
     """Revision of `model` on a hub."""
     quantization: str | None = None
-    """Quantisation of the draft weights, for methods that support one."""
+    """Quantisation of the draft weights. Core refuses it unless the plugin's class declares it again."""
     max_model_len: int | None = None
     """The longest context the draft may use; None means the smaller of draft and target."""
     parallel_drafting: bool = False
-    """Draft all tokens in one pass with mask tokens, for methods that support it."""
+    """Draft all tokens in one pass with mask tokens. Core refuses it unless the plugin's class declares it again."""
     draft_tensor_parallel_size: int = 1
     """Ranks the draft is spread over: 1 or the target's."""
     draft_sample_method: str = "greedy"

@@ -28,6 +28,7 @@ __all__ = [
     "find",
     "installed",
     "load",
+    "may_load",
     "observers",
     "proposer",
     "reset",
@@ -103,6 +104,15 @@ def load(info: PluginInfo) -> ModuleType:
         PluginError: naming distribution, version and cause.
     """
     return _registry.load(info)
+
+
+def may_load(info: PluginInfo) -> bool:
+    """Return whether the environment variable `SPECDEC_PLUGINS` lets a plugin load.
+
+    It holds names of plugins (a method, a sampler, ...) or of distributions, with commas between them. Core's
+    own plugins always may load, and without the variable all may.
+    """
+    return _registry.may_load(info)
 
 
 def reset() -> None:

@@ -46,6 +46,10 @@ class Registry:
             self._installed = discover()
         return [info for info in self._installed if group is None or info.group == group]
 
+    def may_load(self, info: PluginInfo) -> bool:
+        """Return whether `SPECDEC_PLUGINS` lets a plugin load."""
+        return AllowList(os.environ.get(ALLOW_VARIABLE)).allows(info)
+
     def proposer(self, name: str) -> type[Proposer]:
         """Return the class behind a method name, a `./file.py:Class` or a `package.module.Class`.
 
@@ -70,7 +74,7 @@ class Registry:
         """
         errors = []
         for info in self.installed(Group.OBSERVERS):
-            if self._allow_list().allows(info):
+            if self.may_load(info):
                 try:
                     self.load(info)
                 except PluginError as error:
@@ -80,7 +84,7 @@ class Registry:
 
     def commands(self) -> list[PluginInfo]:
         """Return the sub-commands that may load, by metadata alone."""
-        return [info for info in self.installed(Group.COMMANDS) if self._allow_list().allows(info)]
+        return [info for info in self.installed(Group.COMMANDS) if self.may_load(info)]
 
     def add_command(self, name: str, app: typer.Typer) -> None:
         """Import the module behind a sub-command and let it add itself to `app`.
@@ -107,11 +111,10 @@ class Registry:
         if len(found) > 1:
             claims = " and ".join(f"{info.distribution} {info.version}" for info in found)
             raise PluginError(f"{group.noun} {name!r} is claimed by {claims}: uninstall one of them")
-        allow_list = self._allow_list()
-        if not allow_list.allows(found[0]):
+        if not self.may_load(found[0]):
             raise PluginError(
-                f"{found[0]} may not load: {ALLOW_VARIABLE}={allow_list.text} holds neither {name!r} "
-                f"nor {found[0].distribution!r}"
+                f"{found[0]} may not load: {ALLOW_VARIABLE}={os.environ[ALLOW_VARIABLE]} holds neither "
+                f"{name!r} nor {found[0].distribution!r}"
             )
         return found[0]
 
@@ -188,7 +191,3 @@ class Registry:
                 hint = f"did you mean {nearest[0]!r}?" if nearest else f"the hooks are {', '.join(known)}"
                 return f"{module.__name__} implements an unknown hook {name!r}; {hint}"
         return cause(error)
-
-    @staticmethod
-    def _allow_list() -> AllowList:
-        return AllowList(os.environ.get(ALLOW_VARIABLE))

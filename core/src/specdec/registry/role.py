@@ -38,6 +38,8 @@ class Role:
         from specdec import interfaces
 
         base: type[Any] = getattr(interfaces, self.base)
+        if isinstance(candidate, base):
+            raise PluginError(f"{origin}: give the class {type(candidate).__qualname__}, not an object of it")
         if not isinstance(candidate, type) or not issubclass(candidate, base):
             shown = candidate.__qualname__ if isinstance(candidate, type) else repr(candidate)
             raise PluginError(f"{origin}: {shown} must be a subclass of specdec.interfaces.{self.base}")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
+
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class KVCache:
         self.shapes: dict[int, LayerShape] = {}
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
+        self._host: dict[int, tuple[Floats, Floats]] = {}
 
     def allocate(self, layer: int, shape: LayerShape) -> None:
         """Make the tensors of one layer. On the host, pages are taken by the system only once they are written."""
@@ -38,6 +43,12 @@ class KVCache:
         rows = (self.num_slots, shape.num_kv_heads)
         self.keys[layer] = torch.empty((*rows, shape.key_dim), dtype=shape.dtype, device=self.device)
         self.values[layer] = torch.empty((*rows, shape.value_dim), dtype=shape.dtype, device=self.device)
+        if self.device.type == "cpu" and shape.dtype == torch.float32:
+            self._host[layer] = self.keys[layer].numpy(), self.values[layer].numpy()
+
+    def host_rows(self, layer: int) -> tuple[Floats, Floats]:
+        """Return keys and values of a layer as host arrays; float32 on the host only."""
+        return self._host[layer]
 
     def write(
         self,

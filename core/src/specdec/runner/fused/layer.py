@@ -39,6 +39,7 @@ class FusedLayer:
         self.query_norm = FastNorm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
         self.key_norm = FastNorm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
         self.activation: nn.Module = mlp.act_fn  # type: ignore[assignment]  # ditto
+        self.is_silu = isinstance(self.activation, nn.SiLU) or type(self.activation).__name__ == "SiLUActivation"
         self.intermediate = self.gate_up.weight.shape[0] // 2
 
     def forward(

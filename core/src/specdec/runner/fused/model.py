@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedModel
 
+from specdec.runner.fused.host_layers import HostLayers
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.linear import FastLinear, can_pack
 from specdec.runner.fused.norm import FastNorm
@@ -41,13 +42,26 @@ class FusedModel:
             # join() made a transposed copy for the head; the embedding keeps its rows.
             parts.embed_tokens.weight.data = self._embedding
         self._rotary = RotaryTable(parts.rotary, self._embedding)
+        self._host: HostLayers | None = None
+        if HostLayers.supports(self._layers, runner.device, dtype):
+            self._host = HostLayers(self._layers, self._norm, self._rotary)
 
     def forward(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
         """Run a packed batch; arguments and result as in `ModelRunner`."""
         runner = self._runner
         x = self._embedding[batch.token_ids]
+        if self._host is not None:
+            segments = self._host.segments(batch)
+            if segments is not None:
+                hidden, aux = self._host.forward(x, batch, segments, runner.cache, aux_ids)
+                rows = hidden if batch.logits_rows is None else hidden[batch.logits_rows]
+                return ForwardOutput(
+                    logits=self._head(rows),
+                    hidden_states=hidden if wants_hidden else None,
+                    aux_hidden_states=tuple(aux[k] for k in aux_ids),
+                )
         cos, sin = self._rotary.rows(batch.positions, max(s.kv_len for s in batch.segments))
-        aux: dict[int, torch.Tensor] = {}
+        aux = {}
         for index, layer in enumerate(self._layers):
             if index in aux_ids:
                 aux[index] = x

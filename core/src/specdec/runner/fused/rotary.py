@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
+
+Floats = npt.NDArray[np.float32]
 
 
 class RotaryTable:
@@ -23,9 +27,17 @@ class RotaryTable:
             self._grow(max(length, 2 * self._cos.shape[0], 1024))
         return self._cos[positions], self._sin[positions]
 
+    def host_tables(self, length: int) -> tuple[Floats, Floats]:
+        """Return the tables `[P, D]` for positions below `length`, as host arrays."""
+        if length > self._cos.shape[0]:
+            self._grow(max(length, 2 * self._cos.shape[0], 1024))
+        return self._host
+
     def _grow(self, length: int) -> None:
         positions = torch.arange(length, device=self._like.device)[None]
         cos, sin = self._module(self._like[:1, None], position_ids=positions)
         half = sin.shape[-1] // 2
         sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
         self._cos, self._sin = cos[0, :, None].contiguous(), sin[0, :, None].contiguous()
+        if self._cos.device.type == "cpu" and self._cos.dtype == torch.float32:
+            self._host = self._cos[:, 0].numpy(), self._sin[:, 0].numpy()

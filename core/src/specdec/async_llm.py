@@ -1,0 +1,157 @@
+"""Generation for servers and embedding: `AsyncLLM`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from specdec.engine.intake import Prompt
+from specdec.engine.metrics import Counter, Vector
+from specdec.llm import build
+from specdec.outputs import RequestOutput
+from specdec.sampling_params import SamplingParams
+
+
+class _Subscriber:
+    """Where the news of one request goes: a queue on the caller's event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.queue: asyncio.Queue[RequestOutput | BaseException] = asyncio.Queue()
+
+    def put(self, item: RequestOutput | BaseException) -> None:
+        """Hand an item over from the engine's thread; a loop that is closed takes nothing more."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.queue.put_nowait, item)
+
+
+class AsyncLLM:
+    """A target with a proposer behind async iterators. The engine runs on a thread of its own.
+
+    Args:
+        model: as for `LLM`.
+        speculative_config: as for `LLM`.
+        **arguments: as for `LLM`.
+    """
+
+    def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
+        self._built, self._intake = build(model, speculative_config, arguments)
+        self._subscribers: dict[str, _Subscriber] = {}
+        self._orders: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._is_running = True
+        self._thread = threading.Thread(target=self._run, name="specdec-engine", daemon=True)
+        self._thread.start()
+
+    async def generate(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None
+    ) -> AsyncIterator[RequestOutput]:
+        """Yield the request as it grows, once per step. Leaving the iterator early aborts the request.
+
+        Args:
+            prompt: text, token ids, or `{"prompt_token_ids": [...]}`.
+            sampling_params: None means the defaults.
+            request_id: an id to abort by; None makes one.
+
+        Raises:
+            ConfigError: for a prompt or parameter that cannot be served, or an id that is in use.
+            RuntimeError: if the engine has been shut down or has failed.
+        """
+        name = request_id or self._intake.next_id()
+        subscriber = _Subscriber()
+        request, watches = self._intake.prepare(name, prompt, sampling_params or SamplingParams(), is_streaming=True)
+        self._order(lambda: self._add(name, subscriber, lambda: self._built.engine.add(request, watches)))
+        is_finished = False
+        try:
+            while not is_finished:
+                item = await subscriber.queue.get()
+                if isinstance(item, BaseException):
+                    is_finished = True
+                    raise item
+                is_finished = item.finished
+                yield item
+        finally:
+            if not is_finished:
+                self._order(lambda: self._abort(name))
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""
+        self._order(lambda: self._abort(request_id))
+
+    def get_tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """Return the target's tokenizer, or None."""
+        return self._built.tokenizer
+
+    def get_metrics(self) -> list[Counter | Vector]:
+        """Return counters over the engine's life; see `LLM.get_metrics`."""
+        return self._built.engine.metrics.snapshot()
+
+    def shutdown(self) -> None:
+        """Stop the engine's thread; requests that still run end with an error."""
+        with self._wake:
+            self._is_running = False
+            self._wake.notify()
+        self._thread.join()
+
+    def _order(self, order: Callable[[], None]) -> None:
+        """Have the engine's thread do something between two steps."""
+        with self._wake:
+            if not self._is_running:
+                raise RuntimeError("this AsyncLLM has been shut down")
+            self._orders.append(order)
+            self._wake.notify()
+
+    def _add(self, request_id: str, subscriber: _Subscriber, add: Callable[[], None]) -> None:
+        if request_id in self._subscribers:
+            subscriber.put(ValueError(f"request id {request_id!r} is in use"))
+            return
+        try:
+            add()
+        except ValueError as error:
+            subscriber.put(error)
+            return
+        self._subscribers[request_id] = subscriber
+
+    def _abort(self, request_id: str) -> None:
+        for output in self._built.engine.abort([request_id]):
+            self._publish(output)
+
+    def _publish(self, output: RequestOutput) -> None:
+        subscriber = self._subscribers.get(output.request_id)
+        if subscriber is not None:
+            subscriber.put(output)
+        if output.finished:
+            self._subscribers.pop(output.request_id, None)
+
+    def _run(self) -> None:
+        engine = self._built.engine
+        error: BaseException = RuntimeError("this AsyncLLM has been shut down")
+        try:
+            while True:
+                with self._wake:
+                    while self._is_running and not self._orders and not engine.has_work:
+                        self._wake.wait()
+                    if not self._is_running:
+                        break
+                    orders = list(self._orders)
+                    self._orders.clear()
+                for order in orders:
+                    order()
+                if engine.has_work:
+                    for output in engine.step():
+                        self._publish(output)
+        except Exception as failure:  # every waiting caller must hear of it
+            error = RuntimeError(f"the engine failed: {type(failure).__name__}: {failure}")
+            error.__cause__ = failure
+            with self._wake:
+                self._is_running = False
+        for order in list(self._orders):
+            order()
+        for subscriber in self._subscribers.values():
+            subscriber.put(error)
+        self._subscribers.clear()

@@ -1,0 +1,61 @@
+"""The verify loop in the plainest form: one request, a dense cache, no tricks. The oracle the engine is tested against.
+
+propose -> score -> verify -> commit, once per turn. The draft is a chain; `strict` decides; the model is any
+`transformers` causal language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from specdec.noise import exponentials
+from specdec.samplers.logits import p_logits
+from specdec.sampling_params import SamplingParams
+
+Propose = Callable[[list[int], int], list[int]]
+"""Takes all tokens so far and the most tokens to draft; returns the draft."""
+
+
+@torch.inference_mode()
+def generate(
+    model: PreTrainedModel, prompt: list[int], propose: Propose, num_speculative_tokens: int, params: SamplingParams
+) -> list[int]:
+    """Return the tokens after `prompt`: `params.max_tokens` of them, drawn from the model's own distribution.
+
+    Whatever `propose` returns, the result is the same: that is what speculation promises.
+    """
+    assert params.max_tokens is not None
+    cache = DynamicCache(config=model.config)
+    tokens = list(prompt)
+    end = len(prompt) + params.max_tokens
+    while len(tokens) < end:
+        # Propose: at most as many tokens as still fit in front of the one that verification adds.
+        draft = propose(tokens, min(num_speculative_tokens, end - len(tokens) - 1))
+        # Score: one pass over the tokens the cache does not hold yet and the draft.
+        known = cache.get_seq_length()
+        rows = model(torch.tensor([tokens[known:] + draft]), past_key_values=cache, use_cache=True).logits[0]
+        rows = p_logits(rows[-len(draft) - 1 :], [params], [len(draft) + 1])
+        # Verify: the draft stands as long as it equals what plain sampling draws at its position.
+        emitted: list[int] = []
+        for depth in range(len(draft) + 1):
+            emitted.append(_draw(rows[depth], params, len(tokens) + depth))
+            if depth == len(draft) or draft[depth] != emitted[depth]:
+                break
+        # Commit: keep what was emitted; the last emitted token has no row in the cache yet.
+        tokens += emitted
+        surplus = cache.get_seq_length() - (len(tokens) - 1)
+        if surplus > 0:
+            cache.crop(-surplus)
+    return tokens[len(prompt) :]
+
+
+def _draw(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
+    """Draw from softmax(logits) with the noise of (seed, position); temperature 0 takes the best."""
+    if params.is_greedy:
+        return int(logits.argmax())
+    zero = torch.zeros(1, dtype=torch.int64)
+    noise = exponentials(zero + (params.seed or 0), zero + position, zero, zero, logits.shape[-1])[0]
+    return int((noise / torch.softmax(logits, -1).double()).argmin())

@@ -1,0 +1,113 @@
+"""The fused layers of small float32 passes on the host: four matrix products and four compiled loops per layer."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.runner.fused.layer import FusedLayer
+from specdec.runner.fused.norm import FastNorm
+from specdec.runner.fused.rotary import RotaryTable
+from specdec.runner.host.attention import NO_WINDOW, HostSegments, attend, host_segments, is_available, use_threads
+from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.packed import PackedBatch
+
+Floats = npt.NDArray[np.float32]
+_MAX_PASS_ROWS = 128
+
+
+class _Buffers:
+    """Scratch memory for passes of one size, as numpy and as torch."""
+
+    def __init__(self, num_rows: int, layer: FusedLayer, hidden_size: int) -> None:
+        self.normed = np.empty((num_rows, hidden_size), np.float32)
+        self.query = np.empty((num_rows, layer.num_heads, layer.head_dim), np.float32)
+        self.attended = np.empty((num_rows, layer.num_heads, layer.head_dim), np.float32)
+        self.activated = np.empty((num_rows, layer.intermediate), np.float32)
+        self.normed_tensor = torch.from_numpy(self.normed)
+        self.attended_tensor = torch.from_numpy(self.attended).view(num_rows, -1)
+        self.activated_tensor = torch.from_numpy(self.activated)
+
+
+class HostLayers:
+    """All layers of a model and its final norm.
+
+    Args:
+        layers: the fused layers.
+        final_norm: the norm after them.
+        rotary: rotary factors.
+    """
+
+    def __init__(self, layers: list[FusedLayer], final_norm: FastNorm, rotary: RotaryTable) -> None:
+        self._layers = layers
+        self._rotary = rotary
+        norms = [n for layer in layers for n in (layer.input_norm, layer.post_norm)] + [final_norm]
+        self._norms = [(n.weight.numpy(), n.epsilon) for n in norms]
+        self._head_norms = [_head_norms(layer) for layer in layers]
+        self._hidden_size = final_norm.weight.shape[0]
+        self._buffers: dict[int, _Buffers] = {}
+        use_threads()
+
+    @staticmethod
+    def supports(layers: list[FusedLayer], device: torch.device, dtype: torch.dtype) -> bool:
+        """Return whether this path can run these layers here."""
+        is_silu = all(layer.is_silu for layer in layers)
+        return device.type == "cpu" and dtype == torch.float32 and is_silu and is_available()
+
+    def segments(self, batch: PackedBatch) -> HostSegments | None:
+        """Return the segments of a pass if this path is for it."""
+        if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
+            return None
+        segments = host_segments(batch)
+        if segments is not None and segments.visible.size and any(layer.window is not None for layer in self._layers):
+            return None
+        return segments
+
+    def forward(
+        self, x: torch.Tensor, batch: PackedBatch, segments: HostSegments, cache: KVCache, aux_ids: tuple[int, ...]
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """Return the final norm's output `[T, H]` and the inputs of the layers `aux_ids`; `x [T, H]` is overwritten."""
+        num_rows = x.shape[0]
+        buffers = self._buffers.get(num_rows)
+        if buffers is None:
+            buffers = self._buffers[num_rows] = _Buffers(num_rows, self._layers[0], self._hidden_size)
+        cos, sin = self._rotary.host_tables(max(s.kv_len for s in batch.segments))
+        positions = batch.positions.numpy()
+        slots = positions + segments.first_slots[0] if batch.slots is None else batch.slots.numpy()
+        if batch.slots is None and segments.visible.size:
+            start = segments.first_slots[0] + segments.cached[0]
+            slots = np.arange(start, start + num_rows)
+        rows, counts, first_slots, cached = segments.rows, segments.counts, segments.first_slots, segments.cached
+        residual = x.numpy()
+        aux: dict[int, torch.Tensor] = {}
+        weight, epsilon = self._norms[0]
+        norm(residual, weight, epsilon, buffers.normed)
+        for index, layer in enumerate(self._layers):
+            if index in aux_ids:
+                aux[index] = x.clone()
+            heads = layer.qkv(buffers.normed_tensor).numpy().reshape(num_rows, -1, layer.head_dim)
+            keys, values = cache.host_rows(layer.index)
+            head_norms, head_epsilon = self._head_norms[index]
+            rotate_and_store(
+                heads, cos, sin, positions, slots, head_norms, head_epsilon, keys, values, buffers.query
+            )  # fmt: skip
+            window = NO_WINDOW if layer.window is None else layer.window
+            attend(
+                buffers.query, keys, values, rows, counts, first_slots, cached, segments.visible, window,
+                np.float32(layer.scaling), buffers.attended,
+            )  # fmt: skip
+            weight, epsilon = self._norms[2 * index + 1]
+            add_norm(residual, layer.out(buffers.attended_tensor).numpy(), weight, epsilon, buffers.normed)
+            silu_multiply(layer.gate_up(buffers.normed_tensor).numpy(), buffers.activated)
+            weight, epsilon = self._norms[2 * index + 2]
+            add_norm(residual, layer.down(buffers.activated_tensor).numpy(), weight, epsilon, buffers.normed)
+        return buffers.normed_tensor.clone(), aux
+
+
+def _head_norms(layer: FusedLayer) -> tuple[Floats, float]:
+    if layer.query_norm is None or layer.key_norm is None:
+        return np.empty((0, 0), np.float32), 0.0
+    weights = np.stack((layer.query_norm.weight.numpy(), layer.key_norm.weight.numpy()))
+    return weights, layer.query_norm.epsilon

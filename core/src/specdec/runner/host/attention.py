@@ -1,0 +1,161 @@
+"""Attention of a few rows per request over contiguous cache rows, float32, one call for the whole batch."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cache
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from numba import njit, prange
+
+from specdec.runner.host.math import fast_exp
+from specdec.runner.packed import PackedBatch
+
+logger = logging.getLogger("specdec")
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+MAX_ROWS = 32
+"""The most rows of one request that this path takes; longer pieces are faster as matrix products."""
+NO_WINDOW = 2**31 - 1
+_HIDDEN = np.float32(-1e30)
+
+
+@dataclass(slots=True)
+class HostSegments:
+    """The segments of a pass as arrays, made once per pass."""
+
+    rows: Ints
+    """`[S]` first row."""
+    counts: Ints
+    """`[S]` number of rows."""
+    first_slots: Ints
+    """`[S]` slot of position 0."""
+    cached: Ints
+    """`[S]` rows in the cache before the pass."""
+    visible: npt.NDArray[np.bool_]
+    """`[T, W]` which new rows of its request each row sees; empty if all are chains."""
+
+
+def host_segments(batch: PackedBatch) -> HostSegments | None:
+    """Return the segments of a pass as arrays, or None where this path is not for it."""
+    segments = batch.segments
+    if any(segment.num_rows > MAX_ROWS for segment in segments):
+        return None
+    visible = np.empty((0, 0), np.bool_)
+    if any(segment.tree_mask is not None for segment in segments):
+        visible = np.zeros((batch.token_ids.shape[0], max(s.num_rows for s in segments)), np.bool_)
+        for s in segments:
+            mask = np.tri(s.num_rows, dtype=np.bool_) if s.tree_mask is None else s.tree_mask.numpy()
+            visible[s.row : s.row + s.num_rows, : s.num_rows] = mask
+    table = np.array([(s.row, s.num_rows, s.first_slot, s.num_cached) for s in segments])
+    rows, counts, first_slots, cached = table.T.copy()
+    return HostSegments(rows, counts, first_slots, cached, visible)
+
+
+@njit(parallel=True, fastmath=True, nogil=True, cache=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+def attend(
+    query: Floats,
+    keys: Floats,
+    values: Floats,
+    rows: Ints,
+    counts: Ints,
+    first_slots: Ints,
+    cached: Ints,
+    visible: npt.NDArray[np.bool_],
+    window: int,
+    scaling: np.float32,
+    out: Floats,
+) -> None:
+    """Attend; the pass's own keys and values are in the cache already.
+
+    Args:
+        query: `[T, H, Dk]`.
+        keys: `[num_slots, Hkv, Dk]`.
+        values: `[num_slots, Hkv, Dv]`.
+        rows: see `HostSegments`.
+        counts: see `HostSegments`.
+        first_slots: see `HostSegments`.
+        cached: see `HostSegments`.
+        visible: see `HostSegments`.
+        window: positions that a row sees, itself included, or `NO_WINDOW`; not with trees.
+        scaling: factor on the scores.
+        out: `[T, H, Dv]`, written.
+    """
+    num_heads, key_dim = query.shape[1], query.shape[2]
+    num_kv_heads, value_dim = keys.shape[1], values.shape[2]
+    group = num_heads // num_kv_heads
+    has_tree = visible.shape[0] > 0
+    for unit in prange(rows.shape[0] * num_kv_heads):
+        segment, head = unit // num_kv_heads, unit % num_kv_heads
+        row, count, base, before = rows[segment], counts[segment], first_slots[segment], cached[segment]
+        first = max(0, before - window + 1)
+        length = before + count - first
+        num_queries = count * group
+        scaled = np.empty((num_queries, key_dim), np.float32)
+        for r in range(num_queries):
+            for d in range(key_dim):
+                scaled[r, d] = query[row + r // group, head * group + r % group, d] * scaling
+        scores = np.empty((num_queries, length), np.float32)
+        for j in range(length):
+            key = keys[base + first + j, head]
+            for r in range(num_queries):
+                total = np.float32(0.0)
+                for d in range(key_dim):
+                    total += scaled[r, d] * key[d]
+                scores[r, j] = total
+        sums = np.zeros((num_queries, value_dim), np.float32)
+        for r in range(num_queries):
+            local = r // group
+            score = scores[r]
+            for j in range(0, before + local - window + 1 - first):
+                score[j] = _HIDDEN
+            for j in range(count):
+                if (has_tree and not visible[row + local, j]) or (not has_tree and j > local):
+                    score[before - first + j] = _HIDDEN
+            highest = score[0]
+            for j in range(length):
+                highest = max(highest, score[j])
+            mass = np.float32(0.0)
+            for j in range(length):
+                weight = fast_exp(score[j] - highest)
+                score[j] = weight
+                mass += weight
+            for j in range(length):
+                score[j] /= mass
+        for j in range(length):
+            value = values[base + first + j, head]
+            for r in range(num_queries):
+                weight = scores[r, j]
+                for d in range(value_dim):
+                    sums[r, d] += weight * value[d]
+        for r in range(num_queries):
+            for d in range(value_dim):
+                out[row + r // group, head * group + r % group, d] = sums[r, d]
+
+
+@cache
+def is_available() -> bool:
+    """Return whether numba can share the processor with torch here; tried once, with a tiny call.
+
+    numba must use OpenMP, as torch does: with its own thread pool the two wait for each other.
+    """
+    try:
+        if numba.config.THREADING_LAYER == "default":
+            numba.config.THREADING_LAYER = "omp"
+        one = np.ones((1, 1, 4), np.float32)
+        zeros = np.zeros(1, np.int64)
+        attend(one, one, one, zeros, zeros + 1, zeros, zeros, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)
+    except Exception as error:  # whatever a platform's threading raises, torch's own attention works
+        logger.info("compiled host attention is not available (%s)", error)
+        return False
+    return True
+
+
+def use_threads() -> None:
+    """Use as many threads as torch does."""
+    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))

@@ -1,0 +1,110 @@
+"""Samplers and the drafts that suit them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from specdec import ConfigError, PluginError
+from specdec.config import ResolvedSpeculation, parse_speculative_config
+
+pytestmark = pytest.mark.usefixtures("plugins")
+
+
+@pytest.fixture
+def draft(checkpoint: Any) -> dict[str, Any]:
+    """A method that can draw its drafts."""
+    model = checkpoint("draft", {"model_type": "llama"})
+    return {"method": "draft_model", "model": model, "num_speculative_tokens": 3}
+
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
+
+
+def resolve(keys: dict[str, Any]) -> ResolvedSpeculation:
+    resolved = parse_speculative_config(keys)
+    assert resolved is not None
+    return resolved
+
+
+def error_of(keys: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_speculative_config(keys)
+    return str(caught.value)
+
+
+def test_a_sampler_that_uses_q_gets_drawn_drafts_unless_told_otherwise(draft: dict[str, Any]) -> None:
+    assert resolve(draft).proposer_config.draft_sample_method == "greedy"
+    uses_q = {**draft, "rejection_sample_method": "uses_q"}
+    assert resolve(uses_q).proposer_config.draft_sample_method == "probabilistic"
+    assert resolve({**uses_q, "draft_sample_method": "greedy"}).config.draft_sample_method == "greedy"
+    assert resolve({**NGRAM, "rejection_sample_method": "uses_q"}).config.draft_sample_method == "greedy"
+
+
+def test_coupled_drafts_suit_only_samplers_that_ignore_q(draft: dict[str, Any]) -> None:
+    coupled = {**draft, "draft_sample_method": "coupled"}
+    assert resolve(coupled).proposer_config.draft_sample_method == "coupled"
+    assert error_of({**coupled, "rejection_sample_method": "uses_q"}) == (
+        "speculative_config: 'draft_sample_method': 'coupled' does not go with 'rejection_sample_method': 'uses_q', "
+        "which needs drafts drawn with noise of their own: use 'probabilistic', or "
+        "'rejection_sample_method': 'strict'"
+    )
+
+
+def test_drawn_drafts_that_nobody_uses_get_a_warning(
+    draft: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "specdec"):
+        resolve({**draft, "draft_sample_method": "probabilistic"})
+        resolve({**draft, "draft_sample_method": "probabilistic"})
+    (record,) = caplog.records
+    assert "'probabilistic' lowers acceptance with 'rejection_sample_method': 'strict'" in record.getMessage()
+
+
+@pytest.mark.parametrize("way", ["coupled", "probabilistic"])
+def test_a_method_that_draws_nothing_cannot_be_told_how(way: str) -> None:
+    assert error_of({**NGRAM, "draft_sample_method": way}) == (
+        f"speculative_config: 'draft_sample_method': {way!r} needs a method that draws its tokens; 'ngram' does not: "
+        "leave the key out"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rates"),
+    [
+        ("synthetic_acceptance_rates", [0.9, 0.5, 0.2], (0.9, 0.5, 0.2)),
+        ("synthetic_acceptance_length", 2.5, (1.0, 0.5, 0.0)),
+        ("synthetic_acceptance_rate", 1.0, (1.0, 1.0, 1.0)),
+    ],
+)
+def test_synthetic_rates_arrive_in_one_form(key: str, value: Any, rates: tuple[float, ...]) -> None:
+    resolved = resolve({**NGRAM, "rejection_sample_method": "by_rate", key: value})
+    assert resolved.sampler_config.model_dump() == {"synthetic_acceptance_rates": rates}
+
+
+def test_rates_are_needed_where_they_are_used_and_refused_elsewhere() -> None:
+    assert "needs one of 'synthetic_acceptance_rate', 'synthetic_acceptance_rates'" in error_of(
+        {**NGRAM, "rejection_sample_method": "by_rate"}
+    )
+    assert error_of({**NGRAM, "synthetic_acceptance_rate": 0.5}) == (
+        "speculative_config: 'synthetic_acceptance_rate' does nothing with 'rejection_sample_method': 'strict'; use "
+        "'synthetic' or leave it out"
+    )
+
+
+def test_rates_that_do_not_fit_an_inferred_k(checkpoint: Any) -> None:
+    model = checkpoint("accelerator", {"model_type": "mlp_speculator", "n_predict": 3})
+    keys = {"model": model, "rejection_sample_method": "by_rate", "synthetic_acceptance_rates": [0.5]}
+    assert "'synthetic_acceptance_rates': needs one rate for each of 3 tokens, got 1" in error_of(keys)
+
+
+def test_a_sampler_has_keys_of_its_own() -> None:
+    resolved = resolve({**NGRAM, "rejection_sample_method": "threshold", "posterior_threshold": 0.2})
+    assert resolved.sampler_config.model_dump() == {"posterior_threshold": 0.2}
+    assert "unknown key 'posterior_threshold'" in error_of({**NGRAM, "posterior_threshold": 0.2})
+
+
+def test_a_sampler_that_is_not_there() -> None:
+    with pytest.raises(PluginError, match=r"there is no sampler 'fly'\. Installed samplers: .*strict"):
+        parse_speculative_config({**NGRAM, "rejection_sample_method": "fly"})

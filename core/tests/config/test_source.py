@@ -1,0 +1,52 @@
+"""The forms `speculative_config` is given in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from specdec import ConfigError
+from specdec.config.source import read_mapping
+
+WANTED = {"method": "m", "num_speculative_tokens": 5}
+JSON = '{"method": "m", "num_speculative_tokens": 5}'
+YAML = "method: m\nnum_speculative_tokens: 5\n"
+
+
+@pytest.mark.parametrize("value", [WANTED, JSON, f"  {JSON}\n", YAML, "{method: m, num_speculative_tokens: 5}"])
+def test_a_mapping_is_read_from_json_and_yaml_text(value: Any) -> None:
+    assert read_mapping(value) == WANTED
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("c.json", JSON),
+        ("c.yaml", YAML),
+        ("c.yml", "speculative_config:\n  method: m\n  num_speculative_tokens: 5\n"),
+        ("d.yaml", f"speculative-config: '{JSON}'"),
+    ],
+)
+def test_a_path_to_either_is_read(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert read_mapping(str(path)) == read_mapping(path) == WANTED
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("nonsense", "must hold a mapping such as {\"method\""),
+        ('{"method": "m"', "neither JSON nor YAML: Expecting ',' delimiter (line 1, column 15)"),
+        ("a: b: c", "neither JSON nor YAML: mapping values are not allowed here"),
+        ("[1, 2]", "must hold a mapping"),
+        ("1: 2", "keys must be strings, got 1"),
+        ("/no/such/file.json", "cannot read '/no/such/file.json': No such file or directory"),
+        (5, "speculative_config must be a mapping, JSON or YAML text, or a path; got int"),
+    ],
+)  # fmt: skip
+def test_anything_else_is_told_what_to_write(value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_mapping(value)
+    assert message in str(caught.value)
