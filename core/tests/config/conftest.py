@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import pytest
 import torch
 from safetensors.torch import save_file
+
 from specdec.registry.catalogue import known_methods
 
-METHODS = '''
+METHODS = """
 from typing import ClassVar, Literal
 from pydantic import Field
 from specdec import Capability, Draft, Proposer, ProposerConfig, hookimpl
@@ -55,10 +56,10 @@ CLASSES = [
 @hookimpl
 def specdec_register_proposers():
     return CLASSES
-'''
+"""
 NAMES = ("ngram", "suffix", "draft_model", "eagle", "eagle3", "mlp_speculator", "mtp")
 
-SAMPLERS = '''
+SAMPLERS = """
 from specdec import Capability, Sampler, SamplerConfig, hookimpl
 
 class Base(Sampler):
@@ -88,7 +89,7 @@ class Threshold(Base):
 @hookimpl
 def specdec_register_samplers():
     return [UsesQ, ByRate, Threshold]
-'''
+"""
 
 
 class MakeCheckpoint(Protocol):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from specdec import ConfigError
 from specdec.config import SpeculativeConfig
 from specdec.config.inference import Inferred, infer_method
@@ -81,9 +82,13 @@ def test_a_class_needs_its_path() -> None:
 
 
 def test_nothing_given() -> None:
-    assert error_of().startswith("speculative_config: nothing was given without 'method' or 'model'; methods: ")
+    assert error_of().startswith(
+        "speculative_config: nothing was given without 'method' or 'model'; methods: "
+    )
     told = error_of(num_speculative_tokens=5)
-    assert told.startswith("speculative_config: 'num_speculative_tokens' was given without 'method' or 'model'")
+    assert told.startswith(
+        "speculative_config: 'num_speculative_tokens' was given without 'method' or 'model'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,11 @@ def test_nothing_given() -> None:
         ({}, ["0.0.linear.weight", "0.1.weight"], "medusa"),
         ({}, ["mtp.fc.weight", "mtp.norm.weight"], "mtp"),
         (LLAMA, WHOLE_MODEL, "draft_model"),
-        ({"model_type": "gpt2"}, ["transformer.wte.weight", "transformer.h.0.mlp.c_fc.weight"], "draft_model"),
+        (
+            {"model_type": "gpt2"},
+            ["transformer.wte.weight", "transformer.h.0.mlp.c_fc.weight"],
+            "draft_model",
+        ),
         (LLAMA, [], "draft_model"),
     ],
 )
@@ -123,7 +132,12 @@ def test_a_checkpoint_is_known_by_its_files(
 
 @pytest.mark.parametrize(
     ("name", "method"),
-    [("EAGLE-LLaMA3-8B", "eagle"), ("Qwen3-8B_eagle3", "eagle3"), ("Qwen3-DFlash", "dflash"), ("x-dspark", "dspark")],
+    [
+        ("EAGLE-LLaMA3-8B", "eagle"),
+        ("Qwen3-8B_eagle3", "eagle3"),
+        ("Qwen3-DFlash", "dflash"),
+        ("x-dspark", "dspark"),
+    ],
 )
 def test_where_files_say_nothing_the_spelling_does(checkpoint: Any, name: str, method: str) -> None:
     assert infer(model=checkpoint(name, LLAMA)).method == method
@@ -160,7 +174,9 @@ def test_a_checkpoint_that_cannot_be_read(checkpoint: Any, tmp_path: Path) -> No
 def test_a_hub_id_without_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     told = error_of(model="nobody/nothing")
-    assert "'nobody/nothing' is no directory, and its config.json cannot be had from a hub or its cache" in told
+    assert (
+        "'nobody/nothing' is no directory, and its config.json cannot be had from a hub or its cache" in told
+    )
     assert infer(model="nobody/eagle3-nothing").method == "eagle3"
 
 
@@ -170,7 +186,9 @@ def test_a_method_that_core_knows_nothing_of_is_taken_as_it_is() -> None:
 
 def test_the_zoo_needs_a_method() -> None:
     assert "'model': 'zoo' needs a 'method' beside it" in error_of(model="zoo")
-    assert "method 'suffix' takes no draft from the zoo: leave 'model' out" in error_of(method="suffix", model="zoo")
+    assert "method 'suffix' takes no draft from the zoo: leave 'model' out" in error_of(
+        method="suffix", model="zoo"
+    )
 
 
 def test_the_zoo_has_a_draft_for_a_method(site: Any) -> None:

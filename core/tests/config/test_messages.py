@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from specdec import ConfigError, SamplingParams
 from specdec.config.messages import explain
 
@@ -25,11 +26,13 @@ class Example(BaseModel):
     ("keys", "message"),
     [
         ({}, "X: 'required' is missing"),
-        ({"required": 1, "numbr": 2}, "X: unknown key 'numbr': did you mean 'number'? Valid keys: choice, items, number, required"),
+        ({"required": 1, "numbr": 2},
+         "X: unknown key 'numbr': did you mean 'number'? Valid keys: choice, items, number, required"),
         ({"required": 1, "qqq": 2}, "X: unknown key 'qqq'. Valid keys: choice, items, number, required"),
         ({"required": 1, "number": 0}, "X: 'number' = 0: input should be greater than or equal to 1"),
         ({"required": 1, "choice": "all"},
-         "X: 'choice' = 'all': input should be a valid integer, unable to parse string as an integer or input should be 'auto'"),
+         "X: 'choice' = 'all': input should be a valid integer, unable to parse string as an integer or "
+         "input should be 'auto'"),
         ({"required": 1, "items": [1, "b"]},
          "X: 'items': [1] input should be a valid integer, unable to parse string as an integer"),
         ({"required": 1, "number": "x" * 100}, f"X: 'number' = 'xxxx{'x' * 52}...: input should be"),
@@ -48,4 +51,6 @@ def test_sampling_params_tell_their_problems_the_same_way() -> None:
         SamplingParams(temprature=1.0, top_p=1.5, stop="")  # type: ignore[call-arg]
     lines = str(caught.value).splitlines()
     assert lines[0] == "SamplingParams: 'top_p' = 1.5: input should be less than or equal to 1"
-    assert lines[1].startswith("SamplingParams: unknown key 'temprature': did you mean 'temperature'? Valid keys: ")
+    assert lines[1].startswith(
+        "SamplingParams: unknown key 'temprature': did you mean 'temperature'? Valid keys: "
+    )

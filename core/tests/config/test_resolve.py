@@ -6,12 +6,16 @@ import logging
 from typing import Any
 
 import pytest
+
 from specdec import ConfigError, PluginError
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
+from specdec.config.compat import speculative_keys
 
 pytestmark = pytest.mark.usefixtures("plugins")
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
-TARGET = TargetFacts("target", {"model_type": "llama"}, vocab_size=100, max_model_len=64, tensor_parallel_size=4)
+TARGET = TargetFacts(
+    "target", {"model_type": "llama"}, vocab_size=100, max_model_len=64, tensor_parallel_size=4
+)
 
 
 def resolve(keys: Any, target: TargetFacts | None = None) -> ResolvedSpeculation:
@@ -59,7 +63,9 @@ def test_an_unknown_key_is_named_with_the_nearest_and_all_others() -> None:
 
 
 def test_another_methods_key_is_unknown_too() -> None:
-    assert "unknown key 'suffix_decoding_min_token_prob'" in error_of({**NGRAM, "suffix_decoding_min_token_prob": 0.1})
+    assert "unknown key 'suffix_decoding_min_token_prob'" in error_of(
+        {**NGRAM, "suffix_decoding_min_token_prob": 0.1}
+    )
 
 
 def test_a_wrong_value_of_a_plugins_key_is_told_like_any_other() -> None:
@@ -83,7 +89,9 @@ def test_sampling_parameters_point_to_sampling_params(key: str) -> None:
 
 
 def test_a_method_that_is_not_installed_parses_and_then_says_how_to_get_it() -> None:
-    with pytest.raises(PluginError, match="method 'dflash' is not installed: no package of specdec provides it"):
+    with pytest.raises(
+        PluginError, match="method 'dflash' is not installed: no package of specdec provides it"
+    ):
         parse_speculative_config({"method": "dflash", "model": "x", "num_speculative_tokens": 7, "a_key": 1})
 
 
@@ -92,7 +100,9 @@ def test_a_method_that_is_not_installed_parses_and_then_says_how_to_get_it() -> 
     ["enforce_eager", "async_scheduling", "disable_padded_drafter_batch", "attention_backend", "moe_backend",
      "use_local_argmax_reduction", "disable_eagle_block_drop", "code_revision"],
 )  # fmt: skip
-def test_keys_that_change_only_how_vllm_runs_are_told_once(key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_that_change_only_how_vllm_runs_are_told_once(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING, "specdec"):
         assert resolve({**NGRAM, key: "False"}) == resolve({**NGRAM, key: True})
         assert resolve({**NGRAM, key: None}) == resolve(NGRAM)
@@ -115,12 +125,17 @@ def test_keys_that_would_change_result_or_memory_are_refused(key: str, value: An
 
 
 def test_their_harmless_values_are_not() -> None:
-    assert resolve({**NGRAM, "kv_cache_dtype": "auto"}) == resolve({**NGRAM, "kv_cache_dtype": None}) == resolve(NGRAM)
+    assert (
+        resolve({**NGRAM, "kv_cache_dtype": "auto"})
+        == resolve({**NGRAM, "kv_cache_dtype": None})
+        == resolve(NGRAM)
+    )
 
 
 def test_old_keys_and_values_have_new_names() -> None:
-    with pytest.warns(DeprecationWarning) as caught, pytest.raises(PluginError, match="sampler 'typical'"):
-        parse_speculative_config({**NGRAM, "acceptance_method": "typical_acceptance_sampler"})
+    with pytest.warns(DeprecationWarning, match="is now called") as caught:
+        renamed = speculative_keys().with_new_names({"acceptance_method": "typical_acceptance_sampler"})
+    assert renamed == {"rejection_sample_method": "typical"}
     assert [str(warning.message) for warning in caught] == [
         "speculative_config: 'acceptance_method' is now called 'rejection_sample_method'",
         "speculative_config: 'rejection_sample_method': 'typical_acceptance_sampler' is now called 'typical'",
@@ -138,13 +153,17 @@ def test_quantization_that_a_method_does_not_declare_is_refused() -> None:
 
 def test_k_is_required_where_nothing_says_it() -> None:
     told = error_of({"method": "ngram"})
-    assert told.startswith("speculative_config: 'num_speculative_tokens' is missing: method 'ngram' has no default")
+    assert told.startswith(
+        "speculative_config: 'num_speculative_tokens' is missing: method 'ngram' has no default"
+    )
     assert "n_predict" in told
 
 
 def test_k_defaults_to_an_option_of_the_method() -> None:
     assert resolve({"method": "suffix"}).config.num_speculative_tokens == 24
-    assert resolve({"method": "suffix", "suffix_decoding_max_tree_depth": 7}).config.num_speculative_tokens == 7
+    assert (
+        resolve({"method": "suffix", "suffix_decoding_max_tree_depth": 7}).config.num_speculative_tokens == 7
+    )
 
 
 def test_k_defaults_to_what_the_draft_was_trained_for(checkpoint: Any) -> None:
@@ -161,7 +180,9 @@ def test_k_defaults_to_the_targets_own_layers() -> None:
     target = TargetFacts("target", {"text_config": {"num_nextn_predict_layers": 2}})
     assert resolve({"method": "mtp"}, target).config.num_speculative_tokens == 2
     assert resolve({"method": "mtp", "num_speculative_tokens": 4}, target).config.num_speculative_tokens == 4
-    assert "must be divisible by n_predict = 2" in error_of({"method": "mtp", "num_speculative_tokens": 3}, target)
+    assert "must be divisible by n_predict = 2" in error_of(
+        {"method": "mtp", "num_speculative_tokens": 3}, target
+    )
 
 
 def test_the_draft_takes_one_rank_or_the_targets() -> None:

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+
 from specdec import ConfigError, PluginError
 from specdec.config import ResolvedSpeculation, parse_speculative_config
 

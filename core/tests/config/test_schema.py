@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from specdec.config import json_schema
 
 
@@ -19,7 +20,9 @@ def test_every_installed_method_is_an_alternative_with_its_own_keys(site: Any) -
     assert suffix["properties"]["num_speculative_tokens"]["anyOf"][0]["exclusiveMinimum"] == 0
     assert suffix["additionalProperties"] is False
     assert {"uses_q", "strict", "gumbel"} <= set(suffix["properties"]["rejection_sample_method"]["enum"])
-    assert "posterior_threshold" in suffix["properties"], "keys of samplers are valid beside those of any method"
+    assert "posterior_threshold" in suffix["properties"], (
+        "keys of samplers are valid beside those of any method"
+    )
     assert "prompt_lookup_max" not in suffix["properties"]
     assert "method 'bad' of bad 1.0 cannot be loaded" in schema["$comment"]
     assert by_name["a class of your own"]["additionalProperties"] is True

@@ -8,6 +8,7 @@ import warnings
 from typing import Any
 
 import pytest
+
 from specdec import ConfigError
 from specdec.config import TargetFacts, parse_speculative_config, split, translate_llm_arguments
 
@@ -148,7 +149,12 @@ def test_arguments_that_are_wrong(arguments: dict[str, Any], message: str) -> No
 
 
 def test_arguments_at_their_harmless_values_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    arguments = {"model": "m", "kv_cache_dtype": "auto", "pipeline_parallel_size": 1, "speculative_model": None}
+    arguments = {
+        "model": "m",
+        "kv_cache_dtype": "auto",
+        "pipeline_parallel_size": 1,
+        "speculative_model": None,
+    }
     with caplog.at_level(logging.WARNING, "specdec"), warnings.catch_warnings():
         warnings.simplefilter("error")
         assert translate_llm_arguments(arguments, KNOWN) == {"model": "m"}

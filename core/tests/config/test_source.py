@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from specdec import ConfigError
 from specdec.config.source import read_mapping
 
@@ -14,7 +15,9 @@ JSON = '{"method": "m", "num_speculative_tokens": 5}'
 YAML = "method: m\nnum_speculative_tokens: 5\n"
 
 
-@pytest.mark.parametrize("value", [WANTED, JSON, f"  {JSON}\n", YAML, "{method: m, num_speculative_tokens: 5}"])
+@pytest.mark.parametrize(
+    "value", [WANTED, JSON, f"  {JSON}\n", YAML, "{method: m, num_speculative_tokens: 5}"]
+)
 def test_a_mapping_is_read_from_json_and_yaml_text(value: Any) -> None:
     assert read_mapping(value) == WANTED
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from specdec import ConfigError
 from specdec.config import SpeculativeConfig, split
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from specdec import ConfigError
 from specdec.config import parse_speculative_config, target_of
 
 
 def config(kind: str, **changes: Any) -> dict[str, Any]:
-    described = {"proposal_methods": [{"speculative_tokens": 4}], "verifier": {"name_or_path": "owner/target"}}
-    return {"speculators_model_type": kind, "speculators_config": described | changes, "speculators_version": "0.2"}
+    described = {
+        "proposal_methods": [{"speculative_tokens": 4}],
+        "verifier": {"name_or_path": "owner/target"},
+    }
+    return {
+        "speculators_model_type": kind,
+        "speculators_config": described | changes,
+        "speculators_version": "0.2",
+    }
 
 
 @pytest.mark.usefixtures("plugins")

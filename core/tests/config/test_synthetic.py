@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
+
 from specdec.config import SpeculativeConfig
 from specdec.config.synthetic import rates_of_length, rates_of_mean
 
@@ -20,7 +23,10 @@ from specdec.config.synthetic import rates_of_length, rates_of_mean
 def test_a_length_becomes_the_rates_that_vary_least(length: float, rates: tuple[float, ...]) -> None:
     assert rates_of_length(length, 3) == rates
     assert 1 + sum(rates) == length
-    assert SpeculativeConfig(num_speculative_tokens=3, synthetic_acceptance_length=length).acceptance_rates() == rates
+    assert (
+        SpeculativeConfig(num_speculative_tokens=3, synthetic_acceptance_length=length).acceptance_rates()
+        == rates
+    )
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.9, 1.0])
@@ -28,4 +34,4 @@ def test_a_length_becomes_the_rates_that_vary_least(length: float, rates: tuple[
 def test_a_mean_rate_is_met_by_falling_rates(rate: float, k: int) -> None:
     rates = rates_of_mean(rate, k)
     assert sum(rates) / k == pytest.approx(rate, abs=1e-12)
-    assert all(later == pytest.approx(rates[0] * earlier) for earlier, later in zip(rates, rates[1:], strict=False))
+    assert all(later == pytest.approx(rates[0] * earlier) for earlier, later in pairwise(rates))

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+
 from specdec import PluginError, registry
 
 ECHO = """
@@ -147,5 +148,7 @@ def specdec_register_samplers():
     return Coin
 """
     site.install("coins", {"samplers": {"coin": "coin_plugin"}}, {"coin_plugin": source})
-    with pytest.raises(PluginError, match=re.escape("sampler 'coin' of coins 1.0: class Coin has no class attribute")):
+    with pytest.raises(
+        PluginError, match=re.escape("sampler 'coin' of coins 1.0: class Coin has no class attribute")
+    ):
         registry.sampler("coin")

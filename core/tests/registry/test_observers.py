@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+
 from specdec import FinishReason, PluginError, registry
 from specdec.interfaces import RequestStats
 
@@ -22,7 +23,8 @@ def specdec_request_finished(stats):
 STATS = RequestStats("r1", 3, 5, 2, 8, 3, 1.0, 2.0, FinishReason.STOP)
 
 
-def test_nobody_listens_without_an_observer() -> None:
+def test_nobody_listens_without_an_observer(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECDEC_PLUGINS", "")
     assert registry.observers() is None
 
 
@@ -70,5 +72,7 @@ def specdec_register_commands(app):
 
 def test_a_command_module_without_the_hook_is_told(site: Any) -> None:
     site.install("greeting", {"commands": {"hello": "hello_command"}}, {"hello_command": ""})
-    with pytest.raises(PluginError, match="module hello_command does not implement specdec_register_commands"):
+    with pytest.raises(
+        PluginError, match="module hello_command does not implement specdec_register_commands"
+    ):
         registry.add_command("hello", typer.Typer())

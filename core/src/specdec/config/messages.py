@@ -49,16 +49,16 @@ def _value(location: tuple[int | str, ...], found: object) -> object:
 
 
 def _said(message: str) -> str:
-    for prefix in ("Value error, ", "Assertion failed, "):
-        message = message.removeprefix(prefix)
-    return message
+    """Return pydantic's message as part of a sentence, a validator's own as it is."""
+    own = message.removeprefix("Value error, ")
+    return own if own != message else message[0].lower() + message[1:]
 
 
 def _line(key: str, texts: list[str], values: dict[str, Any]) -> str:
     if not key or texts[0].startswith(("unknown key", f"{key!r} is missing")):
         return texts[0]
     value = "" if values[key] is None else f" = {_short(values[key])}"
-    joined = " or ".join(dict.fromkeys(text[0].lower() + text[1:] for text in texts))
+    joined = " or ".join(dict.fromkeys(texts))
     return f"{key!r}{value}: {joined}"
 
 

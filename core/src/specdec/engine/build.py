@@ -24,7 +24,7 @@ from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetHandle, TargetInfo
-from specdec.loading.target import resolve_name
+from specdec.loading.target import LoadedTarget, resolve_name
 
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
@@ -37,6 +37,7 @@ class BuiltEngine:
     """An engine and the facts about its target that the front needs."""
 
     engine: Engine
+    scorer: Scorer
     info: TargetInfo
     tokenizer: PreTrainedTokenizerBase | None
     speculation: ResolvedSpeculation | None
@@ -78,7 +79,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
         delivery,
         registry.observers(),
     )
-    return BuiltEngine(engine, handle.info, scorer.tokenizer, speculation)
+    return BuiltEngine(engine, scorer, handle.info, scorer.tokenizer, speculation)
 
 
 def _sampler(speculation: ResolvedSpeculation | None) -> Sampler:
@@ -131,7 +132,9 @@ def _facts(options: EngineOptions) -> TargetFacts:
     """Return what the configuration may check before any weight is loaded."""
     config: dict[str, Any] = {}
     model = None
-    if isinstance(options.model, PreTrainedModel):
+    if isinstance(options.model, LoadedTarget):
+        config, model = options.model.model.config.to_dict(), options.model.path
+    elif isinstance(options.model, PreTrainedModel):
         config = options.model.config.to_dict()
     elif isinstance(options.model, str | Path):
         model = resolve_name(str(options.model))

@@ -32,6 +32,7 @@ class Delivery:
         """Return the batch of this step and mark its tokens as delivered."""
         starts = [sequence.delivered for sequence in sequences]
         ends = [self._deliverable_end(sequence) for sequence in sequences]
+        batch: ProposeBatch | DeviceProposeBatch
         if self._is_on_device:
             batch = self._device_form(sequences, max_nodes, starts, ends)
         else:

@@ -88,8 +88,9 @@ class Engine:
             for sequence in running:
                 sequence.finish_reason = FinishReason.ABORT
             outputs.append(request.output())
-            self._leaving = [s for s in self._leaving if self._owners[s.request_id] is not request]
-            self._drop(request.sequences, FinishReason.ABORT)
+            untold = [sequence for sequence in self._leaving if sequence in request.sequences]
+            self._leaving = [sequence for sequence in self._leaving if sequence not in untold]
+            self._drop(running + untold, FinishReason.ABORT)
             self._scheduler.remove(running)
             del self._requests[request_id]
         return outputs

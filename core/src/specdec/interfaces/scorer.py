@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -51,6 +51,8 @@ class Scorer(ABC):
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
+    on_pass: Callable[[Callable[[], object]], None] | None = None
+    """Set while somebody measures: `score` calls it after the pass with a function that runs the very same pass again."""
 
     @abstractmethod
     def load(self, options: EngineOptions) -> TargetHandle:

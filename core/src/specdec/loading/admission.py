@@ -80,7 +80,7 @@ def check_rope(config: PretrainedConfig, max_model_len: int, name: str) -> None:
         limit = parameters.get("original_max_position_embeddings") or getattr(
             config, "original_max_position_embeddings", None
         )
-        limit = limit or getattr(config, "max_position_embeddings", 0)
+        limit = int(limit or getattr(config, "max_position_embeddings", None) or 0)
         if max_model_len > limit:
             raise ModelError(
                 f"{name} scales positions by the length of the context (rope_type {kind!r}), which differs between the "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class LoadedTarget:
-    """A target that passed admission."""
+    """A target that passed admission. Given as the `model` of several engines, it is loaded once and shared by them."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
@@ -36,12 +36,14 @@ class LoadedTarget:
 
 
 def load_target(options: EngineOptions) -> LoadedTarget:
-    """Load the target and its tokenizer.
+    """Load the target and its tokenizer; a target that is loaded already is taken as it is.
 
     Raises:
         ModelError: if the model cannot be served right.
         ConfigError: if an argument does not fit the model.
     """
+    if isinstance(options.model, LoadedTarget):
+        return replace(options.model, max_model_len=_max_model_len(options.model.model, options))
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if isinstance(options.model, PreTrainedModel):
         model, path = options.model.eval(), None
@@ -111,8 +113,8 @@ def _from_checkpoint(path: str, options: EngineOptions, device: torch.device) ->
         hint = "" if options.allow_pickle else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
         raise ModelError(f"cannot load {path!r}: {_first_line(error)}{hint}") from error
     check_model(model, path)
-    if not hasattr(model, "hf_quantizer"):
-        model = model.to(device)
+    if getattr(model, "hf_quantizer", None) is None:
+        torch.nn.Module.to(model, device)
     loaded: PreTrainedModel = model.eval()
     return loaded
 

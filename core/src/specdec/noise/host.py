@@ -14,8 +14,10 @@ _SHIFT = np.uint64(32)
 _HALF_STEP = 0.5 / 2.0**32
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]  # numba has no annotations
-def philox_block(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[int, int, int, int]:
+@njit(inline="always")
+def philox_block(
+    c0: np.uint32, c1: np.uint32, c2: np.uint32, c3: np.uint32, k0: np.uint32, k1: np.uint32
+) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
     """Return the four words of one counter; all arguments are unsigned 32-bit."""
     for _ in range(10):
         p0, p1 = _M0 * np.uint64(c0), _M1 * np.uint64(c2)
@@ -29,7 +31,7 @@ def philox_block(c0: int, c1: int, c2: int, c3: int, k0: int, k1: int) -> tuple[
     return c0, c1, c2, c3
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(cache=True, nogil=True)
 def race(weights: npt.NDArray[np.float32], seed: int, position: int, sample: int, word: int) -> int:
     """Return `argmin(e_j / w_j)`, which draws j with probability proportional to `w_j`; ties go to the lowest id.
 
@@ -69,7 +71,7 @@ def race(weights: npt.NDArray[np.float32], seed: int, position: int, sample: int
     return winner
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(cache=True, nogil=True)
 def walk(
     weights: npt.NDArray[np.float32],
     row_starts: npt.NDArray[np.int64],

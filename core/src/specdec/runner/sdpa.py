@@ -5,6 +5,13 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from specdec.runner.host.attention import (
+    HostSegments,
+    host_attention,
+    host_segments,
+    is_available,
+    is_host_float32,
+)
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.masks import MaskMaker
 from specdec.runner.packed import PackedBatch, Segment
@@ -17,6 +24,7 @@ class SdpaBackend:
         self.cache = cache
         self._max_context = max_context
         self._masks: MaskMaker | None = None
+        self._prepared: tuple[PackedBatch, HostSegments | None] | None = None
 
     def attend(
         self,
@@ -54,12 +62,22 @@ class SdpaBackend:
             self.cache.write(layer, key, value, slice(start, start + only.num_rows))
             return self._segment(layer, only, query, scaling, window, softcap, sinks)
         self.cache.write(layer, key, value, batch.slots)
+        if softcap is None and sinks is None and is_host_float32(query, value):
+            host = self._host_segments(batch)
+            if host is not None and not (window is not None and host.visible.size):
+                return host_attention(query, self.cache.host_rows(layer), host, window, scaling)
         out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
         for segment in segments:
             end = segment.row + segment.num_rows
             rows = query[segment.row : end]
             out[segment.row : end] = self._segment(layer, segment, rows, scaling, window, softcap, sinks)
         return out
+
+    def _host_segments(self, batch: PackedBatch) -> HostSegments | None:
+        """Return the segments as arrays where compiled loops take the pass; made once for all its layers."""
+        if self._prepared is None or self._prepared[0] is not batch:
+            self._prepared = batch, host_segments(batch) if is_available() else None
+        return self._prepared[1]
 
     def _segment(
         self,

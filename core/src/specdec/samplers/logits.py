@@ -80,7 +80,7 @@ def _keep_top_k(logits: torch.Tensor, k: int) -> torch.Tensor:
 
 def _keep_top_p(logits: torch.Tensor, top_p: float, num_candidates: int) -> torch.Tensor:
     """Keep the fewest highest ids whose probabilities reach top_p; among equal ones the lowest ids come first."""
-    values, ids = torch.sort(logits, -1, descending=True, stable=True)
+    values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
     values, ids = values[..., :num_candidates], ids[..., :num_candidates]
     probs = torch.softmax(values, -1)
     is_cut = probs.cumsum(-1) - probs >= top_p

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -68,6 +69,8 @@ class TransformersScorer(Scorer):
         """Run the pass of one step."""
         packed = pack(plan, draft, self.runner.device)
         output = self.runner.forward(packed.batch)
+        if self.on_pass is not None:
+            self.on_pass(partial(self.runner.forward, packed.batch))
         params = [plan.sequences[i].params for i in plan.decoding]
         return Scores(
             logits=p_logits(output.logits, params, packed.num_rows),

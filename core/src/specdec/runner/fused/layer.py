@@ -64,6 +64,6 @@ class FusedLayer:
             scaling=self.scaling,
             window=self.window,
         )
-        x = self.out.add_to(x, attended.reshape(num_rows, -1))
+        x = x + self.out(attended.reshape(num_rows, -1))
         gate, up = self.gate_up(self.post_norm(x)).split(self.intermediate, -1)
-        return self.down.add_to(x, self.activation(gate) * up)
+        return x + self.down(self.activation(gate) * up)

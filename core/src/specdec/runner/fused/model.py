@@ -34,13 +34,9 @@ class FusedModel:
         is_packed = can_pack(total, dtype, runner.device)
         self._runner = runner
         self._embedding = parts.embed_tokens.weight.detach()
-        is_tied = parts.head.weight.data_ptr() == parts.embed_tokens.weight.data_ptr()
         self._layers = [FusedLayer(layer, is_packed=is_packed) for layer in parts.layers]
         self._norm = FastNorm(parts.norm)
         self._head = FastLinear([parts.head], is_packed=is_packed)
-        if is_tied:
-            # join() made a transposed copy for the head; the embedding keeps its rows.
-            parts.embed_tokens.weight.data = self._embedding
         self._rotary = RotaryTable(parts.rotary, self._embedding)
         self._host: HostLayers | None = None
         if HostLayers.supports(self._layers, runner.device, dtype):

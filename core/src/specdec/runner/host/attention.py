@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from numba import njit, prange
+from numba.core import config
 
 from specdec.runner.host.math import fast_exp
 from specdec.runner.packed import PackedBatch
@@ -57,7 +58,7 @@ def host_segments(batch: PackedBatch) -> HostSegments | None:
     return HostSegments(rows, counts, first_slots, cached, visible)
 
 
-@njit(parallel=True, fastmath=True, nogil=True, cache=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(parallel=True, fastmath=True, nogil=True, cache=True)
 def attend(
     query: Floats,
     keys: Floats,
@@ -138,6 +139,24 @@ def attend(
                 out[row + r // group, head * group + r % group, d] = sums[r, d]
 
 
+def host_attention(
+    query: torch.Tensor, rows: tuple[Floats, Floats], segments: HostSegments, window: int | None, scaling: float
+) -> torch.Tensor:
+    """Return `attend` for a query tensor `[T, H, Dk]`; `rows` are the layer's keys and values."""
+    keys, values = rows
+    out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
+    attend(
+        query.contiguous().numpy(), keys, values, segments.rows, segments.counts, segments.first_slots, segments.cached,
+        segments.visible, NO_WINDOW if window is None else window, np.float32(scaling), out,
+    )  # fmt: skip
+    return torch.from_numpy(out)
+
+
+def is_host_float32(*tensors: torch.Tensor) -> bool:
+    """Return whether all tensors are float32 on the host."""
+    return all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
+
+
 @cache
 def is_available() -> bool:
     """Return whether numba can share the processor with torch here; tried once, with a tiny call.
@@ -145,8 +164,8 @@ def is_available() -> bool:
     numba must use OpenMP, as torch does: with its own thread pool the two wait for each other.
     """
     try:
-        if numba.config.THREADING_LAYER == "default":
-            numba.config.THREADING_LAYER = "omp"
+        if config.THREADING_LAYER == "default":  # type: ignore[attr-defined]  # made from the environment
+            config.THREADING_LAYER = "omp"  # type: ignore[attr-defined]  # ditto
         one = np.ones((1, 1, 4), np.float32)
         zeros = np.zeros(1, np.int64)
         attend(one, one, one, zeros, zeros + 1, zeros, zeros, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)
@@ -158,4 +177,5 @@ def is_available() -> bool:
 
 def use_threads() -> None:
     """Use as many threads as torch does."""
-    numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+    most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # made from the environment
+    numba.set_num_threads(min(torch.get_num_threads(), most))

@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
-@njit(fastmath=True, nogil=True, cache=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(fastmath=True, nogil=True, cache=True)
 def norm(x: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
     """Write `x / rms(x) * weight` to `out`; both `[T, H]`."""
     size = x.shape[1]
@@ -25,7 +25,7 @@ def norm(x: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
             out[t, d] = x[t, d] * scale * weight[d]
 
 
-@njit(fastmath=True, nogil=True, cache=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(fastmath=True, nogil=True, cache=True)
 def add_norm(x: Floats, delta: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
     """Add `delta` to `x` in place, then write its norm to `out`; all `[T, H]`."""
     size = x.shape[1]
@@ -40,7 +40,7 @@ def add_norm(x: Floats, delta: Floats, weight: Floats, epsilon: float, out: Floa
             out[t, d] = x[t, d] * scale * weight[d]
 
 
-@njit(fastmath=True, nogil=True, cache=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(fastmath=True, nogil=True, cache=True)
 def silu_multiply(gate_up: Floats, out: Floats) -> None:
     """Write `silu(gate) * up` `[T, I]` for `gate_up` `[T, 2 I]`."""
     size = out.shape[1]
@@ -50,7 +50,7 @@ def silu_multiply(gate_up: Floats, out: Floats) -> None:
             out[t, d] = gate / (np.float32(1.0) + fast_exp(min(-gate, np.float32(87.0)))) * gate_up[t, size + d]
 
 
-@njit(fastmath=True, nogil=True, cache=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(fastmath=True, nogil=True, cache=True)
 def rotate_and_store(
     heads: Floats,
     cos: Floats,

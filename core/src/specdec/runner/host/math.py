@@ -10,7 +10,7 @@ _LOG2E, _LN2_HIGH, _LN2_LOW = _F(1.44269504), _F(0.693359375), _F(-2.12194440e-4
 _LOWEST = _F(-87.0)
 
 
-@njit(inline="always", fastmath=True)  # type: ignore[untyped-decorator]  # numba has no annotations
+@njit(inline="always", fastmath=True)
 def fast_exp(x: np.float32) -> np.float32:
     """Return e^x within about 1e-7 relative, for x up to 88; below -87 it returns e^-87.
 
@@ -27,4 +27,5 @@ def fast_exp(x: np.float32) -> np.float32:
     p = p * r + _F(5.0000001201e-1)
     p = p * r * r + r + _F(1.0)
     power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23))
-    return p * power.view(np.float32)
+    result: np.float32 = p * power.view(np.float32)
+    return result

@@ -1,0 +1,58 @@
+"""Contenders take turns on the same prompts, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from specdec.bench.contender import Contender
+from specdec.bench.row import make_row
+from specdec.bench.session import Session
+from specdec.bench.turn import Turn
+from specdec.bench.workload import Workload
+from specdec.loading.target import LoadedTarget
+
+
+class Comparison:
+    """Runs rounds in which every contender has one turn; the order is another one in every round.
+
+    Args:
+        target: the loaded target, shared by all.
+        workload: what is generated.
+        contenders: the first one is the baseline.
+        on_done: called after each request, for a progress bar.
+    """
+
+    def __init__(
+        self,
+        target: LoadedTarget,
+        workload: Workload,
+        contenders: Sequence[Contender],
+        on_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._target = target
+        self._workload = workload
+        self._contenders = list(contenders)
+        self._on_done = on_done
+        self.rounds: list[list[Turn]] = []
+        """For each round the turns, in the order of the contenders."""
+
+    def run_round(self) -> None:
+        """Let everybody have one more turn."""
+        size = len(self._contenders)
+        first = len(self.rounds) % size
+        turns: dict[int, Turn] = {}
+        for index in [*range(first, size), *range(first)]:
+            session = Session(self._target, self._contenders[index], self._workload)
+            session.warm_up()
+            turns[index] = session.run(self._on_done)
+            session.close()
+        self.rounds.append([turns[index] for index in range(size)])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row of a report per contender."""
+        baseline = [turns[0] for turns in self.rounds]
+        return [
+            make_row(contender, self._workload, [turns[index] for turns in self.rounds], baseline)
+            for index, contender in enumerate(self._contenders)
+        ]

@@ -1,0 +1,60 @@
+"""One configuration of a run, and what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from specdec.config import ResolvedSpeculation, TargetFacts, parse_speculative_config
+from specdec.config.source import read_mapping
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One configuration that takes part; the baseline is the one without speculation."""
+
+    name: str
+    """Unique within a run."""
+    method: str | None = None
+    config: dict[str, Any] | None = None
+    """`speculative_config` as it was given."""
+
+
+BASELINE = Contender("baseline")
+
+
+def contenders_of(configs: Iterable[object], target: TargetFacts) -> list[Contender]:
+    """Return the baseline, then one contender per configuration, all checked against the target.
+
+    Args:
+        configs: values of `speculative_config` in any of its forms.
+        target: facts about the target.
+
+    Raises:
+        ConfigError: for a configuration that is wrong.
+        PluginError: for a method or sampler that cannot be loaded.
+    """
+    found = [BASELINE]
+    for value in configs:
+        config = read_mapping(value)
+        resolved = parse_speculative_config(config, target=target)
+        assert resolved is not None
+        name = _unique(_name(resolved), {contender.name for contender in found})
+        found.append(Contender(name, resolved.config.method, config))
+    return found
+
+
+def _name(resolved: ResolvedSpeculation) -> str:
+    parts = [resolved.config.method or "", f"k={resolved.config.num_speculative_tokens}"]
+    if not resolved.sampler_class.is_lossless:
+        parts.append(f"{resolved.sampler_class.name}, lossy")
+    return " ".join(parts)
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    number, unique = 1, name
+    while unique in taken:
+        number += 1
+        unique = f"{name} #{number}"
+    return unique

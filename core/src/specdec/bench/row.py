@@ -1,0 +1,76 @@
+"""One row of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from specdec.bench.contender import Contender
+from specdec.bench.statistics import distinct_ratio, median_with_bounds
+from specdec.bench.step_time import median_times
+from specdec.bench.turn import Turn
+from specdec.bench.workload import Workload
+
+
+def make_row(
+    contender: Contender, workload: Workload, turns: Sequence[Turn], baseline: Sequence[Turn]
+) -> dict[str, Any]:
+    """Return what a contender did over all rounds.
+
+    `output_tokens` and `wall_s` are those of one pass over the prompts, the latter the median over rounds;
+    times of steps are medians over all steps. `speedup` compares with the baseline's turn of the same round,
+    per generated token, so that it stays right where the texts differ in length.
+
+    Args:
+        contender: who.
+        workload: what was generated.
+        turns: the contender's turns, one per round.
+        baseline: the baseline's turns in the same rounds.
+    """
+    ratios = [
+        base.seconds_per_token / turn.seconds_per_token for base, turn in zip(baseline, turns, strict=True)
+    ]
+    speedup, low, high = median_with_bounds(ratios)
+    outputs = [output for turn in turns for output in turn.outputs]
+    wall_s = median(turn.wall_s for turn in turns)
+    firsts = [output.metrics.time_to_first_token or 0.0 for output in outputs]
+    return {
+        "name": contender.name,
+        "method": contender.method,
+        "config": contender.config,
+        "num_prompts": len(workload.prompts),
+        "batch_size": workload.batch_size,
+        "output_tokens": turns[0].num_tokens,
+        "wall_s": wall_s,
+        "tokens_per_s": turns[0].num_tokens / wall_s,
+        "speedup": speedup,
+        "speedup_low": low,
+        "speedup_high": high,
+        **_acceptance(turns),
+        **median_times([step for turn in turns for step in turn.steps]),
+        "ttft_ms": 1e3 * median(firsts),
+        "peak_memory_mb": max(turn.peak_memory_mb for turn in turns),
+        "identical_to_baseline": all(
+            turn.token_ids == base.token_ids for turn, base in zip(turns, baseline, strict=True)
+        ),
+        "distinct_4gram_ratio": distinct_ratio(turns[0].token_ids),
+    }
+
+
+def _acceptance(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return acceptance over all rounds; without drafts the length is 1 and the rate 0."""
+    metrics = [output.metrics for turn in turns for output in turn.outputs]
+    num_drafts = sum(m.num_drafts for m in metrics)
+    num_drafted = sum(m.num_draft_tokens for m in metrics)
+    num_accepted = sum(m.num_accepted_tokens for m in metrics)
+    width = max((len(m.accepted_per_position) for m in metrics), default=0)
+    positions = [
+        sum(m.accepted_per_position[i] for m in metrics if i < len(m.accepted_per_position))
+        for i in range(width)
+    ]
+    return {
+        "mean_acceptance_length": 1.0 + num_accepted / num_drafts if num_drafts else 1.0,
+        "acceptance_rate": num_accepted / num_drafted if num_drafted else 0.0,
+        "acceptance_per_position": [count / num_drafts for count in positions],
+    }

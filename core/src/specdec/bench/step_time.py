@@ -1,0 +1,73 @@
+"""Where the time of a step went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+
+from specdec.bench.forward_probe import ForwardProbe
+from specdec.interfaces.observer import StepStats
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """One step; times are in milliseconds."""
+
+    is_decode: bool
+    """Whether no prompt was run in it."""
+    propose_ms: float
+    score_ms: float
+    verify_ms: float
+    other_ms: float
+    """All the rest from the end of the step before to the end of this one."""
+    forward_ms: float | None
+    """The bare forward pass, where it was run a second time; then `score_ms` holds both runs."""
+
+
+class StepLog:
+    """Collects the times of a turn.
+
+    Args:
+        probe: times the bare forward pass.
+    """
+
+    def __init__(self, probe: ForwardProbe) -> None:
+        self._probe = probe
+        self._last = perf_counter()
+        self.steps: list[StepTime] = []
+
+    def add(self, stats: StepStats) -> None:
+        """Take in a step that has just ended."""
+        now = perf_counter()
+        measured = stats.propose_ms + stats.score_ms + stats.verify_ms
+        self.steps.append(
+            StepTime(
+                is_decode=stats.num_prompt_tokens == 0,
+                propose_ms=stats.propose_ms,
+                score_ms=stats.score_ms,
+                verify_ms=stats.verify_ms,
+                other_ms=1e3 * (now - self._last) - measured,
+                forward_ms=self._probe.last_ms,
+            )
+        )
+        self._last = now
+
+
+def median_times(steps: Sequence[StepTime]) -> dict[str, float | None]:
+    """Return the medians, by column of a report.
+
+    Steps that run prompts count only if there are no others; steps whose pass ran twice count only for
+    `forward_ms`, which is None if there are none.
+    """
+    steps = [step for step in steps if step.is_decode] or steps
+    once = [step for step in steps if step.forward_ms is None] or steps
+    forwards = [step.forward_ms for step in steps if step.forward_ms is not None]
+    return {
+        "propose_ms": median(step.propose_ms for step in once),
+        "score_ms": median(step.score_ms for step in once),
+        "verify_ms": median(step.verify_ms for step in once),
+        "other_ms": median(step.other_ms for step in once),
+        "forward_ms": median(forwards) if forwards else None,
+    }

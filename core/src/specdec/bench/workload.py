@@ -1,0 +1,27 @@
+"""What every contender of a run generates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Prompts, and how text is generated for them: the same for every contender and in every round."""
+
+    prompts: tuple[tuple[int, ...], ...]
+    """Token ids."""
+    max_tokens: int = 128
+    batch_size: int = 1
+    """Requests in flight; when one ends the next begins."""
+    temperature: float = 0.8
+    seed: int = 0
+    """Prompt i is sampled with seed `seed + i`."""
+
+    def params(self, index: int) -> SamplingParams:
+        """Return the sampling parameters of one prompt."""
+        return SamplingParams(
+            temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed + index
+        )

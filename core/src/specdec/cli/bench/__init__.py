@@ -1,0 +1,1 @@
+"""`specdec bench`: configurations against plain decoding."""

@@ -1,0 +1,80 @@
+"""Text as it grows, cut into pieces that tell which tokens a draft had guessed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from transformers import PreTrainedTokenizerBase
+
+from specdec.engine.text import TextStream
+from specdec.outputs import CompletionOutput
+
+GUESSED = "\x1b[32m"
+PLAIN = "\x1b[0m"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some text, and whether all tokens that spell it were guessed by a draft."""
+
+    text: str
+    is_guessed: bool
+
+
+class GrowingText:
+    """Turns the outputs of a stream into new pieces; together they are the output's text, character for character.
+
+    A character whose bytes are spread over several tokens belongs to the piece of the last of them, which
+    counts as guessed if all of them were.
+
+    Args:
+        tokenizer: the target's tokenizer.
+        prompt_token_ids: the prompt.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_token_ids: list[int]) -> None:
+        self._stream = TextStream(tokenizer, prompt_token_ids, skip_special_tokens=True)
+        self._num_tokens = 0
+        self._is_guessed = True
+        self._held_back: list[Piece] = []
+        self._num_shown = 0
+
+    def update(self, output: CompletionOutput) -> Iterator[Piece]:
+        """Yield what is new; text that a stop string may yet take away is held back by the engine and here."""
+        for index in range(self._num_tokens, len(output.token_ids)):
+            self._is_guessed &= output.is_from_draft[index]
+            text = self._stream.push(output.token_ids[index])
+            if text:
+                self._held_back.append(Piece(text, self._is_guessed))
+                self._is_guessed = True
+        self._num_tokens = len(output.token_ids)
+        room = len(output.text) - self._num_shown
+        while room > 0 and self._held_back:
+            piece = self._held_back.pop(0)
+            if len(piece.text) > room:
+                self._held_back.insert(0, Piece(piece.text[room:], piece.is_guessed))
+                piece = Piece(piece.text[:room], piece.is_guessed)
+            room -= len(piece.text)
+            self._num_shown += len(piece.text)
+            yield piece
+
+
+def pieces_of(
+    tokenizer: PreTrainedTokenizerBase, prompt_token_ids: list[int], output: CompletionOutput
+) -> list[Piece]:
+    """Return the pieces of an output that is finished."""
+    return list(GrowingText(tokenizer, prompt_token_ids).update(output))
+
+
+def paint(piece: Piece, *, is_coloured: bool) -> str:
+    """Return a piece as a terminal takes it."""
+    return f"{GUESSED}{piece.text}{PLAIN}" if is_coloured and piece.is_guessed else piece.text
+
+
+def takes_colour(stream: TextIO = sys.stdout) -> bool:
+    """Return whether colours may be written: to a terminal, unless `NO_COLOR` is set."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

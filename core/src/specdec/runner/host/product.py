@@ -1,0 +1,81 @@
+"""Matrix products of a few rows, `x @ W.T`, bound by reading the weights once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numba import njit, prange, types
+from numba.extending import overload
+
+Floats = npt.NDArray[np.float32]
+Weights = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
+MAX_PRODUCT_ROWS = 16
+"""Up to here this beats blocked matrix products; beyond it arithmetic, not memory, is the bound."""
+
+
+def _widen(weight: Any) -> Any:
+    """Return a stored weight as float32; uint16 holds the upper half of a float32, that is a bfloat16."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(_widen, strict=False)  # type: ignore[untyped-decorator]  # numba's extension API has no types
+def _overload_widen(weight: types.Type) -> Callable[[Any], Any]:
+    if weight == types.uint16:
+        return lambda weight: np.uint32(np.uint32(weight) << np.uint32(16)).view(np.float32)
+    return lambda weight: weight
+
+
+@njit(parallel=True, fastmath=True, nogil=True, cache=True)
+def product(x: Floats, weight: Weights, out: Floats) -> None:
+    """Write `x @ weight.T` to `out`; every weight is read once per four rows, from memory only once.
+
+    Args:
+        x: `[T, K]` float32.
+        weight: `[N, K]` float32, or uint16 with the bits of bfloat16.
+        out: `[T, N]` float32, written.
+    """
+    num_rows, depth = x.shape
+    for n in prange(weight.shape[0]):
+        t = 0
+        while t + 4 <= num_rows:
+            a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
+            for k in range(depth):
+                w = _widen(weight[n, k])
+                a += w * x[t, k]
+                b += w * x[t + 1, k]
+                c += w * x[t + 2, k]
+                d += w * x[t + 3, k]
+            out[t, n], out[t + 1, n], out[t + 2, n], out[t + 3, n] = a, b, c, d
+            t += 4
+        if t + 2 <= num_rows:
+            a, b = np.float32(0.0), np.float32(0.0)
+            for k in range(depth):
+                w = _widen(weight[n, k])
+                a += w * x[t, k]
+                b += w * x[t + 1, k]
+            out[t, n], out[t + 1, n] = a, b
+            t += 2
+        if t < num_rows:
+            a = np.float32(0.0)
+            for k in range(depth):
+                a += _widen(weight[n, k]) * x[t, k]
+            out[t, n] = a
+
+
+def compact(weight: torch.Tensor) -> Weights | None:
+    """Return a host weight `[N, K]` in the narrowest form that loses nothing, or None if neither form fits.
+
+    A float32 weight that came from a bfloat16 checkpoint is stored as bfloat16 again: half the memory traffic, same numbers.
+    """
+    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
+        return None
+    half = weight.bfloat16()
+    if weight.dtype == torch.bfloat16 or torch.equal(half.float(), weight):
+        bits: npt.NDArray[np.uint16] = half.contiguous().view(torch.int16).numpy().view(np.uint16)
+        return bits
+    full: npt.NDArray[np.float32] = weight.contiguous().numpy()
+    return full

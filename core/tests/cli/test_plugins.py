@@ -1,0 +1,142 @@
+"""`specdec plugins` and `specdec doctor`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdec import registry
+from specdec.cli.main import run
+from specdec.registry import Group
+from specdec.registry.probe import probe, probe_all
+
+ECHO = """
+from specdec import Capability, Draft, Proposer, hookimpl
+
+class Echo(Proposer):
+    name = "echo"
+    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
+    def propose(self, batch):
+        return Draft.empty(batch.batch_size)
+
+@hookimpl
+def specdec_register_proposers():
+    print("plugins may print")
+    return Echo
+"""
+
+
+@pytest.fixture
+def two(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that loads and one that does not, for this process and its children."""
+    site.install("echo", {"proposers": {"echo": "echo_plugin"}}, {"echo_plugin": ECHO})
+    site.install(
+        "broken", {"proposers": {"broken": "broken_plugin"}}, {"broken_plugin": "import no_such_library"}
+    )
+    monkeypatch.setenv("PYTHONPATH", str(site.path))
+
+
+def rows(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, Any]]:
+    return {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+
+
+@pytest.mark.usefixtures("two")
+def test_the_list_is_metadata(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plugins", "--json"]) == 0
+    assert rows(capsys)["broken"] == {
+        "name": "broken",
+        "group": "specdec.proposers",
+        "distribution": "broken",
+        "version": "1.0",
+        "module": "broken_plugin",
+        "may_load": True,
+    }
+    assert run(["plugins"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["NAME", "KIND", "PACKAGE", "MODULE"]
+    assert ["echo", "proposers", "echo", "1.0", "echo_plugin"] in lines
+
+
+@pytest.mark.usefixtures("two")
+def test_check_imports_each_and_shows_errors(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Core's own always may load; of the others only these two.
+    monkeypatch.setenv("SPECDEC_PLUGINS", "echo,broken")
+    assert run(["plugins", "--check", "--json"]) == 1
+    found = rows(capsys)
+    assert (found["echo"]["error"], found["echo"]["capabilities"]) == (None, ["tokens_only", "tree"])
+    assert found["broken"]["error"] == (
+        "method 'broken' of broken 1.0 cannot be loaded: ModuleNotFoundError: No module named 'no_such_library' "
+        "(module broken_plugin)"
+    )
+    assert found["strict"]["error"] is None
+
+
+@pytest.mark.usefixtures("two")
+def test_what_may_not_load_is_listed_and_not_tried(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECDEC_PLUGINS", "echo")
+    assert run(["plugins", "--json"]) == 0
+    found = rows(capsys)
+    assert (found["echo"]["may_load"], found["broken"]["may_load"]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("import os; os._exit(9)", "method 'bad' of bad 1.0 ended its process (exit code 9): no message"),
+        ("import time; time.sleep(60)", "method 'bad' of bad 1.0 did not load within 2 s"),
+    ],
+)
+def test_a_crash_or_a_hang_is_only_the_plugins_own(
+    site: Any, monkeypatch: pytest.MonkeyPatch, source: str, error: str
+) -> None:
+    site.install("bad", {"proposers": {"bad": "bad_plugin"}}, {"bad_plugin": source})
+    monkeypatch.setenv("PYTHONPATH", str(site.path))
+    assert probe(registry.find(Group.PROPOSERS, "bad"), timeout_s=2).error == error
+
+
+def test_an_observer_and_a_command_are_tried_as_such(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hook = "from specdec import hookimpl\n@hookimpl\ndef {}: pass\n"
+    site.install("watch", {"observers": {"watch": "watch_plugin"}, "commands": {"none": "watch_plugin"}},
+                 {"watch_plugin": hook.format("specdec_step_finished(stats)")})  # fmt: skip
+    monkeypatch.setenv("PYTHONPATH", str(site.path))
+    infos = [registry.find(Group.OBSERVERS, "watch"), registry.find(Group.COMMANDS, "none")]
+    watch, none = probe_all(infos, timeout_s=60)
+    assert watch.error is None
+    assert none.error == (
+        "command 'none' of watch 1.0: module watch_plugin does not implement specdec_register_commands"
+    )
+
+
+@pytest.mark.usefixtures("two")
+def test_doctor_tells_versions_devices_memory_and_what_loads(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    monkeypatch.setenv("SPECDEC_PLUGINS", "broken")
+    assert run(["doctor", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["versions"]["torch"] == torch.__version__
+    assert "specdec-core" in report["versions"]
+    assert report["devices"]["cpu"].startswith(f"{torch.get_num_threads()} threads")
+    assert 0 < report["memory_mb"]["available"] <= report["memory_mb"]["total"]
+    assert report["plugins"]["sampler strict"] == "loads"
+    assert "No module named 'no_such_library'" in report["plugins"]["method broken"]
+    assert "method echo" not in report["plugins"]
+
+
+def test_the_probe_ignores_the_current_folder(
+    site: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.install("echo", {"proposers": {"echo": "echo_plugin"}}, {"echo_plugin": ECHO})
+    monkeypatch.setenv("PYTHONPATH", str(site.path))
+    (tmp_path / "torch.py").write_text("raise RuntimeError('not the real one')")
+    monkeypatch.chdir(tmp_path)
+    assert probe(registry.find(Group.PROPOSERS, "echo"), timeout_s=120).error is None
