@@ -12,6 +12,10 @@ import pytest
 from specdec import registry
 from specdec.config import notices
 
+SUPPORT = str(Path(__file__).parents[2] / "tests" / "support")
+if SUPPORT not in sys.path:
+    sys.path.insert(0, SUPPORT)
+
 
 class Site:
     """A folder on `sys.path` in which tests install packages: real metadata, real modules."""

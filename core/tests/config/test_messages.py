@@ -48,7 +48,7 @@ def test_a_problem_is_one_line_with_key_value_and_remedy(keys: dict[str, object]
 
 def test_sampling_params_tell_their_problems_the_same_way() -> None:
     with pytest.raises(ConfigError) as caught:
-        SamplingParams(temprature=1.0, top_p=1.5, stop="")  # type: ignore[call-arg]
+        SamplingParams(temprature=1.0, top_p=1.5, stop="")
     lines = str(caught.value).splitlines()
     assert lines[0] == "SamplingParams: 'top_p' = 1.5: input should be less than or equal to 1"
     assert lines[1].startswith(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from inspect import get_annotations
 from typing import TYPE_CHECKING, Any
 
 from specdec.config.checkpoint import Checkpoint, find_number
@@ -11,7 +13,6 @@ from specdec.config.notices import notice
 from specdec.config.speculative import PLACE, SpeculativeConfig
 from specdec.config.target import TargetFacts
 from specdec.errors import ConfigError
-from specdec.registry.catalogue import KnownMethod
 
 if TYPE_CHECKING:
     from specdec.interfaces import Proposer
@@ -27,21 +28,27 @@ CONTEXT_KEYS = (
 VOCABULARY_KEYS = ("vocab_size", "text_config.vocab_size")
 
 
-def choose_tokens(
-    config: SpeculativeConfig,
-    inferred: Inferred,
-    proposer: type[Proposer],
-    own: Mapping[str, Any],
-    draft: Checkpoint | None,
-    target: TargetFacts | None,
-) -> int:
+@dataclass(frozen=True)
+class DraftFacts:
+    """What is known of a draft when its keys are checked."""
+
+    inferred: Inferred
+    proposer: type[Proposer]
+    own: Mapping[str, Any]
+    """The keys of the plugin's own."""
+    checkpoint: Checkpoint | None
+    """None for a draft without weights of its own."""
+    target: TargetFacts | None
+
+
+def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
     """Return k: as given, or what the checkpoint was trained for, or the plugin's own default.
 
     Raises:
         ConfigError: if nothing tells it, or if it is no multiple of what the checkpoint was trained for.
     """
-    known, given = inferred.known, config.num_speculative_tokens
-    trained = _trained_tokens(known, draft, target, needed=given is None)
+    inferred, given = facts.inferred, config.num_speculative_tokens
+    trained = _trained_tokens(facts, is_needed=given is None)
     if given is not None:
         if trained is not None and given > trained and given % trained != 0:
             raise ConfigError(
@@ -53,10 +60,10 @@ def choose_tokens(
         return inferred.num_speculative_tokens
     if trained is not None:
         return trained
-    fields = proposer.Config.model_fields
-    option = known.default_tokens_option if known is not None else None
-    if option is not None and (option in own or option in fields):
-        return int(own[option] if option in own else fields[option].default)
+    fields = facts.proposer.Config.model_fields
+    option = inferred.known.default_tokens_option if inferred.known is not None else None
+    if option is not None and (option in facts.own or option in fields):
+        return int(facts.own[option] if option in facts.own else fields[option].default)
     if not fields["num_speculative_tokens"].is_required():
         return int(fields["num_speculative_tokens"].default)
     raise ConfigError(
@@ -65,25 +72,23 @@ def choose_tokens(
     )
 
 
-def _trained_tokens(
-    known: KnownMethod | None, draft: Checkpoint | None, target: TargetFacts | None, *, needed: bool
-) -> int | None:
+def _trained_tokens(facts: DraftFacts, *, is_needed: bool) -> int | None:
+    known, draft = facts.inferred.known, facts.checkpoint
     keys = (*N_PREDICT, *(known.n_predict if known is not None else ()))
     if draft is not None:
-        return draft.number(*keys) if needed or draft.directory.is_dir() else None
-    if known is not None and known.draft == "target" and target is not None:
-        return find_number(target.hf_config, *keys)
+        return draft.number(*keys) if is_needed or draft.directory.is_dir() else None
+    if known is not None and known.draft == "target" and facts.target is not None:
+        return find_number(facts.target.hf_config, *keys)
     return None
 
 
-def draft_ranks(config: SpeculativeConfig, known: KnownMethod | None, target: TargetFacts | None) -> int:
+def choose_ranks(config: SpeculativeConfig, facts: DraftFacts) -> int:
     """Return the number of ranks the draft is spread over.
 
     Raises:
         ConfigError: if it is neither 1 nor the target's.
     """
-    given = config.draft_tensor_parallel_size
-    ranks = 1 if target is None else target.tensor_parallel_size
+    known, given = facts.inferred.known, config.draft_tensor_parallel_size
     forced = known.forced.get("draft_tensor_parallel_size") if known is not None else None
     if forced is not None:
         if given not in (None, forced):
@@ -93,9 +98,10 @@ def draft_ranks(config: SpeculativeConfig, known: KnownMethod | None, target: Ta
                 f"{forced} rank",
             )
         return int(forced)
+    ranks = 1 if facts.target is None else facts.target.tensor_parallel_size
     if given is None:
         return ranks
-    if target is not None and given not in (1, ranks):
+    if facts.target is not None and given not in (1, ranks):
         raise ConfigError(
             f"{PLACE}: 'draft_tensor_parallel_size' = {given} must be 1 or the target's "
             f"tensor_parallel_size = {ranks}"
@@ -103,41 +109,56 @@ def draft_ranks(config: SpeculativeConfig, known: KnownMethod | None, target: Ta
     return given
 
 
-def check_draft(
-    config: SpeculativeConfig,
-    common: Mapping[str, Any],
-    known: KnownMethod | None,
-    proposer: type[Proposer],
-    own: Mapping[str, Any],
-    draft: Checkpoint | None,
-    target: TargetFacts | None,
-) -> None:
+def check_draft(common: Mapping[str, Any], facts: DraftFacts) -> None:
     """Raise where keys ask of a draft what it cannot do, or where it does not fit the target.
 
     Raises:
         ConfigError: naming the key, both values and the remedy.
     """
     for key in ("quantization", "parallel_drafting"):
-        if common.get(key) and not _redeclares(proposer, key):
+        if common.get(key) and not _redeclares(facts.proposer, key):
             raise ConfigError(
-                f"{PLACE}: method {proposer.name!r} does not support {key!r} = {common[key]!r}: leave it out"
+                f"{PLACE}: method {facts.proposer.name!r} does not support {key!r} = {common[key]!r}: leave it out"
             )
-    limit = config.max_model_len
-    if (
-        limit is not None
-        and target is not None
-        and target.max_model_len is not None
-        and limit > target.max_model_len
-    ):
-        raise ConfigError(f"{PLACE}: 'max_model_len' = {limit} is above the target's {target.max_model_len}")
-    if known is None or known.draft != "model" or draft is None or draft.config is None:
+    _check_context(common.get("max_model_len"), facts)
+    _check_vocabulary(facts)
+
+
+def _check_context(limit: int | None, facts: DraftFacts) -> None:
+    if limit is None:
         return
-    context = draft.number(*CONTEXT_KEYS)
-    if limit is not None and context is not None and limit > context:
+    longest = facts.target.max_model_len if facts.target is not None else None
+    if longest is not None and limit > longest:
+        raise ConfigError(f"{PLACE}: 'max_model_len' = {limit} is above the target's {longest}")
+    draft = _whole_model(facts)
+    context = draft.number(*CONTEXT_KEYS) if draft is not None else None
+    if draft is not None and context is not None and limit > context:
         raise ConfigError(
             f"{PLACE}: 'max_model_len' = {limit} is above the {context} tokens {draft.model} was made for"
         )
-    _check_vocabulary(known, own, draft, target)
+
+
+def _check_vocabulary(facts: DraftFacts) -> None:
+    draft, known = _whole_model(facts), facts.inferred.known
+    if draft is None or known is None or facts.target is None:
+        return
+    size, wanted, option = (
+        draft.number(*VOCABULARY_KEYS),
+        facts.target.vocab_size,
+        known.mixed_vocabulary_option,
+    )
+    if size is None or wanted is None or size == wanted or (option is not None and facts.own.get(option)):
+        return
+    raise ConfigError(
+        f"{PLACE}: 'model': {draft.model} has a vocabulary of {size} tokens, the target one of {wanted}: "
+        "take a draft with the target's tokenizer" + (f", or set {option!r}: true" if option else "")
+    )
+
+
+def _whole_model(facts: DraftFacts) -> Checkpoint | None:
+    """Return the draft if it is a model with vocabulary and context of its own."""
+    known = facts.inferred.known
+    return facts.checkpoint if known is not None and known.draft == "model" else None
 
 
 def _redeclares(proposer: type[Proposer], key: str) -> bool:
@@ -145,21 +166,4 @@ def _redeclares(proposer: type[Proposer], key: str) -> bool:
     from specdec.interfaces import ProposerConfig
 
     classes = proposer.Config.__mro__
-    return any(
-        key in vars(cls).get("__annotations__", {}) for cls in classes[: classes.index(ProposerConfig)]
-    )
-
-
-def _check_vocabulary(
-    known: KnownMethod, own: Mapping[str, Any], draft: Checkpoint, target: TargetFacts | None
-) -> None:
-    option = known.mixed_vocabulary_option
-    size = draft.number(*VOCABULARY_KEYS)
-    if target is None or target.vocab_size is None or size is None or size == target.vocab_size:
-        return
-    if option is None or not own.get(option):
-        raise ConfigError(
-            f"{PLACE}: 'model': {draft.model} has a vocabulary of {size} tokens, the target one of "
-            f"{target.vocab_size}: take a draft with the target's tokenizer"
-            + (f", or set {option!r}: true" if option else "")
-        )
+    return any(key in get_annotations(cls) for cls in classes[: classes.index(ProposerConfig)])

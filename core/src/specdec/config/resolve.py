@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 from specdec import registry
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.compat import speculative_keys
-from specdec.config.draft_rules import check_draft, choose_tokens, draft_ranks
-from specdec.config.inference import Inferred, infer_method
+from specdec.config.draft_rules import DraftFacts, check_draft, choose_ranks, choose_tokens
+from specdec.config.inference import infer_method
 from specdec.config.messages import explain, unknown_key
 from specdec.config.sampling_rules import choose_draft_sampling
 from specdec.config.source import read_mapping
@@ -75,41 +75,37 @@ def resolve(
 ) -> ResolvedSpeculation:
     """Return what validated common keys and all other keys mean; see `parse_speculative_config`."""
     inferred = infer_method(config)
-    by_class = inferred.known is not None and inferred.known.draft == "class"
-    proposer = registry.proposer(inferred.model if by_class and inferred.model else inferred.method)
+    is_class = inferred.known is not None and inferred.known.draft == "class"
+    proposer = registry.proposer(inferred.model if is_class and inferred.model else inferred.method)
     sampler = registry.sampler(config.rejection_sample_method)
-    own, rates_and_such = _assign(rest, proposer, sampler)
+    own, samplers = _assign(rest, proposer, sampler)
+    checkpoint = Checkpoint(inferred.model, config.revision) if inferred.model and not is_class else None
 
-    common = _common_keys(config, inferred, proposer, sampler, own, target)
+    common = _common_keys(config, DraftFacts(inferred, proposer, own, checkpoint, target), sampler)
     resolved = SpeculativeConfig(**common)
     return ResolvedSpeculation(
         config=resolved,
         proposer_class=proposer,
         proposer_config=_build(proposer.Config, _declared(common, proposer.Config) | own),
         sampler_class=sampler,
-        sampler_config=_build(sampler.Config, _sampler_keys(resolved, sampler) | rates_and_such),
+        sampler_config=_build(sampler.Config, _sampler_keys(resolved, sampler) | samplers),
     )
 
 
-def _common_keys(
-    config: SpeculativeConfig,
-    inferred: Inferred,
-    proposer: type[Proposer],
-    sampler: type[Sampler],
-    own: Mapping[str, Any],
-    target: TargetFacts | None,
-) -> dict[str, Any]:
+def _common_keys(config: SpeculativeConfig, facts: DraftFacts, sampler: type[Sampler]) -> dict[str, Any]:
     """Return the common keys with all that follows from other keys, the draft or the target."""
-    has_draft = inferred.known is None or inferred.known.draft != "class"
+    inferred = facts.inferred
     common = dict(inferred.implied) | config.model_dump(exclude_unset=True)
-    common |= {"method": inferred.method, "model": inferred.model if has_draft else None}
-    draft = Checkpoint(inferred.model, config.revision) if inferred.model and has_draft else None
-    common["num_speculative_tokens"] = choose_tokens(config, inferred, proposer, own, draft, target)
-    common["draft_tensor_parallel_size"] = draft_ranks(config, inferred.known, target)
-    common["draft_sample_method"] = choose_draft_sampling(config, proposer, sampler)
+    common |= {
+        "method": inferred.method,
+        "model": None if facts.checkpoint is None else facts.checkpoint.model,
+        "num_speculative_tokens": choose_tokens(config, facts),
+        "draft_tensor_parallel_size": choose_ranks(config, facts),
+        "draft_sample_method": choose_draft_sampling(config, facts.proposer, sampler),
+    }
     if inferred.known is not None:
         common |= dict(inferred.known.forced)
-    check_draft(config, common, inferred.known, proposer, own, draft, target)
+    check_draft(common, facts)
     return common
 
 
@@ -170,12 +166,12 @@ def _sampler_keys(config: SpeculativeConfig, sampler: type[Sampler]) -> dict[str
             f"{PLACE}: 'rejection_sample_method': {config.rejection_sample_method!r} needs one of "
             "'synthetic_acceptance_rate', 'synthetic_acceptance_rates', 'synthetic_acceptance_length'"
         )
-    keys = _declared(config.model_dump(exclude_none=True), sampler.Config)
+    keys = _declared(config.model_dump(), sampler.Config)
     return keys if rates is None else keys | {"synthetic_acceptance_rates": rates}
 
 
 def _declared(keys: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    return {key: value for key, value in keys.items() if key in model.model_fields}
+    return {key: value for key, value in keys.items() if key in model.model_fields and value is not None}
 
 
 def _build(model: type[Model], keys: Mapping[str, Any]) -> Model:

@@ -19,16 +19,14 @@ _MAX_PASS_ROWS = 128
 
 
 class _Buffers:
-    """Scratch memory for passes of one size, as numpy and as torch."""
+    """Scratch memory for passes of one size."""
 
     def __init__(self, num_rows: int, layer: FusedLayer, hidden_size: int) -> None:
         self.normed = np.empty((num_rows, hidden_size), np.float32)
         self.query = np.empty((num_rows, layer.num_heads, layer.head_dim), np.float32)
         self.attended = np.empty((num_rows, layer.num_heads, layer.head_dim), np.float32)
         self.activated = np.empty((num_rows, layer.intermediate), np.float32)
-        self.normed_tensor = torch.from_numpy(self.normed)
-        self.attended_tensor = torch.from_numpy(self.attended).view(num_rows, -1)
-        self.activated_tensor = torch.from_numpy(self.activated)
+        self.attended_rows = self.attended.reshape(num_rows, -1)
 
 
 class HostLayers:
@@ -87,7 +85,7 @@ class HostLayers:
         for index, layer in enumerate(self._layers):
             if index in aux_ids:
                 aux[index] = x.clone()
-            heads = layer.qkv(buffers.normed_tensor).numpy().reshape(num_rows, -1, layer.head_dim)
+            heads = layer.qkv.host(buffers.normed).reshape(num_rows, -1, layer.head_dim)
             keys, values = cache.host_rows(layer.index)
             head_norms, head_epsilon = self._head_norms[index]
             rotate_and_store(
@@ -99,11 +97,11 @@ class HostLayers:
                 np.float32(layer.scaling), buffers.attended,
             )  # fmt: skip
             weight, epsilon = self._norms[2 * index + 1]
-            add_norm(residual, layer.out(buffers.attended_tensor).numpy(), weight, epsilon, buffers.normed)
-            silu_multiply(layer.gate_up(buffers.normed_tensor).numpy(), buffers.activated)
+            add_norm(residual, layer.out.host(buffers.attended_rows), weight, epsilon, buffers.normed)
+            silu_multiply(layer.gate_up.host(buffers.normed), buffers.activated)
             weight, epsilon = self._norms[2 * index + 2]
-            add_norm(residual, layer.down(buffers.activated_tensor).numpy(), weight, epsilon, buffers.normed)
-        return buffers.normed_tensor.clone(), aux
+            add_norm(residual, layer.down.host(buffers.activated), weight, epsilon, buffers.normed)
+        return torch.from_numpy(buffers.normed.copy()), aux
 
 
 def _head_norms(layer: FusedLayer) -> tuple[Floats, float]:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from specdec.runner.host.attention import is_available
-from specdec.runner.host.product import MAX_PRODUCT_ROWS, compact, product
+from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, product
 
 
 def join(linears: list[nn.Linear]) -> torch.Tensor:
@@ -39,9 +39,11 @@ class FastLinear:
         biases = [linear.bias for linear in linears]
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
         self.compact = compact(self.weight) if is_available() else None
+        self._num_out = self.weight.shape[0]
+        self._host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         self._blocked: torch.Tensor | None = None
         if is_packed:
-            self._blocked = torch.ops.mkldnn._reorder_linear_weight(self.weight.float().contiguous(), 2 * MAX_PRODUCT_ROWS)
+            self._blocked = torch.ops.mkldnn._reorder_linear_weight(self.weight.float().contiguous(), MAX_PRODUCT_ROWS)
             self._blocked_bias = None if self.bias is None else self.bias.float()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,13 +55,18 @@ class FastLinear:
             return out.to(x.dtype)
         return F.linear(x, self.weight, self.bias)
 
+    def host(self, x: Floats) -> Floats:
+        """Return `[T, out]` for a float32 host array `x [T, in]`."""
+        if self.compact is None or x.shape[0] > MAX_PRODUCT_ROWS:
+            return self(torch.from_numpy(x)).numpy()
+        out = np.empty((x.shape[0], self._num_out), np.float32)
+        product(x, self.compact, out)
+        if self._host_bias is not None:
+            out += self._host_bias
+        return out
+
     def _product(self, x: torch.Tensor) -> torch.Tensor:
-        out = np.empty((x.shape[0], self.weight.shape[0]), np.float32)
-        product(x.float().contiguous().numpy(), self.compact, out)
-        result = torch.from_numpy(out)
-        if self.bias is not None:
-            result += self.bias
-        return result.to(x.dtype)
+        return torch.from_numpy(self.host(x.float().contiguous().numpy())).to(x.dtype)
 
 
 def can_pack(num_weight_bytes: int, dtype: torch.dtype, device: torch.device) -> bool:

@@ -13,7 +13,7 @@ from numba.extending import overload
 
 Floats = npt.NDArray[np.float32]
 Weights = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
-MAX_PRODUCT_ROWS = 16
+MAX_PRODUCT_ROWS = 32
 """Up to here this beats blocked matrix products; beyond it arithmetic, not memory, is the bound."""
 
 

@@ -1,0 +1,147 @@
+"""An index of the n-grams of every request, kept up to date token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec_plugin_ngram import kernels
+from specdec_plugin_ngram.kernels import Int32s, Int64s
+from specdec_plugin_ngram.segments import SMALLEST_CAPACITY, SegmentPool
+
+
+class NgramIndex:
+    """Knows for every request where its last n-gram occurred before.
+
+    The time of a step grows with new and drafted tokens, not with the context: each new token is entered into one
+    hash table per n-gram length, and the entry found there is the match. Forgetting (a start below what is held)
+    indexes the remaining tokens anew.
+
+    Args:
+        shortest: the shortest n-gram that counts as a match.
+        longest: the longest n-gram to look for.
+        keeps_first: match the earliest occurrence instead of the most recent one.
+        hash_mask: bits of the hash in use; tests take some away to make collisions.
+    """
+
+    def __init__(
+        self,
+        shortest: int,
+        longest: int,
+        *,
+        keeps_first: bool = False,
+        hash_mask: int = kernels.ALL_HASH_BITS,
+    ) -> None:
+        self._settings = (shortest, longest, keeps_first, hash_mask)
+        self._pool = SegmentPool(longest - shortest + 1)
+        self._lines: dict[str, int] = {}
+        self._free_lines: list[int] = []
+        self._states: Int64s = np.zeros((16, kernels.NUM_FIELDS), dtype=np.int64)
+        self._new_token_ids: Int32s = np.zeros(1024, dtype=np.int32)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def step(
+        self,
+        request_ids: Sequence[str],
+        starts: npt.ArrayLike,
+        counts: npt.ArrayLike,
+        new_token_ids: npt.NDArray[np.integer],
+        max_nodes: npt.ArrayLike,
+        num_expected: Sequence[int],
+    ) -> tuple[Int64s, Int64s]:
+        """Take in new tokens and draft, for all rows of a batch.
+
+        Args:
+            request_ids: `[B]`; unknown ones are new requests.
+            starts: `[B]` position of each row's first new token; below what is held means forget from there.
+            counts: `[B]` number of new tokens.
+            new_token_ids: `[T]`, packed row after row.
+            max_nodes: `[B]` most tokens to draft.
+            num_expected: `[B]` tokens that a new request is known to get; room is made for them at once.
+
+        Returns:
+            drafts `[B, N]` int64, padded with -1, where N is the length of the longest; their lengths `[B]`.
+
+        Raises:
+            ValueError: if a row starts after what is held, a context is too long to index, or counts are wrong.
+        """
+        rows = np.empty((kernels.NUM_ROW_FIELDS, len(request_ids)), dtype=np.int64)
+        rows[kernels.STATE] = self._lines_of(request_ids)
+        rows[kernels.START] = starts
+        rows[kernels.COUNT] = counts
+        rows[kernels.MAX_NODES] = max_nodes
+        num_new = len(new_token_ids)
+        if rows.min(initial=0) < 0 or rows[kernels.COUNT].sum() != num_new:
+            raise ValueError(f"a step with {num_new} new tokens but counts {rows[kernels.COUNT].tolist()}")
+        self._make_room(request_ids, rows, num_expected)
+        if num_new > len(self._new_token_ids):
+            self._new_token_ids = np.zeros(2 * num_new, dtype=np.int32)
+        self._new_token_ids[:num_new] = new_token_ids
+
+        drafts = np.empty((len(request_ids), rows[kernels.MAX_NODES].max(initial=0)), dtype=np.int64)
+        num_drafted = np.empty(len(request_ids), dtype=np.int64)
+        most = kernels.run_step(
+            self._pool.tokens,
+            self._pool.tables,
+            self._states,
+            rows,
+            self._new_token_ids,
+            *self._settings,
+            drafts,
+            num_drafted,
+        )
+        return (drafts if most == drafts.shape[1] else drafts[:, :most].copy()), num_drafted
+
+    def forget(self, request_ids: Iterable[str]) -> None:
+        """Drop all state of these requests; unknown ones are none of ours."""
+        for request_id in request_ids:
+            line = self._lines.pop(request_id, None)
+            if line is not None:
+                state = self._states[line]
+                self._pool.release(int(state[kernels.OFFSET]), int(state[kernels.CAPACITY]))
+                self._free_lines.append(line)
+
+    def _lines_of(self, request_ids: Sequence[str]) -> list[int]:
+        lines = self._lines
+        try:
+            return [lines[request_id] for request_id in request_ids]
+        except KeyError:
+            return [lines[each] if each in lines else self._add(each) for each in request_ids]
+
+    def _add(self, request_id: str) -> int:
+        line = self._free_lines.pop() if self._free_lines else len(self._lines)
+        if line == len(self._states):
+            self._states = np.concatenate([self._states, np.zeros_like(self._states)])
+        offset = self._pool.allocate(SMALLEST_CAPACITY)
+        self._states[line] = (offset, SMALLEST_CAPACITY, 0, 0, -1)
+        self._lines[request_id] = line
+        return line
+
+    def _make_room(self, request_ids: Sequence[str], rows: Int64s, num_expected: Sequence[int]) -> None:
+        held = self._states[rows[kernels.STATE]]
+        ends = rows[kernels.START] + rows[kernels.COUNT]
+        is_hole = rows[kernels.START] > held[:, kernels.NUM_TOKENS]
+        if is_hole.any():
+            row = int(is_hole.argmax())
+            raise ValueError(
+                f"request {request_ids[row]!r}: new tokens start at position {rows[kernels.START, row]}, "
+                f"but only {held[row, kernels.NUM_TOKENS]} tokens were delivered before"
+            )
+        is_full = 4 * ends > 3 * held[:, kernels.CAPACITY]
+        for row in np.flatnonzero(is_full).tolist():
+            self._enlarge(int(rows[kernels.STATE, row]), max(int(ends[row]), num_expected[row]))
+
+    def _enlarge(self, line: int, num_tokens: int) -> None:
+        if num_tokens > kernels.MAX_TOKENS:
+            raise ValueError(f"a context of {num_tokens} tokens is longer than prompt lookup can index")
+        capacity = 1 << (5 * num_tokens // 3).bit_length()  # tables are at most 60 % full now, 75 % later
+        state = self._states[line]
+        state[kernels.OFFSET] = self._pool.move(
+            int(state[kernels.OFFSET]), int(state[kernels.CAPACITY]), capacity, int(state[kernels.NUM_TOKENS])
+        )
+        state[kernels.CAPACITY] = capacity
+        state[kernels.NUM_INDEXED] = 0  # the next step indexes all tokens anew

@@ -1,0 +1,71 @@
+"""`ngram`: prompt lookup on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from specdec.interfaces import (
+    Capability,
+    Draft,
+    FinishReason,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec_plugin_ngram.config import NgramConfig
+from specdec_plugin_ngram.index import NgramIndex
+
+
+class NgramProposer(Proposer):
+    """Copies what followed when the last n tokens occurred before, in the prompt or in the output.
+
+    Prompt lookup decoding (Saxena 2023), also LLMA (arXiv 2304.04487), over an incremental index: the time of a
+    step does not grow with the context. `reference.draft` says exactly what is drafted.
+    """
+
+    name: ClassVar[str] = "ngram"
+    Config: ClassVar[type[ProposerConfig]] = NgramConfig
+    capabilities = frozenset({Capability.TOKENS_ONLY})
+
+    def __init__(self, config: NgramConfig, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        shortest, longest = config.lengths
+        self._keeps_first = config.match == "first"
+        self._lengths = (shortest, longest)
+        self._max_model_len = config.max_model_len
+        self._index = NgramIndex(shortest, longest, keeps_first=self._keeps_first)
+
+    def load(self, target: TargetHandle) -> None:
+        """Compile the kernels, so that the first step is as fast as the others."""
+        warm_up = NgramIndex(*self._lengths, keeps_first=self._keeps_first)
+        warm_up.step(["warm-up"], [0], [2], np.zeros(2, dtype=np.int32), [1], [2])
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Take in the new tokens and draft a chain for every row that has a match."""
+        max_nodes = np.minimum(batch.max_nodes, batch.max_depth)
+        if self._max_model_len is not None:
+            room = self._max_model_len - np.asarray(batch.num_tokens)
+            max_nodes = np.clip(max_nodes, 0, np.maximum(room, 0))
+        token_ids, num_drafted = self._index.step(
+            batch.request_ids,
+            batch.starts,
+            batch.counts,
+            batch.new_token_ids,
+            max_nodes,
+            batch.num_prompt_tokens,
+        )
+        rows = zip(token_ids.tolist(), num_drafted.tolist(), strict=True)
+        return Draft(
+            token_ids=torch.from_numpy(token_ids),
+            host_rows=tuple(tuple(row[:length]) for row, length in rows),
+        )
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop the index of these requests."""
+        self._index.forget(request_ids)
