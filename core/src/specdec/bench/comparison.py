@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,12 +42,12 @@ class Comparison:
         """Let everybody have one more turn."""
         size = len(self._contenders)
         first = len(self.rounds) % size
-        turns: dict[int, Turn] = {}
-        for index in [*range(first, size), *range(first)]:
-            session = Session(self._target, self._contenders[index], self._workload)
-            session.warm_up()
-            turns[index] = session.run(self._on_done)
-            session.close()
+        order = [*range(first, size), *range(first)]
+        gc.freeze()  # what was there before need not be searched for garbage after every turn
+        try:
+            turns = {index: self._take_turn(self._contenders[index]) for index in order}
+        finally:
+            gc.unfreeze()
         self.rounds.append([turns[index] for index in range(size)])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -56,3 +57,10 @@ class Comparison:
             make_row(contender, self._workload, [turns[index] for turns in self.rounds], baseline)
             for index, contender in enumerate(self._contenders)
         ]
+
+    def _take_turn(self, contender: Contender) -> Turn:
+        session = Session(self._target, contender, self._workload)
+        session.warm_up()
+        turn = session.run(self._on_done)
+        session.close()
+        return turn

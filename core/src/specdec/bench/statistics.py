@@ -7,7 +7,7 @@ from math import comb
 from statistics import median
 
 CONFIDENCE = 0.95
-NGRAM = 4
+GRAM_LENGTH = 4
 
 
 def median_with_bounds(values: Sequence[float]) -> tuple[float, float, float]:
@@ -30,12 +30,10 @@ def _miss(size: int, rank: int) -> float:
     return sum(comb(size, below) for below in range(rank)) / 2.0 ** (size - 1)
 
 
-def distinct_ratio(texts: Iterable[Sequence[int]], length: int = NGRAM) -> float:
+def distinct_ratio(texts: Iterable[Sequence[int]], length: int = GRAM_LENGTH) -> float:
     """Return distinct n-grams over all n-grams of token sequences; 1.0 if none is long enough to have one.
 
     Near 1 the text is varied; text that loops goes to 0, and drafts for it are easy to guess.
     """
-    grams = [
-        tuple(text[start : start + length]) for text in texts for start in range(len(text) - length + 1)
-    ]
+    grams = [tuple(text[start : start + length]) for text in texts for start in range(len(text) - length + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0

@@ -40,7 +40,9 @@ def generate(
     top_k: Annotated[int, typer.Option(help="Keep this many of the likeliest tokens; 0 for all.")] = 0,
     min_p: Annotated[float, typer.Option(help="Drop tokens below this share of the likeliest one.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, ...")] = "auto",
     max_model_len: Annotated[
         int | None, typer.Option(min=2, help="Longest context; default: the model's.")

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model, check_rope
+from specdec.runner.fused.linear import has_native_bfloat16
 
 logger = logging.getLogger("specdec")
 
@@ -127,14 +128,10 @@ def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.d
             raise ConfigError(f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}")
         return _DTYPES[options.dtype]
     stored = getattr(config, "dtype", None) or torch.float32
-    if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not _has_native_bfloat16():
+    if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():
         logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
         return torch.float32
     return "auto"
-
-
-def _has_native_bfloat16() -> bool:
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _max_model_len(model: PreTrainedModel, options: EngineOptions) -> int:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-Floats = npt.NDArray[np.float32]
+Stored = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
+"""Cache rows as host arrays: float32, or the bits of bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class KVCache:
         self.shapes: dict[int, LayerShape] = {}
         self.keys: dict[int, torch.Tensor] = {}
         self.values: dict[int, torch.Tensor] = {}
-        self._host: dict[int, tuple[Floats, Floats]] = {}
+        self._host: dict[int, tuple[Stored, Stored]] = {}
 
     def allocate(self, layer: int, shape: LayerShape) -> None:
         """Make the tensors of one layer. On the host, pages are taken by the system only once they are written."""
@@ -43,11 +44,11 @@ class KVCache:
         rows = (self.num_slots, shape.num_kv_heads)
         self.keys[layer] = torch.empty((*rows, shape.key_dim), dtype=shape.dtype, device=self.device)
         self.values[layer] = torch.empty((*rows, shape.value_dim), dtype=shape.dtype, device=self.device)
-        if self.device.type == "cpu" and shape.dtype == torch.float32:
-            self._host[layer] = self.keys[layer].numpy(), self.values[layer].numpy()
+        if self.device.type == "cpu" and shape.dtype in (torch.float32, torch.bfloat16):
+            self._host[layer] = _stored(self.keys[layer]), _stored(self.values[layer])
 
-    def host_rows(self, layer: int) -> tuple[Floats, Floats]:
-        """Return keys and values of a layer as host arrays; float32 on the host only."""
+    def host_rows(self, layer: int) -> tuple[Stored, Stored]:
+        """Return keys and values of a layer as host arrays; float32 and bfloat16 on the host only."""
         return self._host[layer]
 
     def write(
@@ -83,3 +84,11 @@ class KVCache:
     def bytes_per_token(self) -> int:
         """Bytes that one token takes over all layers seen so far."""
         return sum(shape.num_bytes for shape in self.shapes.values())
+
+
+def _stored(tensor: torch.Tensor) -> Stored:
+    if tensor.dtype == torch.bfloat16:
+        bits: npt.NDArray[np.uint16] = tensor.view(torch.int16).numpy().view(np.uint16)
+        return bits
+    full: npt.NDArray[np.float32] = tensor.numpy()
+    return full

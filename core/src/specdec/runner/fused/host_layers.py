@@ -1,4 +1,7 @@
-"""The fused layers of small float32 passes on the host: four matrix products and four compiled loops per layer."""
+"""The fused layers of small passes on the host: four matrix products and four compiled loops per layer.
+
+Arithmetic is float32 throughout; weights and cache may be stored as bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ class HostLayers:
         self._layers = layers
         self._rotary = rotary
         norms = [n for layer in layers for n in (layer.input_norm, layer.post_norm)] + [final_norm]
-        self._norms = [(n.weight.numpy(), n.epsilon) for n in norms]
+        self._norms = [(n.weight.float().numpy(), n.epsilon) for n in norms]
         self._head_norms = [_head_norms(layer) for layer in layers]
         self._hidden_size = final_norm.weight.shape[0]
         self._buffers: dict[int, _Buffers] = {}
@@ -52,7 +55,7 @@ class HostLayers:
     def supports(layers: list[FusedLayer], device: torch.device, dtype: torch.dtype) -> bool:
         """Return whether this path can run these layers here."""
         is_silu = all(layer.is_silu for layer in layers)
-        return device.type == "cpu" and dtype == torch.float32 and is_silu and is_available()
+        return device.type == "cpu" and dtype in (torch.float32, torch.bfloat16) and is_silu and is_available()
 
     def segments(self, batch: PackedBatch) -> HostSegments | None:
         """Return the segments of a pass if this path is for it."""
@@ -66,7 +69,7 @@ class HostLayers:
     def forward(
         self, x: torch.Tensor, batch: PackedBatch, segments: HostSegments, cache: KVCache, aux_ids: tuple[int, ...]
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """Return the final norm's output `[T, H]` and the inputs of the layers `aux_ids`; `x [T, H]` is overwritten."""
+        """Return the final norm's output `[T, H]` and the inputs of the layers `aux_ids`; `x [T, H]` float32 is overwritten."""
         num_rows = x.shape[0]
         buffers = self._buffers.get(num_rows)
         if buffers is None:
@@ -107,5 +110,5 @@ class HostLayers:
 def _head_norms(layer: FusedLayer) -> tuple[Floats, float]:
     if layer.query_norm is None or layer.key_norm is None:
         return np.empty((0, 0), np.float32), 0.0
-    weights = np.stack((layer.query_norm.weight.numpy(), layer.key_norm.weight.numpy()))
+    weights = np.stack((layer.query_norm.weight.float().numpy(), layer.key_norm.weight.float().numpy()))
     return weights, layer.query_norm.epsilon

@@ -11,6 +11,9 @@ from torch.nn import functional as F
 from specdec.runner.host.attention import is_available
 from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, product
 
+_MAX_NATIVE_ROWS = 4
+"""Where the processor multiplies bfloat16 matrices itself, its own products win earlier."""
+
 
 def join(linears: list[nn.Linear]) -> torch.Tensor:
     """Stack the weights `[out, in]` of linears with one input, and let the modules share the stacked memory."""
@@ -39,6 +42,8 @@ class FastLinear:
         biases = [linear.bias for linear in linears]
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
         self.compact = compact(self.weight) if is_available() else None
+        is_native = self.weight.dtype == torch.bfloat16 and has_native_bfloat16()
+        self._max_product_rows = _MAX_NATIVE_ROWS if is_native else MAX_PRODUCT_ROWS
         self._num_out = self.weight.shape[0]
         self._host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         self._blocked: torch.Tensor | None = None
@@ -48,17 +53,19 @@ class FastLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[T, out]`."""
-        if self.compact is not None and x.shape[0] <= MAX_PRODUCT_ROWS:
+        if self.compact is not None and x.shape[0] <= self._max_product_rows:
             return self._product(x)
         if self._blocked is not None:
-            out = torch.ops.mkldnn._linear_pointwise(x.float(), self._blocked, self._blocked_bias, "none", [], "")
+            out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+                x.float(), self._blocked, self._blocked_bias, "none", [], ""
+            )
             return out.to(x.dtype)
-        return F.linear(x, self.weight, self.bias)
+        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
     def host(self, x: Floats) -> Floats:
         """Return `[T, out]` for a float32 host array `x [T, in]`."""
-        if self.compact is None or x.shape[0] > MAX_PRODUCT_ROWS:
-            return self(torch.from_numpy(x)).numpy()
+        if self.compact is None or x.shape[0] > self._max_product_rows:
+            return self(torch.from_numpy(x)).float().numpy()
         out = np.empty((x.shape[0], self._num_out), np.float32)
         product(x, self.compact, out)
         if self._host_bias is not None:
@@ -73,8 +80,12 @@ def can_pack(num_weight_bytes: int, dtype: torch.dtype, device: torch.device) ->
     """Return whether a blocked float32 copy of the weights pays on this machine and fits in a quarter of free memory."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
-    has_native = dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    if has_native or dtype not in (torch.float32, torch.bfloat16):
+    if (dtype == torch.bfloat16 and has_native_bfloat16()) or dtype not in (torch.float32, torch.bfloat16):
         return False
     copies = torch.float32.itemsize // dtype.itemsize
     return num_weight_bytes * copies < psutil.virtual_memory().available // 4
+
+
+def has_native_bfloat16() -> bool:
+    """Return whether this processor multiplies bfloat16 matrices in hardware."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

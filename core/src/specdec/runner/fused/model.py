@@ -49,12 +49,12 @@ class FusedModel:
         if self._host is not None:
             segments = self._host.segments(batch)
             if segments is not None:
-                hidden, aux = self._host.forward(x, batch, segments, runner.cache, aux_ids)
+                hidden, aux = self._host.forward(x.float(), batch, segments, runner.cache, aux_ids)
                 rows = hidden if batch.logits_rows is None else hidden[batch.logits_rows]
                 return ForwardOutput(
                     logits=self._head(rows),
-                    hidden_states=hidden if wants_hidden else None,
-                    aux_hidden_states=tuple(aux[k] for k in aux_ids),
+                    hidden_states=hidden.to(self._embedding.dtype) if wants_hidden else None,
+                    aux_hidden_states=tuple(aux[k].to(self._embedding.dtype) for k in aux_ids),
                 )
         cos, sin = self._rotary.rows(batch.positions, max(s.kv_len for s in batch.segments))
         aux = {}

@@ -39,5 +39,5 @@ class RotaryTable:
         half = sin.shape[-1] // 2
         sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
         self._cos, self._sin = cos[0, :, None].contiguous(), sin[0, :, None].contiguous()
-        if self._cos.device.type == "cpu" and self._cos.dtype == torch.float32:
-            self._host = self._cos[:, 0].numpy(), self._sin[:, 0].numpy()
+        if self._cos.device.type == "cpu":
+            self._host = self._cos[:, 0].float().numpy(), self._sin[:, 0].float().numpy()

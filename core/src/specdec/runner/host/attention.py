@@ -13,7 +13,8 @@ import torch
 from numba import njit, prange
 from numba.core import config
 
-from specdec.runner.host.math import fast_exp
+from specdec.runner.host.math import fast_exp, widen
+from specdec.runner.kv_cache import Stored
 from specdec.runner.packed import PackedBatch
 
 logger = logging.getLogger("specdec")
@@ -61,8 +62,8 @@ def host_segments(batch: PackedBatch) -> HostSegments | None:
 @njit(parallel=True, fastmath=True, nogil=True, cache=True)
 def attend(
     query: Floats,
-    keys: Floats,
-    values: Floats,
+    keys: Stored,
+    values: Stored,
     rows: Ints,
     counts: Ints,
     first_slots: Ints,
@@ -76,8 +77,8 @@ def attend(
 
     Args:
         query: `[T, H, Dk]`.
-        keys: `[num_slots, Hkv, Dk]`.
-        values: `[num_slots, Hkv, Dv]`.
+        keys: `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
+        values: `[num_slots, Hkv, Dv]`, likewise.
         rows: see `HostSegments`.
         counts: see `HostSegments`.
         first_slots: see `HostSegments`.
@@ -107,7 +108,7 @@ def attend(
             for r in range(num_queries):
                 total = np.float32(0.0)
                 for d in range(key_dim):
-                    total += scaled[r, d] * key[d]
+                    total += scaled[r, d] * widen(key[d])
                 scores[r, j] = total
         sums = np.zeros((num_queries, value_dim), np.float32)
         for r in range(num_queries):
@@ -133,14 +134,14 @@ def attend(
             for r in range(num_queries):
                 weight = scores[r, j]
                 for d in range(value_dim):
-                    sums[r, d] += weight * value[d]
+                    sums[r, d] += weight * widen(value[d])
         for r in range(num_queries):
             for d in range(value_dim):
                 out[row + r // group, head * group + r % group, d] = sums[r, d]
 
 
 def host_attention(
-    query: torch.Tensor, rows: tuple[Floats, Floats], segments: HostSegments, window: int | None, scaling: float
+    query: torch.Tensor, rows: tuple[Stored, Stored], segments: HostSegments, window: int | None, scaling: float
 ) -> torch.Tensor:
     """Return `attend` for a query tensor `[T, H, Dk]`; `rows` are the layer's keys and values."""
     keys, values = rows

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from specdec.runner.host.math import fast_exp
+from specdec.runner.host.math import fast_exp, narrow
+from specdec.runner.kv_cache import Stored
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -59,8 +60,8 @@ def rotate_and_store(
     slots: Ints,
     head_norms: Floats,
     epsilon: float,
-    keys: Floats,
-    values: Floats,
+    keys: Stored,
+    values: Stored,
     query: Floats,
 ) -> None:
     """Norm (where there are head norms) and rotate queries and keys; store keys and values in the cache.
@@ -92,10 +93,15 @@ def rotate_and_store(
                 scale = np.float32(1.0 / np.sqrt(total / dim + epsilon))
                 for d in range(dim):
                     x[d] *= scale * weight[d]
-            target = query[t, h] if h < num_heads else keys[slot, h - num_heads]
             for d in range(half):
-                target[d] = x[d] * cos[position, d] + x[d + half] * sin[position, d]
-                target[d + half] = x[d + half] * cos[position, d + half] + x[d] * sin[position, d + half]
+                left = x[d] * cos[position, d] + x[d + half] * sin[position, d]
+                right = x[d + half] * cos[position, d + half] + x[d] * sin[position, d + half]
+                if h < num_heads:
+                    query[t, h, d] = left
+                    query[t, h, d + half] = right
+                else:
+                    keys[slot, h - num_heads, d] = narrow(left, keys[slot, h - num_heads, d])
+                    keys[slot, h - num_heads, d + half] = narrow(right, keys[slot, h - num_heads, d])
         for h in range(num_kv_heads):
             for d in range(dim):
-                values[slot, h, d] = heads[t, num_heads + num_kv_heads + h, d]
+                values[slot, h, d] = narrow(heads[t, num_heads + num_kv_heads + h, d], values[slot, h, d])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 _F = np.float32
 _LOG2E, _LN2_HIGH, _LN2_LOW = _F(1.44269504), _F(0.693359375), _F(-2.12194440e-4)
@@ -29,3 +33,35 @@ def fast_exp(x: np.float32) -> np.float32:
     power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23))
     result: np.float32 = p * power.view(np.float32)
     return result
+
+
+def widen(number: Any) -> Any:
+    """Return a stored number as float32; uint16 holds the upper half of a float32, that is a bfloat16."""
+    raise NotImplementedError("compiled code only")
+
+
+def narrow(number: Any, like: Any) -> Any:
+    """Return a float32 in the form of `like`; to bfloat16 it is rounded to the nearest, ties to even."""
+    raise NotImplementedError("compiled code only")
+
+
+@overload(widen, strict=False)
+def _overload_widen(number: types.Type) -> Callable[[Any], Any]:
+    if number == types.uint16:
+        return lambda number: np.uint32(np.uint32(number) << np.uint32(16)).view(np.float32)
+    return lambda number: number
+
+
+@overload(narrow, strict=False)
+def _overload_narrow(number: types.Type, like: types.Type) -> Callable[[Any, Any], Any]:
+    if like == types.uint16:
+        return lambda number, like: _round_to_bfloat16(np.float32(number))
+    return lambda number, like: number
+
+
+@njit(inline="always")
+def _round_to_bfloat16(number: np.float32) -> np.uint16:
+    bits = number.view(np.uint32)
+    even = np.uint32((bits >> np.uint32(16)) & np.uint32(1))
+    rounded = np.uint32(bits + np.uint32(0x7FFF) + even)
+    return np.uint16(rounded >> np.uint32(16))

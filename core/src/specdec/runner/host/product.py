@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit, prange, types
-from numba.extending import overload
+from numba import njit, prange
+
+from specdec.runner.host.math import widen
 
 Floats = npt.NDArray[np.float32]
 Weights = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 MAX_PRODUCT_ROWS = 32
 """Up to here this beats blocked matrix products; beyond it arithmetic, not memory, is the bound."""
-
-
-def _widen(weight: Any) -> Any:
-    """Return a stored weight as float32; uint16 holds the upper half of a float32, that is a bfloat16."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(_widen, strict=False)  # type: ignore[untyped-decorator]  # numba's extension API has no types
-def _overload_widen(weight: types.Type) -> Callable[[Any], Any]:
-    if weight == types.uint16:
-        return lambda weight: np.uint32(np.uint32(weight) << np.uint32(16)).view(np.float32)
-    return lambda weight: weight
 
 
 @njit(parallel=True, fastmath=True, nogil=True, cache=True)
@@ -44,7 +30,7 @@ def product(x: Floats, weight: Weights, out: Floats) -> None:
         while t + 4 <= num_rows:
             a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
             for k in range(depth):
-                w = _widen(weight[n, k])
+                w = widen(weight[n, k])
                 a += w * x[t, k]
                 b += w * x[t + 1, k]
                 c += w * x[t + 2, k]
@@ -54,7 +40,7 @@ def product(x: Floats, weight: Weights, out: Floats) -> None:
         if t + 2 <= num_rows:
             a, b = np.float32(0.0), np.float32(0.0)
             for k in range(depth):
-                w = _widen(weight[n, k])
+                w = widen(weight[n, k])
                 a += w * x[t, k]
                 b += w * x[t + 1, k]
             out[t, n], out[t + 1, n] = a, b
@@ -62,7 +48,7 @@ def product(x: Floats, weight: Weights, out: Floats) -> None:
         if t < num_rows:
             a = np.float32(0.0)
             for k in range(depth):
-                a += _widen(weight[n, k]) * x[t, k]
+                a += widen(weight[n, k]) * x[t, k]
             out[t, n] = a
 
 
