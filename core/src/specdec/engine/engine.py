@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ids
+from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -217,7 +218,7 @@ class Engine:
         drafted = [len(row) for row in draft.host_rows]
         for count, accepted in zip(drafted, num_accepted, strict=True):
             self.metrics.count_positions(count, accepted)
-        spans = [1e3 * (b - a) for a, b in zip(times, times[1:], strict=False)]
+        spans = [1e3 * (b - a) for a, b in pairwise(times)]
         stats = StepStats(
             num_requests=len(plan.sequences),
             num_prompt_tokens=plan.num_prompt_tokens,

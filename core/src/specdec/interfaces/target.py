@@ -75,4 +75,5 @@ class TargetHandle:
 class RunnerFactory(Protocol):
     """Makes a `ModelRunner` for a model."""
 
-    def __call__(self, model: nn.Module) -> ModelRunner: ...
+    def __call__(self, model: nn.Module) -> ModelRunner:
+        """Return a runner for `model`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from specdec.errors import ModelError
 from specdec.runner.packed import PackedBatch
+from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaBackend
 
 ATTENTION_NAME = "specdec"
@@ -32,8 +34,10 @@ class AttentionContext:
 
     backend: SdpaBackend
     batch: PackedBatch
-    layers_seen: set[int] | None = field(default=None)
-    """With a set: layers that reached the attention function are recorded in it."""
+    windows: Mapping[int, int | None] = field(default_factory=dict)
+    """Sliding window of each layer, as the probe found it."""
+    probe: AttentionProbe | None = None
+    """Set in the probing pass only."""
 
 
 _ACTIVE: ContextVar[AttentionContext | None] = ContextVar("specdec_attention", default=None)
@@ -60,9 +64,12 @@ def register() -> None:
 
 
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
-    if _ACTIVE.get() is None:
+    context = _ACTIVE.get()
+    if context is None:
         mask: torch.Tensor | None = sdpa_mask(*args, **kwargs)
         return mask
+    if context.probe is not None:
+        return context.probe.mask(kwargs["mask_function"], kwargs.get("local_size"), context.batch.token_ids.device)
     return None
 
 
@@ -92,9 +99,11 @@ def _attention(
         return out, None
     layer = module.layer_idx
     assert isinstance(layer, int)
-    if context.layers_seen is not None:
-        context.layers_seen.add(layer)
-        _refuse_unknown(module, attention_mask, kwargs)
+    if context.probe is not None:
+        _refuse_unknown(module, kwargs)
+        window = context.probe.note(module, layer, attention_mask, sliding_window)
+    else:
+        window = context.windows[layer]
     out = context.backend.attend(
         layer,
         context.batch,
@@ -102,16 +111,14 @@ def _attention(
         key[0].transpose(0, 1),
         value[0].transpose(0, 1),
         scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
-        window=sliding_window,
+        window=window,
         softcap=softcap,
         sinks=s_aux,
     )
     return out[None], None
 
 
-def _refuse_unknown(module: nn.Module, attention_mask: torch.Tensor | None, kwargs: dict[str, Any]) -> None:
-    if attention_mask is not None:
-        raise ModelError(f"{type(module).__name__} builds an attention mask of its own, which would be ignored")
+def _refuse_unknown(module: nn.Module, kwargs: dict[str, Any]) -> None:
     if not getattr(module, "is_causal", True):
         raise ModelError(f"{type(module).__name__} is not causal; specdec serves decoder-only language models")
     unknown = sorted(key for key, value in kwargs.items() if value is not None and key not in _HARMLESS)

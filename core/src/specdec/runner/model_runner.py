@@ -14,6 +14,7 @@ from specdec.runner.fused import FusedModel, fuse
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
+from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaBackend
 
 _PROBE_ROWS = 3
@@ -84,7 +85,7 @@ class ModelRunner:
     @torch.inference_mode()
     def forward_reference(self, batch: PackedBatch) -> ForwardOutput:
         """Run the model through its own `forward`, whatever has been fused."""
-        return self._forward(batch, AttentionContext(self.backend, batch))
+        return self._forward(batch, AttentionContext(self.backend, batch, self.windows))
 
     def _forward(self, batch: PackedBatch, context: AttentionContext) -> ForwardOutput:
         hidden: list[torch.Tensor] = []
@@ -126,9 +127,10 @@ class ModelRunner:
             slots=None,
             logits_rows=None,
         )
-        seen: set[int] = set()
-        self._forward(batch, AttentionContext(self.backend, batch, layers_seen=seen))
-        missing = sorted(set(range(len(self.layers))) - seen)
+        probe = AttentionProbe(self.max_context)
+        self._forward(batch, AttentionContext(self.backend, batch, probe=probe))
+        self.windows = probe.windows
+        missing = sorted(set(range(len(self.layers))) - set(probe.windows))
         if missing:
             raise ModelError(
                 f"{type(self.model).__name__}: layers {missing} do not call transformers' attention interface, so they "

@@ -12,7 +12,14 @@ import torch
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.norm import FastNorm
 from specdec.runner.fused.rotary import RotaryTable
-from specdec.runner.host.attention import NO_WINDOW, HostSegments, attend, host_segments, is_available, use_threads
+from specdec.runner.host.attention import (
+    NO_WINDOW,
+    HostSegments,
+    attend,
+    host_segments,
+    is_available,
+    use_threads,
+)
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch

@@ -16,17 +16,17 @@ class FusedLayer:
 
     Args:
         layer: the `transformers` layer; its weights are re-arranged in place and stay shared.
+        window: the sliding window that the layer passes to attention, which modules do not all keep as an attribute.
         is_packed: see `FastLinear`.
     """
 
-    def __init__(self, layer: nn.Module, *, is_packed: bool) -> None:
+    def __init__(self, layer: nn.Module, window: int | None, *, is_packed: bool) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         assert isinstance(attention, nn.Module) and isinstance(mlp, nn.Module)
         self.index: int = attention.layer_idx  # type: ignore[assignment]  # transformers sets an int
         self.scaling: float = attention.scaling  # type: ignore[assignment]  # transformers sets a float
         self.head_dim: int = attention.head_dim  # type: ignore[assignment]  # transformers sets an int
-        window = getattr(attention, "sliding_window", None)
-        self.window = window if isinstance(window, int) else None
+        self.window = window
         projections = [getattr(attention, f"{name}_proj") for name in "qkv"]
         self.num_heads, self.num_kv_heads, _ = (p.out_features // self.head_dim for p in projections)
         self.qkv = FastLinear(projections, is_packed=is_packed)

@@ -34,7 +34,9 @@ class FusedModel:
         is_packed = can_pack(total, dtype, runner.device)
         self._runner = runner
         self._embedding = parts.embed_tokens.weight.detach()
-        self._layers = [FusedLayer(layer, is_packed=is_packed) for layer in parts.layers]
+        self._layers = [
+            FusedLayer(layer, runner.windows[index], is_packed=is_packed) for index, layer in enumerate(parts.layers)
+        ]
         self._norm = FastNorm(parts.norm)
         self._head = FastLinear([parts.head], is_packed=is_packed)
         self._rotary = RotaryTable(parts.rotary, self._embedding)

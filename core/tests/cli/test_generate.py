@@ -1,0 +1,152 @@
+"""`specdec generate`: the text, its colours, and mistakes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdec import LLM, SamplingParams
+from specdec.cli.main import run
+
+PROMPT = "def main(self):\n    return self"
+PARAMS: dict[str, Any] = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_model: str) -> Any:
+    """What plain decoding makes of the prompt."""
+    return LLM(tiny_model).generate(PROMPT, SamplingParams(**PARAMS))[0]
+
+
+@pytest.fixture
+def knowing(expected: Any) -> str:
+    """A configuration that guesses two tokens in three right."""
+    text = expected.prompt_token_ids + expected.outputs[0].token_ids
+    return json.dumps(
+        {"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 3, "texts": [text], "wrong": 0.3}
+    )
+
+
+@pytest.fixture
+def command(tiny_model: str) -> list[str]:
+    return ["generate", "--model", tiny_model, "--max-tokens", "40", "--seed", "11"]
+
+
+def test_text_is_that_of_llm(command: list[str], expected: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--prompt", PROMPT]) == 0
+    out, err = capfd.readouterr()
+    assert out == expected.outputs[0].text + "\n"
+    assert err == ""
+
+
+def test_highlight_is_quiet_in_a_pipe(
+    command: list[str], expected: Any, knowing: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--prompt", PROMPT, "--highlight", "--speculative-config", knowing]) == 0
+    assert capfd.readouterr().out == expected.outputs[0].text + "\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal as standard output and error stream."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return made
+
+
+def test_a_terminal_shows_guessed_tokens_in_colour_and_a_summary(
+    command: list[str], expected: Any, knowing: str, terminal: Terminal
+) -> None:
+    assert run([*command, "--prompt", PROMPT, "--highlight", "--speculative-config", knowing]) == 0
+    shown = terminal.getvalue()
+    plain = shown.replace("\x1b[32m", "").replace("\x1b[0m", "")
+    text, _, summary = plain.removesuffix("\n").rpartition("\n")
+    assert shown.count("\x1b[32m") > 5
+    assert text == expected.outputs[0].text
+    assert summary.startswith(f"{len(expected.outputs[0].token_ids)} tokens in ")
+    assert "drafted tokens accepted, mean acceptance length " in summary
+
+
+def test_no_colour_is_respected(
+    command: list[str], knowing: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert run([*command, "--prompt", PROMPT, "--highlight", "--speculative-config", knowing]) == 0
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_json_is_one_object(
+    command: list[str], expected: Any, knowing: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--prompt", PROMPT, "--speculative-config", knowing, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    completion = expected.outputs[0]
+    assert found["text"] == completion.text
+    assert found["token_ids"] == completion.token_ids
+    assert found["finish_reason"] == completion.finish_reason
+    assert sum(found["is_from_draft"]) == found["metrics"]["num_accepted_tokens"] > 5
+    assert found["metrics"]["mean_acceptance_length"] > 1.5
+
+
+def test_prompt_from_a_file_and_from_the_standard_input(
+    command: list[str],
+    expected: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "prompt.txt"
+    file.write_text(PROMPT)
+    assert run([*command, "--prompt-file", str(file)]) == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO(PROMPT))
+    assert run([*command, "--prompt-file", "-"]) == 0
+    assert capfd.readouterr().out == 2 * (expected.outputs[0].text + "\n")
+
+
+def test_stop_may_be_repeated(command: list[str], expected: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    text = expected.outputs[0].text
+    stop = next(
+        character for character in text[len(text) // 2 :] if character.isascii() and character.isprintable()
+    )
+    assert run([*command, "--prompt", PROMPT, "--stop", "no such text", "--stop", stop, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["text"], found["finish_reason"], found["stop_reason"]) == (
+        text.partition(stop)[0],
+        "stop",
+        stop,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give one of --prompt and --prompt-file"),
+        (["--prompt", "x", "--prompt-file", "y"], "give one of --prompt and --prompt-file"),
+        (["--prompt", ""], "the prompt is empty"),
+        (["--prompt-file", "nowhere.txt"], "--prompt-file: cannot read 'nowhere.txt'"),
+        (["--prompt", "x", "--top-p", "2"], "SamplingParams: 'top_p'"),
+        (["--prompt", "x", "--dtype", "float12"], "dtype='float12' is not one of"),
+        (["--prompt", "x", "--speculative-config", '{"method": "nobody"}'], "no method 'nobody'"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    command: list[str], capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert run([*command, *arguments]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert message in err
