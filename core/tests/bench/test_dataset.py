@@ -42,7 +42,7 @@ def test_a_wrong_line_is_named(file: Path, line: str, message: str) -> None:
 
 
 def test_files_that_cannot_be_read(file: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read .*: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read .*: No such file"):
         read_dataset(file)
     file.write_text("\n\n")
     with pytest.raises(ConfigError, match="holds no prompts"):

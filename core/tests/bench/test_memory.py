@@ -10,7 +10,6 @@ import torch
 
 from specdec.bench.memory import PeakMemory
 
-
 CAN_FORGET = os.access("/proc/self/clear_refs", os.W_OK)
 
 

@@ -23,10 +23,9 @@ def report(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     other = json.dumps({**json.loads(CONFIG), "num_speculative_tokens": 3})
     options = ["--dataset", str(prompts), "--num-prompts", "2", "--batch-size", "2", "--temperature", "0.5"]
     out = folder / "out.json"
-    code = run(
-        ["bench", "--model", tiny_model, *options, *SHORT, "--seed", "3", "--dtype", "float32"]
-        + ["--speculative-config", CONFIG, "--speculative-config", other, "--json", str(out)]
-    )
+    arguments = ["--model", tiny_model, *options, *SHORT, "--seed", "3", "--dtype", "float32"]
+    configs = ["--speculative-config", CONFIG, "--speculative-config", other]
+    code = run(["bench", *arguments, *configs, "--json", str(out)])
     assert code == 0
     found: dict[str, Any] = json.loads(out.read_text())
     return found

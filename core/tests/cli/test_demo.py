@@ -58,7 +58,7 @@ def zoo(tiny_model: str, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         path=lambda name="target": Path(tiny_model), prompts=lambda limit=None: texts[:limit]
     )
     monkeypatch.setitem(sys.modules, "specdec_zoo", fake)
-    names = {name: "demo_methods" for name in ("repeat", "again", "asking", "failing")}
+    names = dict.fromkeys(("repeat", "again", "asking", "failing"), "demo_methods")
     site.install("demo-methods", {"proposers": names}, {"demo_methods": METHODS})
     monkeypatch.setenv("SPECDEC_PLUGINS", "demo-methods")
 
@@ -91,7 +91,8 @@ def test_table_reasons_and_a_text(capfd: pytest.CaptureFixture[str]) -> None:
     assert err == ""
     assert "\x1b" not in out
     lines = [line.rstrip() for line in out.splitlines()]
-    assert lines[0].split() == [
+    headings = lines[0].split()
+    assert headings == [
         "method",
         "temperature",
         "tokens/s",
@@ -100,7 +101,8 @@ def test_table_reasons_and_a_text(capfd: pytest.CaptureFixture[str]) -> None:
         "%",
         "accepted",
         "identical",
-    ] + ["4-grams"]
+        "4-grams",
+    ]
     assert sum(line.startswith("repeat k=2 ") for line in lines) >= 2
     assert "left out: failing: RuntimeError: out of ideas" in lines
     assert any("tokens were guessed by a draft (in green on a terminal)." in line for line in lines)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from specdec.outputs import RequestOutput
 
 DIM = "\x1b[2m"
+PROMPT_LINES = 8
+"""How much of the end of a prompt is shown before its text."""
 
 
 def print_demo(
@@ -73,20 +75,23 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_sample(rows: Sequence[dict[str, Any]], sampled: Comparison, target: LoadedTarget) -> None:
-    """Print one text of the fastest method, its accepted drafts in colour."""
-    turns = sampled.rounds[0]
-    methods = range(1, len(turns))
-    if not methods or target.tokenizer is None:
+    """Print the text of which the most was guessed, its accepted drafts in colour."""
+    if len(sampled.rounds[0]) < 2 or target.tokenizer is None:
         return
-    fastest = max(methods, key=lambda index: float(rows[index]["speedup"]))
-    output = max(turns[fastest].outputs, key=_share_guessed)
-    prompt = str(target.tokenizer.decode(output.prompt_token_ids, skip_special_tokens=True))
+    outputs = [
+        (row, output)
+        for row, turn in list(zip(rows, sampled.rounds[0], strict=False))[1:]
+        for output in turn.outputs
+    ]
+    row, output = max(outputs, key=lambda pair: _share_guessed(pair[1]))
+    whole = str(target.tokenizer.decode(output.prompt_token_ids, skip_special_tokens=True))
+    prompt = "\n".join(whole.split("\n")[-PROMPT_LINES:])
     pieces = pieces_of(target.tokenizer, output.prompt_token_ids, output.outputs[0])
     is_coloured = takes_colour()
     guessed = sum(output.outputs[0].is_from_draft)
     green = f"{GUESSED}in green{PLAIN}" if is_coloured else "in green on a terminal"
     print(
-        f"\n{rows[fastest]['name']} at temperature {rows[fastest]['temperature']:g}: {guessed} of "
+        f"\n{row['name']} at temperature {row['temperature']:g}: {guessed} of "
         f"{len(output.outputs[0].token_ids)} tokens were guessed by a draft ({green}).\n"
     )
     sys.stdout.write(f"{DIM}{prompt}{PLAIN}" if is_coloured else prompt)

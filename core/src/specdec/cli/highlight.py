@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TextIO
 
 from transformers import PreTrainedTokenizerBase
 
@@ -75,6 +74,6 @@ def paint(piece: Piece, *, is_coloured: bool) -> str:
     return f"{GUESSED}{piece.text}{PLAIN}" if is_coloured and piece.is_guessed else piece.text
 
 
-def takes_colour(stream: TextIO = sys.stdout) -> bool:
-    """Return whether colours may be written: to a terminal, unless `NO_COLOR` is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def takes_colour() -> bool:
+    """Return whether the standard output takes colours: a terminal does, unless `NO_COLOR` is set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

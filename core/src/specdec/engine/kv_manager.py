@@ -39,13 +39,14 @@ class KVManager:
         return self._blocks.num_free
 
     def admit(self, sequence: Sequence, num_slots: int) -> bool:
-        """Place a waiting sequence, reusing a known prefix; returns False if there is no room for `num_slots`."""
-        needed = self._blocks_for(num_slots)
-        wanted = min(self._blocks_for(sequence.max_num_tokens + 1), needed + _MIN_HEADROOM_BLOCKS)
+        """Place a waiting sequence, reusing a known prefix; returns False if there is no room for that and `num_slots` more."""
         blocks: list[int] = []
         key = 0
         if self._prefixes is not None and sequence.params.prompt_logprobs is None:
             blocks, key = self._prefixes.match(sequence.token_ids, sequence.num_tokens - 1)
+        # Room for the known prefix as well as for the first piece that runs after it.
+        needed = self._blocks_for(min(sequence.num_tokens, len(blocks) * self.block_size + num_slots))
+        wanted = min(self._blocks_for(sequence.max_num_tokens + 1), needed + _MIN_HEADROOM_BLOCKS)
         start = self._blocks.allocate(max(wanted, needed))
         if start is None and wanted > needed:
             wanted = needed

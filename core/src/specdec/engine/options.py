@@ -17,7 +17,7 @@ class EngineOptions:
     """
 
     model: Any
-    """A path, a hub id, the word `zoo`, or a loaded `PreTrainedModel`."""
+    """A path, a hub id, the word `zoo`, a loaded `PreTrainedModel`, or a `LoadedTarget` that engines share."""
     tokenizer: Any = None
     """A path, a hub id or a tokenizer; None means the model's own."""
     revision: str | None = None

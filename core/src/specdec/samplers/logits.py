@@ -38,20 +38,25 @@ def p_logits(logits: torch.Tensor, params: list[SamplingParams], rows: list[int]
         return out
     first = params[0]
     if all(p is first or _same_cuts(p, first) for p in params):
-        return _cut(out / first.temperature, first)
+        return _cut(_heated(out, first.temperature), first)
     if out is logits:
         out = out.clone()
     start = 0
     for request, count in zip(params, rows, strict=True):
         if not request.is_greedy:
             part = out[start : start + count]
-            out[start : start + count] = _cut(part / request.temperature, request)
+            out[start : start + count] = _cut(_heated(part, request.temperature), request)
         start += count
     return out
 
 
 def _same_cuts(a: SamplingParams, b: SamplingParams) -> bool:
     return (a.temperature, a.top_k, a.top_p, a.min_p) == (b.temperature, b.top_k, b.top_p, b.min_p)
+
+
+def _heated(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+    """Divide by the temperature, from the best id down, so that no temperature however low overflows."""
+    return (logits - logits.max(-1, keepdim=True).values) / temperature
 
 
 def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -33,11 +34,18 @@ def llama_parts(model: PreTrainedModel) -> LlamaParts | None:
     head = model.get_output_embeddings()
     embed = parts["embed_tokens"]
     layers = parts["layers"]
-    if type(head) is not nn.Linear or type(embed) is not nn.Embedding or not isinstance(layers, nn.ModuleList):
+    if not is_plain_linear(head) or type(embed) is not nn.Embedding or not isinstance(layers, nn.ModuleList):
         return None
     if not is_rms_norm(parts["norm"]) or not all(_is_llama_layer(layer) for layer in layers):
         return None
     return LlamaParts(embed, layers, parts["norm"], parts["rotary_emb"], head)
+
+
+def is_plain_linear(module: nn.Module | None) -> bool:
+    """Return whether a module is a linear map with ordinary floating-point weights: not quantised, wrapped or off-loaded."""
+    if type(module) is not nn.Linear or hasattr(module, "_hf_hook"):
+        return False
+    return type(module.weight.data) is torch.Tensor and module.weight.is_floating_point()
 
 
 def is_rms_norm(module: nn.Module) -> bool:
@@ -59,8 +67,8 @@ def _is_llama_layer(layer: nn.Module) -> bool:
         set(attention) >= _PROJECTIONS
         and head_norms in (set(), _HEAD_NORMS)
         and set(mlp) == _MLP
-        and all(type(attention[name]) is nn.Linear for name in _PROJECTIONS)
-        and all(type(mlp[name]) is nn.Linear for name in _MLP - {"act_fn"})
+        and all(is_plain_linear(attention[name]) for name in _PROJECTIONS)
+        and all(is_plain_linear(mlp[name]) for name in _MLP - {"act_fn"})
         and all(is_rms_norm(attention[name]) for name in head_norms)
         and is_rms_norm(parts["input_layernorm"])
         and is_rms_norm(parts["post_attention_layernorm"])

@@ -1,0 +1,71 @@
+# Every target works from a fresh clone: it makes .venv and installs the packages first.
+# `make install PYTHON=python3.12` takes another interpreter.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+PROJECTS := $(wildcard core/pyproject.toml kernels/pyproject.toml server/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml)
+SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/*/src)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help install demo test test-full test-interpreter test-gpu coverage lint format type docs wheels bench zoo bump
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+install: $(INSTALLED) ## make .venv with every package, editable, and the tools
+
+# One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version.
+$(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --group dev -r requirements-dev.txt -c constraints.txt
+	touch $@
+
+demo: install ## see speculative decoding at work on the built-in models
+	$(BIN)/specdec demo
+
+test: install ## all tests but the slow ones
+	$(BIN)/python -m pytest
+
+test-full: install ## all tests
+	$(BIN)/python -m pytest -m "not interpreter"
+
+test-interpreter: install ## Triton kernels on the CPU
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "interpreter and not full" kernels plugins
+
+test-gpu: install ## tests that need a GPU
+	$(BIN)/python -m pytest -m gpu
+
+coverage: install ## which lines the tests run
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage report --skip-covered
+
+lint: install ## style: ruff
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+type: install ## types: mypy, strict
+	$(BIN)/mypy $(SOURCES) scripts benchmarks/*.py benchmarks/common conftest.py
+
+docs: install ## write the generated parts of README.md and docs/
+	$(BIN)/python scripts/generate_docs.py
+
+wheels: install ## build all wheels into dist/
+	$(BIN)/python scripts/wheels.py dist
+
+bench: install ## measure the methods against plain decoding on the zoo
+	$(BIN)/specdec bench --model zoo --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'
+
+zoo: install ## train the zoo's models from nothing
+	$(BIN)/python -m specdec_train.zoo
+
+bump: install ## give all packages a version: make bump VERSION=0.2.0
+	$(BIN)/python scripts/bump.py $(VERSION)

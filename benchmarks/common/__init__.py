@@ -1,0 +1,1 @@
+"""What all comparisons share: workers, rounds, statistics, the correctness gate, provenance."""

@@ -1,0 +1,94 @@
+"""The command line that all comparisons share."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+QUICK_PROMPTS, QUICK_TOKENS, QUICK_ROUNDS = 2, 16, 2
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for."""
+
+    model: str
+    prompts: Path | None
+    num_prompts: int
+    max_tokens: int
+    max_model_len: int
+    rounds: int
+    dtypes: tuple[str, ...]
+    k: tuple[int, ...]
+    lookup_min: int
+    lookup_max: int
+    prefix: tuple[str, ...]
+    json: Path | None
+    is_quick: bool
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the settings that belong into a result."""
+        return {
+            "model": self.model if self.model == "zoo" else Path(self.model).name,
+            "prompts": None if self.prompts is None else self.prompts.name,
+            "num_prompts": self.num_prompts,
+            "max_tokens": self.max_tokens,
+            "max_model_len": self.max_model_len,
+            "rounds": self.rounds,
+            "k": list(self.k),
+            "lookup": [self.lookup_min, self.lookup_max],
+            "prefix": shlex.join(self.prefix),
+            "is_quick": self.is_quick,
+        }
+
+
+def make_parser(description: str, *, num_prompts: int, k: list[int]) -> argparse.ArgumentParser:
+    """Return a parser with the shared options; the caller may add its own."""
+    parser = argparse.ArgumentParser(description=description)
+    add = parser.add_argument
+    add("--model", default="zoo", help="folder of a model, or zoo (default)")
+    add(
+        "--prompts",
+        type=Path,
+        help="JSON lines with prompt or prompt_token_ids (default: the zoo's held-out prompts)",
+    )
+    add("--num-prompts", type=int, default=num_prompts, help=f"prompts of one round (default {num_prompts})")
+    add("--max-tokens", type=int, default=128, help="new tokens per prompt (default 128)")
+    add("--max-model-len", type=int, default=1024, help="most tokens of a request (default 1024)")
+    add("--rounds", type=int, default=9, help="paired rounds (default 9; bounds need at least 6)")
+    add("--dtypes", nargs="+", default=["float32", "bfloat16"], help="default: float32 bfloat16")
+    add(
+        "--k",
+        type=int,
+        nargs="*",
+        default=k,
+        help=f"tokens drafted by ngram (default {k}); none: no speculation only",
+    )
+    add("--lookup-min", type=int, default=1, help="shortest n-gram looked for, on both sides (default 1)")
+    add("--lookup-max", type=int, default=4, help="longest n-gram looked for, on both sides (default 4)")
+    add("--prefix", default="", help="command before every engine's interpreter, such as 'chrt -r 1'")
+    add("--json", type=Path, help="where to write the result (default: benchmarks/results, not with --quick)")
+    add("--quick", action="store_true", help="a smoke run: few prompts, short, two rounds, float32")
+    return parser
+
+
+def read_options(arguments: argparse.Namespace) -> Options:
+    """Return the shared options, shortened where a quick run is asked for."""
+    is_quick: bool = arguments.quick
+    return Options(
+        model=arguments.model,
+        prompts=arguments.prompts,
+        num_prompts=min(arguments.num_prompts, QUICK_PROMPTS) if is_quick else arguments.num_prompts,
+        max_tokens=min(arguments.max_tokens, QUICK_TOKENS) if is_quick else arguments.max_tokens,
+        max_model_len=arguments.max_model_len,
+        rounds=min(arguments.rounds, QUICK_ROUNDS) if is_quick else arguments.rounds,
+        dtypes=("float32",) if is_quick else tuple(arguments.dtypes),
+        k=tuple(arguments.k[:1] if is_quick else arguments.k),
+        lookup_min=arguments.lookup_min,
+        lookup_max=arguments.lookup_max,
+        prefix=tuple(shlex.split(arguments.prefix)),
+        json=arguments.json,
+        is_quick=is_quick,
+    )

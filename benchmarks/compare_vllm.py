@@ -1,0 +1,95 @@
+"""Compare specdec with vLLM on the CPU: same model, same prompts, same tokens, interleaved in one run.
+
+    sh benchmarks/peers/make_vllm_env.sh benchmarks/.peers/vllm
+    python benchmarks/compare_vllm.py --vllm-python benchmarks/.peers/vllm/bin/python [--quick]
+
+No speculation and prompt lookup with the same k and lookup lengths, at batch 1 and 8, greedy, prefix
+caching off. `match=first` drafts what vLLM drafts; `match=recent` is specdec's default. vLLM runs compiled
+unless told otherwise by `--vllm-modes`: compiling takes most of a minute at every start and makes it
+faster. If both modes are named both are measured; the faster one is the one to quote.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from common.case import Case
+from common.ngram import specdec_ngram, specdec_plain
+from common.options import Options, make_parser, read_options
+from common.pool import EngineHome
+from common.run import read_prompts, run
+from common.variant import Variant
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+MODES = {"compiled": False, "eager": True}
+
+
+def vllm(options: Options, dtype: str, mode: str, k: int, has_statistics: bool = False) -> Variant:
+    """vLLM in one mode, with `ngram` unless k is 0."""
+    arguments: dict[str, object] = {"enforce_eager": MODES[mode]}
+    if has_statistics:
+        arguments["disable_log_stats"] = False
+    settings: dict[str, object] = {"arguments": arguments}
+    if k:
+        settings["speculative_config"] = {
+            "method": "ngram",
+            "num_speculative_tokens": k,
+            "prompt_lookup_min": options.lookup_min,
+            "prompt_lookup_max": options.lookup_max,
+        }
+    name = f"ngram k={k}" if k else "none"
+    return Variant.make("vllm", f"{name} {mode}", dtype, settings)
+
+
+def make_cases(
+    options: Options, batch_sizes: list[int], modes: list[str], matches: list[str], has_statistics: bool
+) -> list[Case]:
+    """Return the cases of every dtype and batch size."""
+    prompts = read_prompts(options, max(options.num_prompts, *batch_sizes))
+    cases = []
+    for dtype in options.dtypes:
+        pairs = [(specdec_plain(dtype), vllm(options, dtype, mode, 0)) for mode in modes]
+        pairs += [
+            (specdec_ngram(options, dtype, k, match), vllm(options, dtype, mode, k, has_statistics))
+            for mode in modes
+            for k in options.k
+            for match in matches
+        ]
+        cases += [Case(dtype, size, prompts, tuple(pairs)) for size in batch_sizes]
+    return cases
+
+
+def main() -> int:
+    """Run the comparison."""
+    parser = make_parser("specdec against vLLM on the CPU", num_prompts=8, k=[4])
+    add = parser.add_argument
+    add("--vllm-python", type=Path, required=True, help="interpreter of the environment vLLM is in")
+    add("--vllm-modes", nargs="+", choices=sorted(MODES), default=["compiled"], help="default: compiled")
+    add("--vllm-preload", default="", help="value of LD_PRELOAD for vLLM, such as the path of a tcmalloc")
+    add(
+        "--vllm-stats",
+        action="store_true",
+        help="let vLLM count its drafts, for comparing them (costs it some time)",
+    )
+    add("--batch-sizes", type=int, nargs="+", default=[1, 8], help="default: 1 8")
+    add("--match", nargs="+", default=["first", "recent"], help="default: first recent")
+    arguments = parser.parse_args()
+    options = read_options(arguments)
+    environment = ENVIRONMENT | ({"LD_PRELOAD": arguments.vllm_preload} if arguments.vllm_preload else {})
+    # The interpreter of a virtual environment is a link that must not be resolved.
+    homes = {"vllm": EngineHome(str(arguments.vllm_python.absolute()), environment)}
+    modes = ["eager"] if options.is_quick and arguments.vllm_modes == ["compiled"] else arguments.vllm_modes
+    cases = make_cases(options, arguments.batch_sizes, modes, arguments.match, arguments.vllm_stats)
+    settings = {"vllm_environment": ENVIRONMENT, "vllm_preload": Path(arguments.vllm_preload).name}
+    return run("compare_vllm", options, cases, homes, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

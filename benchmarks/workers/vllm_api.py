@@ -1,0 +1,50 @@
+"""The part of vLLM that is used, typed here because vLLM lives in an environment of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+
+class Completion(Protocol):
+    """One sample."""
+
+    token_ids: Sequence[int]
+
+
+class Output(Protocol):
+    """One finished request."""
+
+    outputs: Sequence[Completion]
+
+
+class Metric(Protocol):
+    """A counter or a vector; only counters have a `value`."""
+
+    name: str
+
+
+class Llm(Protocol):
+    """`vllm.LLM`."""
+
+    def generate(
+        self, prompts: Sequence[Mapping[str, list[int]]], params: object, *, use_tqdm: bool
+    ) -> list[Output]:
+        """Generate for every prompt, in order."""
+        ...
+
+    def get_metrics(self) -> list[Metric]:
+        """Return all metrics; needs statistics to be on."""
+        ...
+
+
+def make_llm(arguments: Mapping[str, object]) -> Llm:
+    """Make a `vllm.LLM`."""
+    return cast(Llm, import_module("vllm").LLM(**arguments))
+
+
+def make_params(**arguments: object) -> object:
+    """Make `vllm.SamplingParams`."""
+    params: object = import_module("vllm").SamplingParams(**arguments)
+    return params

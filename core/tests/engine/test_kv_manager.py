@@ -1,0 +1,351 @@
+"""Placement in the cache: no overlap, no stale or foreign row is ever read, nothing leaks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from specdec.engine.block_allocator import BlockAllocator
+from specdec.engine.kv_manager import KVManager
+from specdec.engine.prefix_cache import PrefixCache
+from specdec.engine.sequence import Sequence
+from specdec.runner.kv_cache import KVCache, LayerShape
+from specdec.sampling_params import SamplingParams
+
+POISON = -1000.0
+
+
+class Allocator(RuleBasedStateMachine):
+    """Compares the allocator with a list of who owns what."""
+
+    @initialize(size=st.integers(1, 24))
+    def make(self, size) -> None:
+        self.size = size
+        self.blocks = BlockAllocator(size)
+        self.runs: dict[int, int] = {}
+
+    def owned(self) -> list[int]:
+        return [b for start, count in self.runs.items() for b in range(start, start + count)]
+
+    @rule(count=st.integers(1, 10))
+    def allocate(self, count) -> None:
+        owned = set(self.owned())
+        free_run = any(
+            all(b not in owned for b in range(s, s + count)) for s in range(self.size - count + 1)
+        )
+        start = self.blocks.allocate(count)
+        assert (start is not None) == free_run
+        if start is not None:
+            assert 0 <= start and start + count <= self.size
+            assert not owned & set(range(start, start + count))
+            self.runs[start] = count
+
+    @precondition(lambda self: self.runs)
+    @rule(data=st.data(), count=st.integers(1, 6))
+    def extend(self, data, count) -> None:
+        start = data.draw(st.sampled_from(sorted(self.runs)))
+        end = start + self.runs[start]
+        owned = set(self.owned())
+        fits = end + count <= self.size and not owned & set(range(end, end + count))
+        assert self.blocks.extend(end, count) == fits
+        if fits:
+            self.runs[start] += count
+
+    @precondition(lambda self: self.runs)
+    @rule(data=st.data())
+    def free(self, data) -> None:
+        start = data.draw(st.sampled_from(sorted(self.runs)))
+        self.blocks.free(start, self.runs.pop(start))
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        if hasattr(self, "blocks"):
+            assert self.blocks.num_free == self.size - len(self.owned())
+
+
+TestAllocator = Allocator.TestCase
+TestAllocator.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_what_was_freed_last_is_reused_last() -> None:
+    blocks = BlockAllocator(6)
+    assert [blocks.allocate(2) for _ in range(2)] == [0, 2]
+    blocks.free(2, 2)
+    assert blocks.allocate(2) == 4
+    assert blocks.allocate(2) == 2
+
+
+def ids(*tokens: int) -> np.ndarray:
+    return np.array(tokens, np.int32)
+
+
+def test_a_prefix_is_found_by_content_and_by_what_precedes_it() -> None:
+    cache = PrefixCache(2)
+    a = cache.publish(0, ids(1, 2), 10)
+    b = cache.publish(a, ids(3, 4), 11)
+    other = cache.publish(0, ids(3, 4), 12)
+    assert len({a, b, other}) == 3
+    assert cache.match(ids(1, 2, 3, 4, 5), 5) == ([10, 11], b)
+    assert cache.match(ids(1, 2, 3, 4), 3) == ([10], a)  # the last token must run
+    assert cache.match(ids(3, 4, 1, 2), 4) == ([12], other)
+    assert cache.match(ids(2, 1), 2) == ([], 0)
+    assert cache.match(ids(1), 1) == ([], 0)
+    # A second block of the same content keeps the older place and key.
+    assert cache.publish(0, ids(1, 2), 20) == a
+    assert cache.match(ids(1, 2), 2) == ([10], a)
+    cache.forget(10, 1)
+    assert cache.match(ids(1, 2, 3, 4, 5), 5) == ([], 0)
+    cache.forget(0, 30)
+    assert cache.match(ids(3, 4), 2) == ([], 0)
+
+
+SIZE = 4
+NUM_BLOCKS = 24
+VOCAB = 2
+
+
+def markers(tokens: np.ndarray) -> np.ndarray:
+    """A number for each position that depends on the whole prefix, as a key row does; exact in float32."""
+    values = np.empty(len(tokens))
+    value = 0
+    for position, token in enumerate(tokens.tolist()):
+        value = (value * 31 + token + 1) % 999_983
+        values[position] = value
+    return values
+
+
+class Placement(RuleBasedStateMachine):
+    """Runs sequences through the manager; every row holds a number made of its prefix, free rows hold poison.
+
+    Sequences share prefixes often (two tokens only), run in chunks, draft, move, are preempted and end in any order.
+    """
+
+    @initialize(is_cached=st.booleans())
+    def make(self, is_cached) -> None:
+        self.cache = KVCache(NUM_BLOCKS * SIZE, torch.device("cpu"))
+        for layer in range(2):
+            self.cache.allocate(layer, LayerShape(1, 1, 2, torch.float32))
+            self.cache.keys[layer].fill_(POISON)
+            self.cache.values[layer].fill_(POISON)
+        self.keys = [self.cache.keys[layer].numpy() for layer in range(2)]
+        self.values = [self.cache.values[layer].numpy() for layer in range(2)]
+        self.kv = KVManager(self.cache, SIZE, is_prefix_cached=is_cached)
+        self.placed: list[Sequence] = []
+        self.waiting: list[Sequence] = []
+        self.count = 0
+        self.hits = 0
+
+    @rule(
+        head=st.sampled_from([0, 1]),
+        length=st.integers(1, 70),
+        tail=st.integers(0, 3),
+        room=st.integers(1, 20),
+        chunk=st.integers(1, 12),
+    )
+    def arrive(self, head, length, tail, room, chunk) -> None:
+        tokens = np.array([head] * length + [(tail >> i) & 1 for i in range(2)], np.int32)
+        self.count += 1
+        sequence = Sequence(
+            f"s{self.count}", tokens, SamplingParams(), seed=0, sample_index=0,
+            max_num_tokens=min(len(tokens) + room, NUM_BLOCKS * SIZE - 1),
+        )  # fmt: skip
+        if sequence.num_tokens < sequence.max_num_tokens:
+            self.admit(sequence, chunk)
+
+    def admit(self, sequence: Sequence, budget: int) -> None:
+        """Place as the scheduler does: with room for one chunk of `budget` tokens."""
+        if not self.kv.admit(sequence, min(sequence.num_tokens, budget)):
+            self.waiting.append(sequence)
+            return
+        self.placed.append(sequence)
+        self.hits += sequence.num_computed
+        assert sequence.num_computed < sequence.num_tokens
+        self.check_rows(sequence)
+        self.run(sequence, min(sequence.num_tokens - sequence.num_computed, budget), reserves=False)
+
+    def run(self, sequence: Sequence, chunk: int, reserves: bool = True, nodes: int = 0) -> bool:
+        """Write the rows of a chunk and of rejected drafts, as a pass does."""
+        if reserves and not self.kv.reserve(sequence, sequence.num_computed + chunk + nodes):
+            return False
+        tokens = sequence.token_ids
+        start = sequence.num_computed
+        assert start + chunk + nodes <= sequence.num_blocks * SIZE, "rows beyond the run"
+        rows = np.concatenate((markers(tokens)[start : start + chunk], np.full(nodes, POISON)))
+        first = sequence.first_slot + start
+        for layer in range(2):
+            self.keys[layer][first : first + chunk + nodes] = rows[:, None, None] + layer
+            self.values[layer][first : first + chunk + nodes] = rows[:, None, None] - layer
+        sequence.num_computed += chunk
+        self.kv.publish(sequence)
+        return True
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data(), chunk=st.integers(1, 12), nodes=st.integers(0, 9), emitted=st.integers(0, 5))
+    def step(self, data, chunk, nodes, emitted) -> None:
+        sequence = data.draw(st.sampled_from(self.placed))
+        chunk = min(chunk, sequence.num_tokens - sequence.num_computed)
+        if chunk == 0 or not self.run(sequence, chunk, nodes=nodes):
+            return
+        emitted = min(emitted, sequence.max_num_tokens - sequence.num_tokens)
+        if sequence.num_computed == sequence.num_tokens and emitted:
+            sequence.append([(self.count + i) % VOCAB for i in range(emitted)], 0)
+
+    @precondition(lambda self: self.placed)
+    @rule(data=st.data(), comes_back=st.booleans(), chunk=st.integers(1, 30))
+    def leave(self, data, comes_back, chunk) -> None:
+        sequence = data.draw(st.sampled_from(self.placed))
+        self.placed.remove(sequence)
+        self.kv.release(sequence)
+        assert sequence.num_computed == sequence.num_blocks == 0
+        if comes_back:
+            self.admit(sequence, chunk)
+
+    def check_rows(self, sequence: Sequence) -> None:
+        rows = markers(sequence.token_ids)[: sequence.num_computed]
+        first = sequence.first_slot
+        for layer in range(2):
+            assert (self.keys[layer][first : first + len(rows), 0, 0] == rows + layer).all()
+            assert (self.values[layer][first : first + len(rows), 0] == rows[:, None] - layer).all()
+
+    @invariant()
+    def rows_are_those_of_their_tokens_and_runs_are_apart(self) -> None:
+        if not hasattr(self, "kv"):
+            return
+        runs = sorted((s.first_slot // SIZE, s.num_blocks) for s in self.placed)
+        assert all(a + n <= b for (a, n), (b, _) in zip(runs, runs[1:], strict=False))
+        assert all(0 <= a and a + n <= NUM_BLOCKS for a, n in runs)
+        assert self.kv.num_free_blocks == NUM_BLOCKS - sum(n for _, n in runs)
+        for sequence in self.placed:
+            self.check_rows(sequence)
+
+
+TestPlacement = Placement.TestCase
+TestPlacement.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+
+
+def made(length: int, max_num_tokens: int) -> Sequence:
+    tokens = np.arange(length, dtype=np.int32)
+    return Sequence("s", tokens, SamplingParams(), seed=0, sample_index=0, max_num_tokens=max_num_tokens)
+
+
+def manager(num_blocks: int, is_prefix_cached: bool = True) -> KVManager:
+    cache = KVCache(num_blocks * SIZE, torch.device("cpu"))
+    cache.allocate(0, LayerShape(1, 1, 1, torch.float32))
+    cache.keys[0].fill_(POISON)
+    cache.values[0].fill_(POISON)
+    return KVManager(cache, SIZE, is_prefix_cached=is_prefix_cached)
+
+
+def computed(kv: KVManager, sequence: Sequence) -> None:
+    sequence.num_computed = sequence.num_tokens
+    kv.publish(sequence)
+
+
+def test_a_prefix_longer_than_the_first_chunk_gets_the_room_it_needs() -> None:
+    kv = manager(220)
+    first = made(400, 410)
+    assert kv.admit(first, 400)
+    computed(kv, first)
+    second = made(400, 410)
+    assert kv.admit(second, 8)  # a small token budget
+    assert second.num_computed == 396  # all whole blocks before the last token
+    assert second.num_blocks * SIZE >= second.num_computed + 4
+    assert second.num_cached_prompt_tokens == 396
+    taken = range(first.first_slot // SIZE, first.first_slot // SIZE + first.num_blocks)
+    assert second.first_slot // SIZE not in taken
+
+
+def test_prompt_logprobs_skip_prefix_hits() -> None:
+    kv = manager(100)
+    first = made(40, 50)
+    assert kv.admit(first, 40)
+    computed(kv, first)
+    second = Sequence(
+        "t", first.token_ids, SamplingParams(prompt_logprobs=0), seed=0, sample_index=0, max_num_tokens=50
+    )
+    assert kv.admit(second, 40)
+    assert second.num_computed == 0
+
+
+def test_released_blocks_are_found_until_they_are_overwritten() -> None:
+    kv = manager(32, is_prefix_cached=True)
+    first = made(40, 41)
+    assert kv.admit(first, 40)
+    computed(kv, first)
+    kv.release(first)
+    again = made(40, 41)
+    assert kv.admit(again, 40)
+    assert again.num_computed == 36
+    kv.release(again)
+    other = Sequence("o", np.full(100, 7, np.int32), SamplingParams(), seed=0, sample_index=0, max_num_tokens=110)
+    assert kv.admit(other, 100)
+    computed(kv, other)
+    kv.release(other)
+    filler = Sequence("f", np.full(127, 8, np.int32), SamplingParams(), seed=0, sample_index=0, max_num_tokens=127)
+    assert kv.admit(filler, 127)
+    kv.release(filler)
+    last = made(40, 41)
+    assert kv.admit(last, 40)
+    assert last.num_computed == 0
+
+
+@given(st.integers(0, 5), st.integers(1, 5), st.integers(0, 2**32))
+@settings(max_examples=50, deadline=None)
+def test_gather_moves_rows_whatever_their_order_of_overlap(base, count, seed) -> None:
+    rng = np.random.default_rng(seed)
+    cache = KVCache(16, torch.device("cpu"))
+    cache.allocate(0, LayerShape(2, 3, 1, torch.float32))
+    cache.keys[0].copy_(torch.randn(16, 2, 3))
+    cache.values[0].copy_(torch.randn(16, 2, 1))
+    before = cache.keys[0].clone(), cache.values[0].clone()
+    sources = torch.from_numpy(np.sort(rng.choice(np.arange(base, 16), count, replace=False)))
+    cache.gather(sources, base)
+    for tensor, old in zip((cache.keys[0], cache.values[0]), before, strict=True):
+        assert torch.equal(tensor[base : base + count], old[sources])
+        assert torch.equal(tensor[:base], old[:base])
+        assert torch.equal(tensor[base + count :], old[base + count :])
+
+
+def test_copy_and_write_touch_only_their_rows() -> None:
+    cache = KVCache(10, torch.device("cpu"))
+    cache.write(3, torch.ones(2, 1, 4), torch.ones(2, 1, 5), slice(4, 6))
+    assert cache.bytes_per_token == 9 * 4
+    cache.keys[3][:4] = POISON
+    cache.keys[3][6:] = POISON
+    cache.copy(4, 0, 2)
+    assert cache.keys[3][:, 0, 0].tolist() == [1, 1, POISON, POISON, 1, 1, POISON, POISON, POISON, POISON]
+    cache.write(3, torch.full((2, 1, 4), 2.0), torch.full((2, 1, 5), 3.0), torch.tensor([9, 2]))
+    assert cache.keys[3][:, 0, 1].tolist() == [1, 1, 2, POISON, 1, 1, POISON, POISON, POISON, 2]
+    assert cache.values[3][[9, 2], 0, 4].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_growth_moves_rows_when_the_way_is_blocked(size) -> None:
+    cache = KVCache(300, torch.device("cpu"))
+    cache.allocate(0, LayerShape(1, 1, 1, torch.float32))
+    cache.keys[0].fill_(POISON)
+    cache.values[0].fill_(POISON)
+    kv = KVManager(cache, size, is_prefix_cached=False)
+    first, second = made(4, 100), made(4, 100)
+    assert kv.admit(first, 4)
+    assert kv.admit(second, 4)
+    old = first.first_slot
+    for tensor in (cache.keys[0], cache.values[0]):
+        tensor[old : old + 4] = torch.arange(4.0)[:, None, None]
+    first.num_computed = 4
+    room = first.num_blocks * size
+    free = kv.num_free_blocks
+    assert kv.reserve(first, room)
+    assert first.first_slot == old
+    assert kv.reserve(first, room + 1)
+    assert first.first_slot != old
+    assert first.num_blocks == room // size + 1
+    assert kv.num_free_blocks == free - 1
+    for tensor in (cache.keys[0], cache.values[0]):
+        rows = tensor[first.first_slot : first.first_slot + 5].flatten().tolist()
+        assert rows == [0, 1, 2, 3, POISON]
+    assert not kv.reserve(second, 400)

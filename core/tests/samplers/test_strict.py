@@ -1,0 +1,106 @@
+"""The strict sampler: host and device forms agree, and follow the tokens that plain sampling draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.interfaces import Draft, SamplerConfig, Scores, VerifyBatch
+from specdec.noise import exponentials
+from specdec.samplers.strict import StrictSampler
+from specdec.samplers.tree import follow, node_depths
+from specdec.sampling_params import SamplingParams
+
+SAMPLER = StrictSampler(SamplerConfig())
+VOCAB = 4
+
+
+def draw(logits: torch.Tensor, params: SamplingParams, seed: int, sample: int, position: int) -> int:
+    """What plain sampling draws at a position; the best id, the lowest among equals, at temperature 0."""
+    if params.is_greedy:
+        return int((logits == logits.max()).nonzero()[0])
+    noise = exponentials(*(torch.tensor([v]) for v in (seed, position, sample, 0)), VOCAB)[0]
+    return int((noise / torch.softmax(logits, -1).double()).argmin())
+
+
+def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, Draft, VerifyBatch]:
+    rng = np.random.default_rng(seed)
+    batch = len(temperatures)
+    rows = [rng.integers(0, VOCAB, rng.integers(0, 6)).tolist() for _ in range(batch)]
+    parents = [[int(rng.integers(-1, j)) if j else -1 for j in range(len(row))] for row in rows]
+    starts = np.concatenate(([0], np.cumsum([len(row) + 1 for row in rows])[:-1])).tolist()
+    total = sum(len(row) + 1 for row in rows)
+    logits = torch.from_numpy(rng.integers(-2, 3, (total, VOCAB)).astype(np.float32))  # ties happen
+    draft = Draft.from_lists(rows, parents if is_tree else None)
+    params = [SamplingParams(temperature=t) for t in temperatures]
+    verify = VerifyBatch(
+        num_nodes=[len(row) for row in rows],
+        num_tokens=rng.integers(1, 100, batch).tolist(),
+        seeds=rng.integers(-(2**62), 2**62, batch).tolist(),
+        sample_indices=rng.integers(0, 3, batch).tolist(),
+        sampling_params=params,
+        is_all_greedy=all(p.is_greedy for p in params),
+    )
+    return Scores(logits=logits, row_starts=starts, raw_logits=logits, first_rows=starts), draft, verify
+
+
+@given(
+    st.integers(0, 2**32),
+    st.booleans(),
+    st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=4),
+)
+@settings(max_examples=200, deadline=None)
+def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temperatures) -> None:
+    scores, draft, batch = case(seed, is_tree, temperatures)
+    verdict = SAMPLER.verify(scores, draft, batch)
+    assert draft.host_rows is not None
+    for i, row in enumerate(draft.host_rows):
+        links = list(range(-1, len(row) - 1)) if draft.parents is None else draft.parents[i].tolist()
+        node, nodes, tokens = -1, [], []
+        while True:
+            logits = scores.logits[scores.row_of(i, node)]
+            position = batch.num_tokens[i] + len(tokens)
+            tokens.append(
+                draw(logits, batch.sampling_params[i], batch.seeds[i], batch.sample_indices[i], position)
+            )
+            fits = [j for j in range(len(row)) if links[j] == node and row[j] == tokens[-1]]
+            if not fits:
+                break
+            node = fits[0]
+            nodes.append(node)
+        assert list(verdict.token_ids[i]) == tokens
+        # Equal siblings have equal rows, so which of them is taken cannot matter; it is the first.
+        assert list(verdict.accepted_nodes[i]) == nodes
+    assert verdict.num_accepted == [len(nodes) for nodes in verdict.accepted_nodes]
+
+
+@given(st.integers(0, 2**32), st.booleans(), st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_the_device_form_draws_what_the_host_form_draws(seed, is_tree, temperatures) -> None:
+    scores, draft, batch = case(seed, is_tree, [*temperatures, 1.0])
+    parents = None if draft.parents is None else draft.parents.tolist()
+    assert draft.host_rows is not None
+    drawn = SAMPLER._draw_all(scores, draft.host_rows, parents, batch).tolist()
+    host = SAMPLER.verify(scores, draft, batch)
+    for i, row in enumerate(draft.host_rows):
+        start = scores.row_starts[i]
+        nodes, tokens = follow(
+            drawn[start : start + len(row) + 1], row, None if parents is None else parents[i]
+        )
+        assert (nodes, tokens) == (list(host.accepted_nodes[i]), list(host.token_ids[i]))
+
+
+def test_depths_of_a_tree() -> None:
+    assert node_depths(5, [-1, 0, 0, -1, 2]) == [1, 2, 2, 1, 3]
+    assert node_depths(3, None) == [1, 2, 3]
+    assert node_depths(2, [-1, 0, -9]) == [1, 2]
+
+
+def test_logits_that_are_not_numbers_are_not_sampled_from() -> None:
+    scores, draft, batch = case(1, False, [1.0])
+    scores.logits[:, 2] = float("nan")
+    with pytest.raises(FloatingPointError, match="not numbers"):
+        SAMPLER.verify(scores, draft, batch)

@@ -1,0 +1,138 @@
+"""`python scripts/generate_docs.py [--check]`: write the generated parts of README.md and docs/.
+
+A generated part stands between `<!-- generated: NAME [ARGUMENT] -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from option_tables import options_table
+from packages import ROOT, packages
+from readme_table import markdown_table, results_table
+
+from specdec import ProposerConfig, SamplingParams
+from specdec.cli.lazy import OFFICIAL
+from specdec.registry.catalogue import known_methods
+from specdec.samplers.logits import unsupported
+
+PART = re.compile(r"(<!-- generated: (\w+)(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.S)
+
+
+PROBES: Mapping[str, Any] = {
+    "n": 2,
+    "temperature": 0.5,
+    "top_p": 0.5,
+    "top_k": 5,
+    "min_p": 0.5,
+    "seed": 1,
+    "max_tokens": 5,
+    "min_tokens": 5,
+    "stop": "x",
+    "stop_token_ids": [1],
+    "include_stop_str_in_output": True,
+    "ignore_eos": True,
+    "logprobs": 1,
+    "prompt_logprobs": 1,
+    "presence_penalty": 0.5,
+    "frequency_penalty": 0.5,
+    "repetition_penalty": 1.5,
+    "logit_bias": {1: 1.0},
+    "bad_words": ["x"],
+    "allowed_token_ids": [1],
+    "logits_processors": [lambda tokens, logits: logits],
+    "structured_outputs": {"regex": "a+"},
+    "skip_special_tokens": False,
+    "truncate_prompt_tokens": 5,
+    "speculative": False,
+}
+"""A value of every sampling parameter that is not its default."""
+
+
+def options(path: str) -> str:
+    """The fields of a configuration class, `module:Class`."""
+    module, name = path.split(":")
+    owner = getattr(import_module(module), name)
+    return options_table(owner, without=ProposerConfig if issubclass(owner, ProposerConfig) else None)
+
+
+def commands(_: str) -> str:
+    """The sub-commands that official packages have, as the command line itself describes them."""
+    there = {name: package for package in packages() for name in package.entry_points("specdec.commands")}
+    rows = [[f"`specdec {name}`", OFFICIAL[name][1], f"`{there[name].name}`"] for name in sorted(there)]
+    return markdown_table([["command", "what it does", "package"], *rows])
+
+
+def methods(_: str) -> str:
+    """The methods that official packages have."""
+    known = known_methods()
+    rows = [
+        [f"`{name}`", known[name].summary if name in known else "", f"`{package.name}`"]
+        for package in packages()
+        for name in package.entry_points("specdec.proposers")
+    ]
+    return markdown_table([["method", "how it guesses", "package"], *rows])
+
+
+def results(file: str) -> str:
+    """The rows of a result file in benchmarks/results."""
+    return results_table(ROOT / "benchmarks/results" / file)
+
+
+def unsupported_parameters(_: str) -> str:
+    """The sampling parameters that this version refuses."""
+    names = [name for name, value in PROBES.items() if unsupported(SamplingParams(**{name: value}))]
+    if not names:
+        return "Every sampling parameter works with speculation on."
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"These parameters of `SamplingParams` cannot be applied yet and raise `ConfigError`: {listed}."
+
+
+GENERATORS: dict[str, Callable[[str], str]] = {
+    "commands": commands,
+    "methods": methods,
+    "options": options,
+    "results": results,
+    "unsupported": unsupported_parameters,
+}
+
+
+def generated(text: str) -> str:
+    """Return a document with its generated parts made anew."""
+
+    def part(match: re.Match[str]) -> str:
+        start, name, argument, _, end = match.groups()
+        return f"{start}{GENERATORS[name](argument or '')}\n{end}"
+
+    return PART.sub(part, text)
+
+
+def documents() -> list[Path]:
+    """Return the documents that may have generated parts."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def main(arguments: list[str]) -> int:
+    """Write every document, or with --check say which are not up to date."""
+    if arguments not in ([], ["--check"]):
+        print("usage: python scripts/generate_docs.py [--check]", file=sys.stderr)
+        return 2
+    stale = [
+        file
+        for file in documents()
+        if generated(file.read_text(encoding="utf-8")) != file.read_text(encoding="utf-8")
+    ]
+    for file in stale:
+        print(file.relative_to(ROOT))
+        if not arguments:
+            file.write_text(generated(file.read_text(encoding="utf-8")), encoding="utf-8")
+    return 1 if stale and arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

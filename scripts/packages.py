@@ -1,0 +1,63 @@
+"""The packages of this repository, read from their pyproject files."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Package:
+    """One distribution: a folder with a pyproject that has a `[project]` table."""
+
+    folder: Path
+
+    @cached_property
+    def pyproject(self) -> dict[str, Any]:
+        """Its pyproject, parsed."""
+        return tomllib.loads((self.folder / "pyproject.toml").read_text(encoding="utf-8"))
+
+    @property
+    def name(self) -> str:
+        """The distribution's name."""
+        return str(self.pyproject["project"]["name"])
+
+    @property
+    def version(self) -> str:
+        """The distribution's version."""
+        return str(self.pyproject["project"]["version"])
+
+    @property
+    def source(self) -> Path:
+        """The folder of its import package."""
+        (found,) = (file.parent for file in self.folder.glob("src/*/__init__.py"))
+        return found
+
+    @property
+    def requirements(self) -> list[str]:
+        """All requirements, those of extras among them."""
+        project = self.pyproject["project"]
+        extras = project.get("optional-dependencies", {})
+        return [*project.get("dependencies", []), *(line for lines in extras.values() for line in lines)]
+
+    def entry_points(self, group: str) -> dict[str, str]:
+        """Return the entry points of a group: names and modules."""
+        return dict(self.pyproject["project"].get("entry-points", {}).get(group, {}))
+
+
+def packages() -> list[Package]:
+    """Return every official package, core first."""
+    folders = [
+        "core",
+        "kernels",
+        "server",
+        "train",
+        "zoo",
+        *sorted(f"plugins/{p.name}" for p in (ROOT / "plugins").iterdir()),
+    ]
+    return [Package(ROOT / folder) for folder in folders if (ROOT / folder / "pyproject.toml").exists()]

@@ -1,0 +1,96 @@
+"""Turns a result file of `specdec bench` or of a script in benchmarks/ into a Markdown table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+Cells = list[str]
+
+
+def results_table(file: Path) -> str:
+    """Return the rows of a result file as a table, then how and where they were measured; a line if there is no file yet."""
+    if not file.exists():
+        return f"*Not measured yet: `{file.name}` is missing.*"
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    rows = _comparison_rows(content["cases"]) if "cases" in content else _bench_rows(content["rows"])
+    return f"{markdown_table(rows)}\n\n{_provenance(content['environment'], file)}"
+
+
+def markdown_table(rows: list[Cells]) -> str:
+    """Return rows, the first of which is the head, as a Markdown table."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def _bench_rows(rows: list[dict[str, Any]]) -> list[Cells]:
+    """Rows of `specdec bench --json`: methods against plain decoding."""
+    head = [
+        "configuration",
+        "batch",
+        "tokens/s",
+        "speed-up [95 %]",
+        "mean acceptance length",
+        "same text as plain",
+    ]
+    return [head] + [
+        [
+            str(row["name"]),
+            str(row["batch_size"]),
+            f"{row['tokens_per_s']:.0f}",
+            _ratio(row["speedup"], row["speedup_low"], row["speedup_high"]),
+            f"{row['mean_acceptance_length']:.2f}",
+            "yes" if row["identical_to_baseline"] else "no",
+        ]
+        for row in rows
+    ]
+
+
+def _comparison_rows(cases: list[dict[str, Any]]) -> list[Cells]:
+    """Rows of the comparisons in benchmarks/: ours against a peer. Without equal tokens no number is shown."""
+    head = [
+        "dtype",
+        "batch",
+        "specdec",
+        "peer",
+        "specdec tokens/s",
+        "peer tokens/s",
+        "ratio [95 %]",
+        "same tokens",
+    ]
+    rows = [head]
+    for row in (row for case in cases for row in case["rows"]):
+        is_valid, ratio = row["is_gate_passed"], row["ratio"]
+        rows.append(
+            [
+                row["dtype"],
+                str(row["batch_size"]),
+                row["ours"],
+                row["peer"],
+                f"{row['ours_tokens_per_s']:.0f}" if is_valid else "",
+                f"{row['peer_tokens_per_s']:.0f}" if is_valid else "",
+                _ratio(ratio["median"], ratio["low"], ratio["high"]) if is_valid else "tokens differ",
+                f"{row['num_identical']} of {row['num_prompts']}",
+            ]
+        )
+    return rows
+
+
+def _ratio(middle: float, low: float, high: float) -> str:
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _provenance(environment: dict[str, Any], file: Path) -> str:
+    """One line: processor, cores, date, commit and command, as far as the file has them."""
+    device = environment.get("device", "cpu")
+    date = environment.get("date") or environment.get("time")
+    cores = environment.get("num_cores") or environment.get("num_cpus")
+    facts = [
+        environment.get("cpu") if device == "cpu" else device,
+        f"{cores} cores" if cores and device == "cpu" else None,
+        str(date)[:10] if date else None,
+        f"commit {environment['commit'][:10]}" if environment.get("commit") else None,
+    ]
+    known = ", ".join(str(fact) for fact in facts if fact)
+    return f"{known}; command, versions and every row are in `benchmarks/results/{file.name}`."

@@ -1,0 +1,46 @@
+"""`python scripts/wheels.py OUT`: build the wheel of every package, without a network."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from packages import Package, packages
+
+LEFTOVERS = shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__", ".*_cache")
+
+
+def build(package: Package, out: Path) -> Path:
+    """Build one wheel into `out` and return its path.
+
+    It is built from a copy: an old `build` folder would bring files back that have been deleted since.
+
+    Raises:
+        subprocess.CalledProcessError: if the build fails; pip's output is shown.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / package.folder.name
+        shutil.copytree(package.folder, copy, ignore=LEFTOVERS)
+        wheels = Path(folder) / "wheels"
+        options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(wheels)]
+        subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(copy)], check=True)
+        (wheel,) = wheels.iterdir()
+        out.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(wheel, out))
+
+
+def main(arguments: list[str]) -> int:
+    """Build all wheels."""
+    if len(arguments) != 1:
+        print("usage: python scripts/wheels.py OUT", file=sys.stderr)
+        return 2
+    for package in packages():
+        print(build(package, Path(arguments[0])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,215 @@
+"""Documents that execute: snippets and commands run, generated parts are up to date, links and targets exist.
+
+Python blocks of one document run one after another and share their names. `<!-- file: NAME -->` before a block writes
+it to a file instead, `<!-- file: NAME, appended -->` adds it to one.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import generate_docs
+import pytest
+from packages import ROOT, packages
+from readme_table import results_table
+
+BLOCK = re.compile(
+    r"(?:<!-- file: (?P<file>\S+?)(?P<appended>, appended)? -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```",
+    re.S,
+)
+FOLDERS = [package.folder for package in packages()]
+DOCUMENTS = sorted(
+    {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(folder / "README.md" for folder in FOLDERS)}
+)
+MADE_ELSEWHERE = ("git clone", "make ", "pip install", "cd ")
+"""Commands in documents that are checked and not run here."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document."""
+
+    language: str
+    text: str
+    file: str | None
+    is_appended: bool
+
+    def write(self, folder: Path) -> None:
+        """Write a block that is a file."""
+        assert self.file is not None
+        with (folder / self.file).open("a" if self.is_appended else "w", encoding="utf-8") as out:
+            out.write(self.text)
+
+
+def blocks(document: Path) -> list[Block]:
+    found = BLOCK.finditer(document.read_text(encoding="utf-8"))
+    return [Block(m["language"], m["text"], m["file"], m["appended"] is not None) for m in found]
+
+
+def commands(document: Path) -> list[str]:
+    lines = [
+        line for block in blocks(document) if block.language == "console" for line in block.text.splitlines()
+    ]
+    return [part.strip() for line in lines if line.startswith("$ ") for part in line[2:].split("&&")]
+
+
+def with_python() -> list[Path]:
+    return [
+        document for document in DOCUMENTS if any(block.language == "python" for block in blocks(document))
+    ]
+
+
+def titled(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", with_python(), ids=titled)
+def test_python_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for block in blocks(document):
+        if block.file is not None:
+            block.write(tmp_path)
+        elif block.language == "python":
+            exec(compile(block.text, titled(document), "exec"), names)
+
+
+def test_a_wrong_snippet_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = tmp_path / "wrong.md"
+    snippet = "import pathlib\n\nassert pathlib.Path('a.txt').read_text() == 'y'\n"
+    document.write_text(f"<!-- file: a.txt -->\n```text\nx\n```\n\n```python\n{snippet}```\n")
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    with pytest.raises(AssertionError):
+        test_python_runs(document, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
+def test_commands_run(document: Path, tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for command in commands(document):
+        if command.startswith(MADE_ELSEWHERE):
+            continue
+        assert command.startswith("specdec "), f"{command!r}: say here how it is checked"
+        arguments = {
+            "cwd": tmp_path,
+            "env": os.environ | {"PATH": path},
+            "capture_output": True,
+            "text": True,
+        }
+        done = subprocess.run(shlex.split(command), check=False, **arguments)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
+def test_what_is_named_exists(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    targets = set(re.findall(r"(?:^\$ .*|`)make ([a-z-]+)", text, re.M)) - {"X"}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert {target for target in targets if not re.search(rf"^{target}:", makefile, re.M)} == set()
+    links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
+    assert [link for link in links if not (document.parent / link).exists()] == []
+    ours = {package.name for package in packages()} | {"specdec-server"}
+    wanted = {
+        name
+        for command in commands(document)
+        if command.startswith("pip install")
+        for name in command.split()[2:]
+    }
+    assert {name for name in wanted if name.startswith("specdec")} <= ours
+
+
+@pytest.mark.parametrize("document", generate_docs.documents(), ids=titled)
+def test_generated_parts_are_up_to_date(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    assert generate_docs.generated(text) == text, "run `make docs`"
+    assert text.count("<!-- generated:") == text.count("<!-- end -->")
+
+
+def test_every_sampling_parameter_is_probed() -> None:
+    from specdec import SamplingParams
+
+    assert set(generate_docs.PROBES) == set(SamplingParams.model_fields)
+    assert all(
+        SamplingParams.model_fields[name].default != value for name, value in generate_docs.PROBES.items()
+    )
+
+
+def test_the_map_names_every_folder() -> None:
+    text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    folders = [folder.name for folder in ROOT.iterdir() if folder.is_dir() and any(folder.rglob("*.py"))]
+    assert [
+        f for f in folders if not f.startswith(".") and f not in ("build", "dist") and f"`{f}/" not in text
+    ] == []
+
+
+def test_the_readme_plugin_is_short_and_installs(tmp_path: Path) -> None:
+    project, target = tmp_path / "project", tmp_path / "target"
+    project.mkdir()
+    files = [block for block in blocks(ROOT / "README.md") if block.file is not None]
+    assert sum(bool(line.strip()) for block in files for line in block.text.splitlines()) <= 25
+    for block in files:
+        block.write(project)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+    ]
+    subprocess.run([*pip, "--target", target, project], check=True)
+    environment = os.environ | {"PYTHONPATH": str(target)}
+    code = "import json; from specdec import registry as r; print(json.dumps([r.proposer('after_last').__module__]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == ["my_proposer"]
+
+
+ROW = {"name": "ngram k=5", "batch_size": 1, "tokens_per_s": 412.4, "speedup": 1.5, "speedup_low": 1.25}
+BENCH = {
+    "rows": [ROW | {"speedup_high": 1.75, "mean_acceptance_length": 2.041, "identical_to_baseline": True}],
+    "environment": {
+        "time": "2026-11-21T10:00:00+00:00",
+        "cpu": "A CPU",
+        "num_cpus": 2,
+        "device": "cpu",
+        "commit": "a" * 40,
+    },
+}
+PAIR = {"ours": "specdec a|b", "peer": "peer", "dtype": "float32", "batch_size": 4, "ours_tokens_per_s": 10.0}
+PAIR |= {
+    "peer_tokens_per_s": 5.0,
+    "ratio": {"median": 2.0, "low": 1.9, "high": 2.1},
+    "num_prompts": 3,
+    "num_identical": 3,
+}
+FAILED = PAIR | {"is_gate_passed": False, "ratio": None, "num_identical": 2}
+COMPARISON = {
+    "cases": [{"rows": [PAIR | {"is_gate_passed": True}, FAILED]}],
+    "environment": {"date": "2026-11-21T10:00:00Z"},
+}
+
+
+def test_results_tables(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    assert "Not measured yet" in results_table(file)
+    file.write_text(json.dumps(BENCH))
+    assert results_table(file).splitlines()[2:] == [
+        "| ngram k=5 | 1 | 412 | 1.50 [1.25, 1.75] | 2.04 | yes |",
+        "",
+        "A CPU, 2 cores, 2026-11-21, commit aaaaaaaaaa; command, versions and every row are in "
+        "`benchmarks/results/results.json`.",
+    ]
+    file.write_text(json.dumps(COMPARISON))
+    assert results_table(file).splitlines()[2:4] == [
+        "| float32 | 4 | specdec a\\|b | peer | 10 | 5 | 2.00 [1.90, 2.10] | 3 of 3 |",
+        "| float32 | 4 | specdec a\\|b | peer |  |  | tokens differ | 2 of 3 |",
+    ]

@@ -1,0 +1,153 @@
+"""The wheels: what is in them, and that core alone works, a plugin adds its method, and removing it takes it away.
+
+Every environment here is a fresh venv. The heavy dependencies come from the environment of the tests, through a folder
+of links that leaves out specdec's own packages and everything that could lead to them.
+"""
+
+import email
+import json
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+import wheels
+from packages import Package, packages
+
+SITE = Path(sysconfig.get_path("purelib"))
+PLUGINS = [package for package in packages() if package.entry_points("specdec.proposers")]
+
+
+def named(package: Package) -> str:
+    return package.name
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel of every package, by the package's name."""
+    out = tmp_path_factory.mktemp("wheels")
+    return {package.name: wheels.build(package, out) for package in packages()}
+
+
+@pytest.mark.parametrize("package", packages(), ids=named)
+def test_a_wheel_holds_the_package_and_nothing_else(package: Package, built: dict[str, Path]) -> None:
+    source = package.source
+    expected = {
+        str(file.relative_to(source.parent))
+        for file in source.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts and not file.name.startswith(".")
+    }
+    assert f"{source.name}/py.typed" in expected
+    with zipfile.ZipFile(built[package.name]) as archive:
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert found == expected
+
+
+@pytest.mark.parametrize("package", packages(), ids=named)
+def test_metadata(package: Package, built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built[package.name]) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(name))
+    assert (metadata["Name"], metadata["Version"]) == (package.name, package.version)
+    assert metadata["License-Expression"].startswith("Apache-2.0")
+    assert metadata["Summary"]
+    assert "file:" not in str(metadata.get_all("Requires-Dist"))
+
+
+class Environment:
+    """A venv with the dependencies of the tests and none of specdec's packages."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder / "venv", with_pip=False, symlinks=True)
+        self.python = folder / "venv/bin/python"
+        (site,) = (folder / "venv/lib").glob("python*/site-packages")
+        self.site = site.resolve()
+        links = folder / "dependencies"
+        links.mkdir()
+        for entry in SITE.iterdir():
+            # A .pth file or an editable finder would bring the checkout in, a dist-info the entry points.
+            is_ours = entry.name.startswith(("specdec", "__editable__"))
+            if not is_ours and entry.suffix not in {".pth", ".egg-link"} and entry.name != "__pycache__":
+                (links / entry.name).symlink_to(entry)
+        (site / "dependencies.pth").write_text(f"{links}\n")
+
+    def run(self, code: str) -> str:
+        """Run code and return what it prints; -I keeps the working directory and the environment out."""
+        done = subprocess.run([self.python, "-I", "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def specdec(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run the command that the wheel installed."""
+        command = [self.python, "-I", self.python.parent / "specdec", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def pip(self, *arguments: str | Path) -> None:
+        """Run this test's pip on the environment."""
+        command = [sys.executable, "-m", "pip", "--python", self.python, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def install(self, *wheel: Path) -> None:
+        self.pip("install", "--no-index", "--no-deps", *wheel)
+
+    def methods(self) -> list[str]:
+        """The methods that `specdec plugins` lists."""
+        done = self.specdec("plugins", "--json")
+        assert done.returncode == 0, done.stderr
+        return [row["name"] for row in json.loads(done.stdout) if row["group"] == "specdec.proposers"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    return Environment(tmp_path)
+
+
+LEAKS = """
+import importlib.metadata, importlib.util, torch
+names = [d.name for d in importlib.metadata.distributions() if d.name.startswith("specdec")]
+modules = ["specdec", "specdec_kernels", "specdec_zoo", "specdec_plugin_ngram"]
+print(names, [name for name in modules if importlib.util.find_spec(name)])
+"""
+
+
+def test_the_environment_is_isolated(environment: Environment, built: dict[str, Path]) -> None:
+    assert environment.run(LEAKS) == "[] []"
+    environment.install(built["specdec-core"])
+    assert environment.run(LEAKS) == "['specdec-core'] ['specdec']"
+    file = Path(environment.run("import specdec; print(specdec.__file__)"))
+    assert environment.site in file.resolve().parents
+
+
+def test_core_alone_works_and_lists_no_method(environment: Environment, built: dict[str, Path]) -> None:
+    environment.install(built["specdec-core"])
+    environment.pip("check")
+    environment.run("import specdec; [getattr(specdec, name) for name in specdec.__all__]")
+    assert environment.specdec("--help").returncode == 0
+    assert environment.methods() == []
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=named)
+def test_a_plugin_comes_and_goes(plugin: Package, environment: Environment, built: dict[str, Path]) -> None:
+    method, *others = plugin.entry_points("specdec.proposers")
+    ask = f"from specdec import registry; print(registry.proposer({method!r}).name)"
+    environment.install(built["specdec-core"], built[plugin.name])
+    environment.pip("check")
+    assert sorted(environment.methods()) == sorted([method, *others])
+    assert environment.run(ask) == method
+    environment.pip("uninstall", "--yes", plugin.name)
+    assert environment.methods() == []
+    refusal = environment.run(
+        f"import specdec\ntry:\n    {ask.replace('; ', chr(10) + '    ')}\nexcept specdec.PluginError as e:\n    print(e)"
+    )
+    assert f"pip install {plugin.name}" in refusal
+
+
+def test_the_dev_environment_would_have_leaked() -> None:
+    """The negative control: what the isolation keeps out is really there in the environment of the tests."""
+    done = subprocess.run([sys.executable, "-I", "-c", LEAKS], capture_output=True, text=True, check=True)
+    assert "specdec-core" in done.stdout
+    assert "specdec_plugin_ngram" in done.stdout

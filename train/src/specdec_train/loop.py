@@ -1,0 +1,176 @@
+"""The training loop: any model, any loss; resumes where a killed run stopped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specdec_train.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from specdec_train.optimizer import OptimizerPair
+from specdec_train.packing import micro_batches
+from specdec_train.progress import RunProgress
+from specdec_train.schedule import Schedule, progress_of
+
+LossFunction = Callable[[Tensor], Tensor]
+"""Takes token ids `[B, T + 1]`, returns the mean loss as a scalar."""
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """How long and how to train.
+
+    Args:
+        title: name shown in the progress lines.
+        max_steps: optimizer steps planned.
+        max_seconds: time budget for the steps (held-out evaluations included), None for none; the
+            learning rate then follows whichever of steps and time is further along.
+        batch_size: sequences per optimizer step.
+        micro_batch: sequences per forward pass; divides `batch_size`.
+        max_grad_norm: gradients are scaled down to this norm.
+        schedule: shape of the learning rate.
+        eval_every: steps between calls of `evaluate`.
+        checkpoint_every: steps between checkpoints.
+    """
+
+    title: str
+    max_steps: int
+    max_seconds: float | None
+    batch_size: int
+    micro_batch: int
+    max_grad_norm: float
+    schedule: Schedule
+    eval_every: int
+    checkpoint_every: int
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One point of the loss curve: training loss is the mean since the entry before."""
+
+    step: int
+    seconds: float
+    train_loss: float
+    heldout_loss: float
+    lr_multiplier: float
+
+
+@dataclass
+class RunState:
+    """What a run has done so far."""
+
+    step: int = 0
+    seconds: float = 0.0
+    log: list[LogEntry] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+
+def train(
+    model: nn.Module,
+    optimizer: OptimizerPair,
+    batches: Callable[[int], Tensor],
+    loss_function: LossFunction,
+    evaluate: Callable[[], float],
+    config: LoopConfig,
+    folder: Path,
+    *,
+    resume: bool,
+    clock: Callable[[], float] = time.monotonic,
+) -> RunState:
+    """Train until the steps or the time are used up.
+
+    Args:
+        model: trained in place.
+        optimizer: its optimizers.
+        batches: token ids `[batch_size, T + 1]` of a step; the same for the same step, always.
+        loss_function: mean loss of a micro-batch.
+        evaluate: held-out loss of the model as it is.
+        config: length and habits of the run.
+        folder: where checkpoints go.
+        resume: continue from the newest checkpoint in `folder` if there is one.
+        clock: seconds, for the time budget.
+
+    Returns:
+        steps, seconds and the loss curve, resumed parts included.
+    """
+    state = RunState()
+    checkpoint = latest_checkpoint(folder) if resume else None
+    if checkpoint is not None:
+        state = _restore(load_checkpoint(checkpoint), model, optimizer)
+    offset = clock() - state.seconds
+    done = progress_of(state.step, config.max_steps, state.seconds, config.max_seconds)
+    with RunProgress(config.title, config.max_steps) as progress:
+        while done < 1.0:
+            # The rate of the middle of this step, so that neither the first nor the last is zero.
+            multiplier = config.schedule.multiplier(done + 0.5 / config.max_steps)
+            state.losses.append(
+                _step(model, optimizer, batches(state.step), loss_function, config, multiplier)
+            )
+            state.step += 1
+            state.seconds = clock() - offset
+            done = progress_of(state.step, config.max_steps, state.seconds, config.max_seconds)
+            progress.update(state.step, f"loss {state.losses[-1]:.3f}")
+            if state.step % config.eval_every == 0 or done >= 1.0:
+                entry = _log_entry(state, evaluate(), multiplier)
+                progress.line(state.step, _describe(entry))
+                state.seconds = clock() - offset
+            if state.step % config.checkpoint_every == 0 or done >= 1.0:
+                save_checkpoint(folder, state.step, _snapshot(state, model, optimizer))
+    return state
+
+
+def _step(
+    model: nn.Module,
+    optimizer: OptimizerPair,
+    batch: Tensor,
+    loss_function: LossFunction,
+    config: LoopConfig,
+    multiplier: float,
+) -> float:
+    """One optimizer step over `batch`, a micro-batch at a time; returns its mean loss."""
+    total = 0.0
+    for part in micro_batches(batch, config.micro_batch):
+        loss = loss_function(part) * (len(part) / len(batch))
+        loss.backward()
+        total += loss.item()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm, error_if_nonfinite=True)
+    optimizer.step(multiplier)
+    return total
+
+
+def _log_entry(state: RunState, heldout_loss: float, multiplier: float) -> LogEntry:
+    """Add a point to the loss curve and start the next mean."""
+    mean = sum(state.losses) / len(state.losses)
+    entry = LogEntry(
+        state.step, round(state.seconds, 1), round(mean, 4), round(heldout_loss, 4), round(multiplier, 4)
+    )
+    state.log.append(entry)
+    state.losses.clear()
+    return entry
+
+
+def _describe(entry: LogEntry) -> str:
+    """A log entry as one line."""
+    return (
+        f"train {entry.train_loss:.3f} held-out {entry.heldout_loss:.3f} "
+        f"lr x{entry.lr_multiplier:.2f} {entry.seconds:.0f} s"
+    )
+
+
+def _snapshot(state: RunState, model: nn.Module, optimizer: OptimizerPair) -> dict[str, Any]:
+    """Everything a resumed run needs."""
+    return {"state": asdict(state), "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def _restore(snapshot: dict[str, Any], model: nn.Module, optimizer: OptimizerPair) -> RunState:
+    """Put a snapshot back into model and optimizer."""
+    model.load_state_dict(snapshot["model"])
+    optimizer.load_state_dict(snapshot["optimizer"])
+    fields = dict(snapshot["state"])
+    fields["log"] = [LogEntry(**entry) for entry in fields["log"]]
+    return RunState(**fields)

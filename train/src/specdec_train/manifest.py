@@ -1,0 +1,102 @@
+"""The manifest: what is shipped, what it was made of, how, and how good it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from specdec_train.corpus import Corpus
+from specdec_train.prompts import Prompt
+
+_LIBRARIES = ("safetensors", "tokenizers", "torch", "transformers")
+
+
+def file_facts(folder: Path) -> dict[str, dict[str, Any]]:
+    """SHA-256 and size of each file in a folder, by name."""
+    return {
+        path.name: {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in sorted(folder.iterdir())
+        if path.is_file()
+    }
+
+
+def corpus_facts(corpus: Corpus) -> dict[str, Any]:
+    """Origin, licence and every file of the corpus with its side of the split."""
+    return {
+        "source": f"standard library of {platform.python_implementation()} {platform.python_version()}",
+        "licence": "PSF-2.0",
+        "heldout_files": len(corpus.split("heldout")),
+        "heldout_bytes": corpus.num_bytes("heldout"),
+        "train_files": len(corpus.split("train")),
+        "train_bytes": corpus.num_bytes("train"),
+        "files": [
+            {"path": file.path, "sha256": file.sha256, "bytes": file.num_bytes, "split": file.split}
+            for file in corpus.files
+        ],
+    }
+
+
+def prompt_facts(prompts: Sequence[Prompt], num_tokens: Sequence[int]) -> dict[str, Any]:
+    """Number of prompts of each kind and how long they are in tokens."""
+    quartiles = statistics.quantiles(num_tokens, n=4)
+    kinds = sorted({prompt.kind for prompt in prompts})
+    return {
+        "count": len(prompts),
+        "kinds": {kind: sum(prompt.kind == kind for prompt in prompts) for kind in kinds},
+        "tokens": {
+            "min": min(num_tokens),
+            "quartiles": [round(quartile) for quartile in quartiles],
+            "max": max(num_tokens),
+            "mean": round(statistics.fmean(num_tokens), 1),
+        },
+    }
+
+
+def environment_facts() -> dict[str, Any]:
+    """Date, versions and kind of machine."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "versions": {name: version(name) for name in _LIBRARIES},
+    }
+
+
+def update_manifest(path: Path, sections: Mapping[str, Any], artefacts: Mapping[str, Any]) -> None:
+    """Put sections and artefacts into a manifest, leaving what else it holds.
+
+    Args:
+        path: the manifest; created if missing.
+        sections: top-level sections to replace.
+        artefacts: artefacts to add or replace, by name.
+    """
+    manifest: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"artefacts": {}}
+    manifest.update(sections)
+    manifest["artefacts"].update(artefacts)
+    path.write_text(json.dumps(_sorted(manifest), indent=1) + "\n")
+
+
+def update_log(path: Path, name: str, entries: Sequence[Any]) -> None:
+    """Put the loss curve of one artefact into the training log, one line per point."""
+    log: dict[str, list[Any]] = json.loads(path.read_text()) if path.exists() else {}
+    log[name] = [asdict(entry) for entry in entries]
+    parts = [
+        f" {json.dumps(key)}: [\n  " + ",\n  ".join(json.dumps(entry) for entry in log[key]) + "\n ]"
+        for key in sorted(log)
+    ]
+    path.write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def _sorted(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Top-level keys and artefacts in a fixed order, the long file list last."""
+    artefacts = manifest["artefacts"]
+    ordered = {"artefacts": {name: artefacts[name] for name in sorted(artefacts)}}
+    return ordered | {key: manifest[key] for key in ("prompts", "corpus") if key in manifest}

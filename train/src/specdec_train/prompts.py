@@ -1,0 +1,109 @@
+"""Held-out prompts: text that neither model nor tokenizer has seen, cut where there is something to go on with."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerFast
+
+from specdec_train.corpus import SourceFile
+from specdec_train.regions import KINDS, Kind, Region, regions
+from specdec_train.tokenizer import encode
+
+MIN_TOKENS = 20
+MAX_TOKENS = 400
+
+# Behind a word or sign and in front of white space: no token spans such a place.
+_CUT = re.compile(r"\S(?=\s)")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt.
+
+    Args:
+        prompt: the text.
+        kind: `docstring`, `function` or `repetition`: what is cut in the middle.
+        source: file and line of the cut, as `path:line`.
+    """
+
+    prompt: str
+    kind: Kind
+    source: str
+
+
+def cut_prompts(
+    files: Sequence[SourceFile], tokenizer: PreTrainedTokenizerFast, *, per_kind: int, seed: int
+) -> list[Prompt]:
+    """Cut prompts of 20 to 400 tokens from held-out files, the kinds taking turns.
+
+    Args:
+        files: held-out files.
+        tokenizer: measures the prompts; they do not depend on it otherwise.
+        per_kind: prompts of each kind, fewer if there are not so many places to cut.
+        seed: seed of places and lengths.
+
+    Raises:
+        ValueError: a file belongs to the training side.
+    """
+    leaked = [file.path for file in files if file.split != "heldout"]
+    if leaked:
+        raise ValueError(f"prompts must come from held-out files only, got {leaked[:5]}")
+    columns = [list(_kind_prompts(files, tokenizer, kind, per_kind, seed)) for kind in KINDS]
+    return [prompt for row in zip_longest(*columns) for prompt in row if prompt is not None]
+
+
+def write_prompts(prompts: Sequence[Prompt], path: Path) -> None:
+    """Write prompts as JSON lines, readable as a benchmark data set."""
+    lines = [json.dumps(asdict(prompt), ensure_ascii=False) for prompt in prompts]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _kind_prompts(
+    files: Sequence[SourceFile], tokenizer: PreTrainedTokenizerFast, kind: Kind, count: int, seed: int
+) -> Iterator[Prompt]:
+    """Up to `count` prompts of one kind, taking files in turn so that no long file crowds out the others."""
+    rng = random.Random(f"{seed} {kind}")
+    queues: list[tuple[SourceFile, list[Region]]] = []
+    for file in files:
+        places = [region for region in regions(file.text) if region.kind == kind]
+        rng.shuffle(places)
+        if places:
+            queues.append((file, places))
+    rng.shuffle(queues)
+    while queues and count > 0:
+        for file, places in queues:
+            prompt = _cut(file, places.pop(), tokenizer, rng)
+            if prompt is not None and count > 0:
+                count -= 1
+                yield prompt
+        queues = [(file, places) for file, places in queues if places]
+
+
+def _cut(
+    file: SourceFile, region: Region, tokenizer: PreTrainedTokenizerFast, rng: random.Random
+) -> Prompt | None:
+    """A prompt that ends inside `region` and begins at a line before it; None if it would be too long or short."""
+    ends = [match.end() for match in _CUT.finditer(file.text, region.start, region.stop + 1)]
+    if not ends:
+        return None
+    end = rng.choice(ends)
+    wanted = MIN_TOKENS * (MAX_TOKENS / MIN_TOKENS) ** rng.random()
+    lines = file.text[:end].splitlines(keepends=True)
+    sizes = [len(ids) for ids in encode(tokenizer, lines)]
+    kept = len(lines)
+    start, total = end, 0
+    while kept and (total < wanted or start > region.shown):
+        kept -= 1
+        total += sizes[kept]
+        start -= len(lines[kept])
+    text = file.text[start:end]
+    if not MIN_TOKENS <= len(encode(tokenizer, [text])[0]) <= MAX_TOKENS:
+        return None
+    return Prompt(text, region.kind, f"{file.path}:{len(lines)}")

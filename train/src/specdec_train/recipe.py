@@ -1,0 +1,111 @@
+"""The recipe: every number that decides what the zoo target becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specdec_train.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Sizes of the Llama-architecture target."""
+
+    hidden_size: int = 256
+    num_layers: int = 10
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    intermediate_size: int = 704
+    max_position_embeddings: int = 1024
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How the zoo target is trained.
+
+    Args:
+        shape: sizes of the model.
+        vocab_size: tokenizer size, special tokens and bytes included.
+        only: relative paths of the corpus to use; empty for the whole standard library.
+        heldout_permille: share of files held out, in thousandths.
+        num_dialogues: documented functions added as one-turn dialogues, so that the chat tokens mean something.
+        seq_len: tokens a sequence predicts.
+        batch_size: sequences per optimizer step.
+        micro_batch: sequences per forward pass; divides `batch_size`.
+        max_steps: optimizer steps.
+        muon_lr, adamw_lr, weight_decay, max_grad_norm: optimizer settings, rates at their peak.
+        schedule: shape of the learning rate over the run.
+        eval_every, eval_windows: steps between held-out evaluations and windows looked at in each.
+        checkpoint_every: steps between checkpoints.
+        prompts_per_kind: held-out prompts cut of each kind.
+        seed: seed of weights and data order.
+        threads: torch threads.
+    """
+
+    shape: ModelShape = field(default_factory=ModelShape)
+    vocab_size: int = 4096
+    only: tuple[str, ...] = ()
+    heldout_permille: int = 70
+    num_dialogues: int = 1000
+    seq_len: int = 1024
+    batch_size: int = 4
+    micro_batch: int = 4
+    max_steps: int = 1200
+    muon_lr: float = 0.02
+    adamw_lr: float = 0.003
+    weight_decay: float = 0.02
+    max_grad_norm: float = 1.0
+    schedule: Schedule = field(default_factory=Schedule)
+    eval_every: int = 50
+    eval_windows: int = 8
+    checkpoint_every: int = 25
+    prompts_per_kind: int = 80
+    seed: int = 1
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        if self.batch_size % self.micro_batch:
+            raise ValueError(f"micro_batch={self.micro_batch} must divide batch_size={self.batch_size}")
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens one optimizer step predicts."""
+        return self.batch_size * self.seq_len
+
+    @classmethod
+    def tiny(cls) -> Recipe:
+        """The same procedure in seconds: a few files, two layers, twenty steps. For tests."""
+        return cls(
+            shape=ModelShape(
+                hidden_size=64, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=128
+            ),
+            vocab_size=600,
+            only=TINY_FILES,
+            num_dialogues=20,
+            seq_len=128,
+            batch_size=4,
+            micro_batch=2,
+            max_steps=20,
+            eval_every=10,
+            eval_windows=4,
+            checkpoint_every=5,
+            prompts_per_kind=4,
+        )
+
+
+TINY_FILES = (
+    "bisect.py",
+    "calendar.py",
+    "codeop.py",
+    "colorsys.py",
+    "configparser.py",
+    "csv.py",
+    "fractions.py",
+    "heapq.py",
+    "modulefinder.py",
+    "py_compile.py",
+    "shlex.py",
+    "textwrap.py",
+    "trace.py",
+    "webbrowser.py",
+)

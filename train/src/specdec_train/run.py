@@ -1,0 +1,157 @@
+"""One training run of the zoo target: tokenizer, data, model and loop, in a folder that can be resumed."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specdec_train.corpus import Corpus, read_corpus, stdlib_root
+from specdec_train.dialogues import dialogues
+from specdec_train.loop import LoopConfig, RunState, train
+from specdec_train.optimizer import OptimizerPair
+from specdec_train.packing import PackedDocuments, windows
+from specdec_train.recipe import Recipe
+from specdec_train.target import (
+    build_target,
+    heldout_loss,
+    next_token_loss,
+    round_to_bfloat16,
+    target_config,
+)
+from specdec_train.tokenizer import END_OF_TEXT, encode, load_tokenizer, train_tokenizer
+
+
+@dataclass(frozen=True)
+class HeldoutLoss:
+    """Loss on held-out text, computed in float32.
+
+    Args:
+        nats_per_token: mean cross-entropy of a token.
+        bits_per_byte: the same per byte of text, comparable between tokenizers.
+        num_tokens: tokens predicted.
+    """
+
+    nats_per_token: float
+    bits_per_byte: float
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class TrainedTarget:
+    """What a run leaves behind, in memory.
+
+    Args:
+        corpus: the files and their split.
+        tokenizer: trained on the training side.
+        model: weights at the end of the run, rounded to bfloat16 as they will be shipped, held in float32.
+        state: steps, seconds and loss curve.
+        heldout: loss of the rounded weights on all held-out text.
+        num_train_tokens: tokens of one epoch, separators and dialogues included.
+    """
+
+    corpus: Corpus
+    tokenizer: PreTrainedTokenizerFast
+    model: LlamaForCausalLM
+    state: RunState
+    heldout: HeldoutLoss
+    num_train_tokens: int
+
+
+def train_target(
+    recipe: Recipe, folder: Path, *, max_minutes: float | None = None, resume: bool = False
+) -> TrainedTarget:
+    """Train the target of `recipe`, keeping checkpoints in `folder`.
+
+    Args:
+        recipe: every number of the run.
+        folder: tokenizer and checkpoints; a run with the same recipe can be resumed from it.
+        max_minutes: time budget of the steps, None for no limit.
+        resume: continue from what `folder` holds.
+
+    Raises:
+        ValueError: `folder` holds a run of another recipe and `resume` was asked for.
+    """
+    torch.set_num_threads(recipe.threads)
+    _claim(folder, recipe, resume=resume)
+    corpus = read_corpus(stdlib_root(), heldout_permille=recipe.heldout_permille, only=recipe.only)
+    tokenizer = _tokenizer(corpus, recipe, folder / "tokenizer")
+    end_of_text = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+    assert isinstance(end_of_text, int)
+
+    texts = [file.text for file in corpus.split("train")]
+    texts += dialogues(corpus.split("train"), count=recipe.num_dialogues, seed=recipe.seed)
+    data = PackedDocuments(
+        encode(tokenizer, texts), separator=end_of_text, window=recipe.seq_len + 1, seed=recipe.seed
+    )
+    heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
+    heldout = windows(heldout_ids, separator=end_of_text, window=recipe.seq_len + 1)
+    spread = torch.linspace(0, len(heldout) - 1, min(recipe.eval_windows, len(heldout))).long()
+    model = build_target(
+        target_config(recipe.shape, vocab_size=len(tokenizer), end_of_text=end_of_text), recipe.seed
+    )
+    state = train(
+        model,
+        OptimizerPair(
+            model, muon_lr=recipe.muon_lr, adamw_lr=recipe.adamw_lr, weight_decay=recipe.weight_decay
+        ),
+        lambda step: data.batch(step, recipe.batch_size),
+        lambda tokens: next_token_loss(model, tokens),
+        lambda: heldout_loss(model, heldout[spread], recipe.micro_batch),
+        _loop_config(recipe, max_minutes),
+        folder,
+        resume=resume,
+    )
+    round_to_bfloat16(model).train(False)
+    nats = heldout_loss(model, heldout, recipe.micro_batch)
+    tokens_per_byte = sum(len(ids) + 1 for ids in heldout_ids) / corpus.num_bytes("heldout")
+    final = HeldoutLoss(nats, nats * tokens_per_byte / math.log(2), heldout.size(0) * recipe.seq_len)
+    return TrainedTarget(corpus, tokenizer, model, state, final, data.num_tokens)
+
+
+def _claim(folder: Path, recipe: Recipe, *, resume: bool) -> None:
+    """Make `folder` this recipe's: refuse to resume another's run, clear what a fresh run must not see."""
+    stamp = folder / "recipe.json"
+    wanted = json.loads(json.dumps(asdict(recipe)))
+    if resume and stamp.exists():
+        held = json.loads(stamp.read_text())
+        if held != wanted:
+            changed = sorted(key for key in wanted if held.get(key) != wanted[key])
+            raise ValueError(
+                f"{folder} holds a run of another recipe (different: {changed}); resume with that one, "
+                "choose another --work folder, or start afresh without --resume"
+            )
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("step-*.pt"):
+            old.unlink()
+        stamp.write_text(json.dumps(wanted, indent=1) + "\n")
+
+
+def _tokenizer(corpus: Corpus, recipe: Recipe, folder: Path) -> PreTrainedTokenizerFast:
+    """The run's tokenizer: trained, saved, and read back so that a resumed run has the very same."""
+    train_tokenizer(
+        (file.text for file in corpus.split("train")),
+        vocab_size=recipe.vocab_size,
+        max_length=recipe.shape.max_position_embeddings,
+    ).save_pretrained(folder)
+    return load_tokenizer(folder)
+
+
+def _loop_config(recipe: Recipe, max_minutes: float | None) -> LoopConfig:
+    """The recipe's numbers as the loop wants them."""
+    return LoopConfig(
+        title="target",
+        max_steps=recipe.max_steps,
+        max_seconds=None if max_minutes is None else max_minutes * 60,
+        batch_size=recipe.batch_size,
+        micro_batch=recipe.micro_batch,
+        max_grad_norm=recipe.max_grad_norm,
+        schedule=recipe.schedule,
+        eval_every=recipe.eval_every,
+        checkpoint_every=recipe.checkpoint_every,
+    )

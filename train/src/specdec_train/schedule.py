@@ -1,0 +1,50 @@
+"""Learning-rate schedule: warm up, stay, fall to zero; bounded by steps and by the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Warmup-stable-decay.
+
+    Args:
+        warmup: share of the run over which the rate rises linearly from zero.
+        decay: share of the run at the end over which it falls linearly to zero.
+    """
+
+    warmup: float = 0.02
+    decay: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup <= 1 - self.decay <= 1:
+            raise ValueError(
+                f"warmup={self.warmup} and decay={self.decay} must be shares that fit into one run"
+            )
+
+    def multiplier(self, progress: float) -> float:
+        """Factor on the peak learning rate, in [0, 1].
+
+        Args:
+            progress: share of the run that is done, in [0, 1].
+        """
+        progress = min(max(progress, 0.0), 1.0)
+        rise = (progress / self.warmup) if progress < self.warmup else 1.0
+        fall = (1.0 - progress) / self.decay if self.decay else 1.0
+        return min(rise, fall, 1.0)
+
+
+def progress_of(step: int, max_steps: int, seconds: float, max_seconds: float | None) -> float:
+    """Share of a run that is done: of its steps or of its time, whichever is further.
+
+    A machine slower than planned thus takes fewer steps, but still ends on a rate of zero.
+
+    Args:
+        step: optimizer steps taken.
+        max_steps: optimizer steps planned.
+        seconds: time trained so far, resumed parts included.
+        max_seconds: time budget, None for no limit.
+    """
+    fraction = step / max_steps
+    return fraction if max_seconds is None else max(fraction, seconds / max_seconds)

@@ -1,0 +1,75 @@
+"""The zoo target as a model: its configuration, its loss, its held-out loss."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specdec_train.packing import micro_batches
+from specdec_train.recipe import ModelShape
+
+
+def target_config(shape: ModelShape, *, vocab_size: int, end_of_text: int) -> LlamaConfig:
+    """Configuration of the target; every file written from it loads with plain `transformers`.
+
+    Args:
+        shape: sizes.
+        vocab_size: number of token ids.
+        end_of_text: id that begins and ends a document.
+    """
+    return LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.num_layers,
+        num_attention_heads=shape.num_heads,
+        num_key_value_heads=shape.num_kv_heads,
+        head_dim=shape.hidden_size // shape.num_heads,
+        intermediate_size=shape.intermediate_size,
+        max_position_embeddings=shape.max_position_embeddings,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        rms_norm_eps=1e-5,
+        tie_word_embeddings=True,
+        attention_bias=False,
+        mlp_bias=False,
+        bos_token_id=end_of_text,
+        eos_token_id=end_of_text,
+    )
+
+
+def build_target(config: LlamaConfig, seed: int) -> LlamaForCausalLM:
+    """A freshly initialised target in float32."""
+    torch.manual_seed(seed)
+    model = LlamaForCausalLM(config)
+    model.train()
+    return model
+
+
+def next_token_loss(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
+    """Mean cross-entropy of each token given those before it, in nats.
+
+    Args:
+        model: the target.
+        tokens: ids `[B, T + 1]`; no padding, so attention needs no mask beyond causality.
+    """
+    hidden = model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+    logits = model.lm_head(hidden)
+    return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+@torch.no_grad()
+def heldout_loss(model: LlamaForCausalLM, tokens: Tensor, micro_batch: int) -> float:
+    """Mean loss over windows `[N, T + 1]`, in nats per token."""
+    total = 0.0
+    for part in micro_batches(tokens, micro_batch):
+        total += next_token_loss(model, part).item() * len(part)
+    return total / len(tokens)
+
+
+def round_to_bfloat16(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    """Round the weights in place to what bfloat16 can hold, keeping them in float32 for fast arithmetic on CPUs."""
+    with torch.no_grad():
+        for param in model.parameters():
+            param.copy_(param.bfloat16())
+    return model

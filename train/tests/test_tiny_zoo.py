@@ -1,0 +1,134 @@
+"""The tiny recipe end to end: what it writes loads, says where it came from, and can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from specdec_train.checkpoint import latest_checkpoint
+from specdec_train.corpus import read_corpus, stdlib_root
+from specdec_train.dialogues import dialogues
+from specdec_train.recipe import Recipe
+from specdec_train.run import TrainedTarget, train_target
+from specdec_train.target import next_token_loss
+from specdec_train.zoo import build_zoo, main
+
+
+@dataclass(frozen=True)
+class TinyZoo:
+    """Folders and results of one tiny run."""
+
+    out: Path
+    work: Path
+    trained: TrainedTarget
+    recipe: Recipe
+
+
+@pytest.fixture(scope="module")
+def tiny_zoo(tmp_path_factory: pytest.TempPathFactory) -> TinyZoo:
+    """The tiny recipe, end to end, run once."""
+    folder = tmp_path_factory.mktemp("tiny-zoo")
+    recipe = Recipe.tiny()
+    trained = build_zoo(folder / "out", folder / "work", recipe, command="test")
+    return TinyZoo(folder / "out", folder / "work", trained, recipe)
+
+
+def manifest(zoo: TinyZoo) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((zoo.out / "manifest.json").read_text())
+    return content
+
+
+def prompts(zoo: TinyZoo) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (zoo.out / "prompts.jsonl").read_text().splitlines()]
+
+
+def test_loads_with_plain_transformers_and_has_the_recorded_loss(tiny_zoo: TinyZoo) -> None:
+    folder = tiny_zoo.out / "artefacts" / "target"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    recorded = manifest(tiny_zoo)["artefacts"]["target"]["heldout"]
+    with torch.no_grad():
+        losses = [
+            next_token_loss(model, torch.tensor([tokenizer(row["prompt"])["input_ids"]])).item()
+            for row in prompts(tiny_zoo)[: recorded["prompts_measured"]]
+        ]
+    assert sum(losses) / len(losses) == pytest.approx(recorded["prompts_nats_per_token"], rel=1e-3)
+    out = model.generate(**tokenizer("def f(", return_tensors="pt"), max_new_tokens=3, do_sample=False)
+    assert out.shape[1] > len(tokenizer("def f(")["input_ids"])
+
+
+def test_loss_goes_down(tiny_zoo: TinyZoo) -> None:
+    log = json.loads((tiny_zoo.out / "training_log.json").read_text())["target"]
+    assert [entry["step"] for entry in log] == [10, 20]
+    assert log[-1]["train_loss"] < log[0]["train_loss"] < 6.4
+    assert tiny_zoo.trained.heldout.nats_per_token < 6.0
+    assert tiny_zoo.trained.heldout.bits_per_byte < tiny_zoo.trained.heldout.nats_per_token
+
+
+def test_manifest_names_every_file_and_its_side(tiny_zoo: TinyZoo) -> None:
+    content = manifest(tiny_zoo)
+    target = content["artefacts"]["target"]
+    folder = tiny_zoo.out / "artefacts" / "target"
+    assert {path.name for path in folder.iterdir()} == set(target["files"])
+    for name, facts in target["files"].items():
+        assert hashlib.sha256((folder / name).read_bytes()).hexdigest() == facts["sha256"]
+    files = {file["path"]: file["split"] for file in content["corpus"]["files"]}
+    assert sorted(files) == sorted(tiny_zoo.recipe.only)
+    assert set(files.values()) == {"train", "heldout"}
+    assert target["training"]["steps"] == tiny_zoo.recipe.max_steps
+    assert content["prompts"]["count"] == len(prompts(tiny_zoo)) == 12
+
+
+def test_prompts_come_from_heldout_files(tiny_zoo: TinyZoo) -> None:
+    files = {file["path"]: file["split"] for file in manifest(tiny_zoo)["corpus"]["files"]}
+    for row in prompts(tiny_zoo):
+        path = row["source"].rpartition(":")[0]
+        assert files[path] == "heldout"
+        assert row["prompt"] in (stdlib_root() / path).read_bytes().decode()
+
+
+def test_resume_after_a_kill_gives_the_same_weights(tiny_zoo: TinyZoo, tmp_path: Path) -> None:
+    newest = latest_checkpoint(tiny_zoo.work)
+    assert newest is not None
+    before = tiny_zoo.work / "step-0000015.pt"
+    (tmp_path / "recipe.json").write_bytes((tiny_zoo.work / "recipe.json").read_bytes())
+    (tmp_path / before.name).write_bytes(before.read_bytes())
+    resumed = train_target(tiny_zoo.recipe, tmp_path, resume=True)
+    assert resumed.state.step == tiny_zoo.recipe.max_steps
+    shipped = AutoModelForCausalLM.from_pretrained(tiny_zoo.out / "artefacts" / "target").state_dict()
+    for name, value in resumed.model.bfloat16().state_dict().items():
+        assert torch.equal(value, shipped[name]), name
+
+
+def test_a_run_of_another_recipe_is_not_resumed(tiny_zoo: TinyZoo) -> None:
+    with pytest.raises(ValueError, match=r"another recipe \(different: \['seed'\]\)"):
+        train_target(replace(tiny_zoo.recipe, seed=2), tiny_zoo.work, resume=True)
+
+
+def test_dialogues_ask_and_answer() -> None:
+    files = read_corpus(stdlib_root(), only=("textwrap.py",)).split("train")
+    found = dialogues(files, count=3, seed=0)
+    assert len(found) == 3
+    for text in found:
+        assert text.startswith("<|user|>Write the function ")
+        assert text.partition("<|assistant|>")[2].startswith("def ")
+
+
+def test_recipe_checks_itself() -> None:
+    with pytest.raises(ValueError, match="micro_batch=3 must divide batch_size=4"):
+        replace(Recipe.tiny(), micro_batch=3)
+
+
+def test_command_reports_what_the_user_can_mend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "recipe.json").write_text("{}")
+    code = main(["--out", str(tmp_path / "out"), "--work", str(tmp_path), "--tiny", "--resume"])
+    assert code == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert not (tmp_path / "out").exists()

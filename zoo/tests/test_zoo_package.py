@@ -1,0 +1,106 @@
+"""The package's own functions: artefacts, prompts, manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import specdec_zoo
+from specdec_zoo import artefacts
+
+
+def test_surface_is_sorted() -> None:
+    assert specdec_zoo.__all__ == sorted(specdec_zoo.__all__)
+    assert all(hasattr(specdec_zoo, name) for name in specdec_zoo.__all__)
+
+
+def test_target_is_the_default() -> None:
+    assert specdec_zoo.path() == specdec_zoo.path("target")
+    assert (specdec_zoo.path() / "config.json").is_file()
+
+
+def test_unknown_artefact_names_the_known() -> None:
+    with pytest.raises(ValueError, match=r"no artefact 'eagle9'; it has: .*target"):
+        specdec_zoo.path("eagle9")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "target/..", "../artefacts/target"])
+def test_paths_are_no_names(name: str) -> None:
+    with pytest.raises(ValueError, match="no artefact"):
+        specdec_zoo.path(name)
+
+
+def test_new_artefacts_are_discovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("target", "eagle", ".half-written"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr(artefacts, "_ROOT", tmp_path)
+    assert specdec_zoo.names() == ["eagle", "target"]
+    assert specdec_zoo.path("eagle") == tmp_path / "eagle"
+
+
+def test_prompts_are_many_and_mixed() -> None:
+    found = specdec_zoo.prompts()
+    assert len(found) >= 200
+    assert len({prompt["prompt"] for prompt in found}) == len(found)
+    assert Counter(prompt["kind"] for prompt in found).keys() == set(specdec_zoo.KINDS)
+    assert {prompt["kind"] for prompt in found[:3]} == set(specdec_zoo.KINDS)
+    assert set(found[0]) == {"prompt", "kind", "source"}
+
+
+def test_prompts_can_be_limited() -> None:
+    assert specdec_zoo.prompts(limit=5) == specdec_zoo.prompts()[:5]
+    assert specdec_zoo.prompts(limit=0) == []
+    chosen = specdec_zoo.prompts(limit=7, kind="repetition")
+    assert len(chosen) == 7
+    assert {prompt["kind"] for prompt in chosen} == {"repetition"}
+
+
+def test_wrong_arguments_say_what_is_right() -> None:
+    with pytest.raises(
+        ValueError, match="no prompts of kind 'poem'; kinds are: docstring, function, repetition"
+    ):
+        specdec_zoo.prompts(kind="poem")
+    with pytest.raises(ValueError, match="limit=-1"):
+        specdec_zoo.prompts(limit=-1)
+
+
+def test_manifest_matches_the_files() -> None:
+    recorded = specdec_zoo.manifest()["artefacts"]
+    assert sorted(recorded) == specdec_zoo.names()
+    for name, facts in recorded.items():
+        folder = specdec_zoo.path(name)
+        assert {path.name for path in folder.iterdir()} == set(facts["files"])
+        for file, expected in facts["files"].items():
+            data = (folder / file).read_bytes()
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (expected["bytes"], expected["sha256"])
+
+
+def test_prompts_come_from_heldout_files() -> None:
+    corpus = specdec_zoo.manifest()["corpus"]
+    sides = {file["path"]: file["split"] for file in corpus["files"]}
+    assert corpus["licence"] == "PSF-2.0"
+    assert Counter(sides.values()) == {"train": corpus["train_files"], "heldout": corpus["heldout_files"]}
+    assert {sides[prompt["source"].rpartition(":")[0]] for prompt in specdec_zoo.prompts()} == {"heldout"}
+
+
+def test_wheel_stays_small() -> None:
+    assert (specdec_zoo.path() / "model.safetensors").stat().st_size <= 26_000_000
+
+
+def test_readme_states_the_recorded_numbers() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    target = specdec_zoo.manifest()["artefacts"]["target"]
+    for number in (
+        f"{target['heldout']['nats_per_token']:.2f} nats",
+        f"{target['heldout']['bits_per_byte']:.2f} bits",
+        f"{target['training']['steps']:,} steps",
+        f"{target['training']['tokens_seen']:,} tokens",
+        f"{target['num_parameters']:,} parameters",
+    ):
+        assert number in readme
+    assert target["command"] in readme
