@@ -1,4 +1,4 @@
-"""Packing: an endless stream whose every batch can be computed alone."""
+"""Packing: shuffled windows, every batch of which can be computed alone."""
 
 from __future__ import annotations
 
@@ -8,39 +8,47 @@ import torch
 from specdec_train.packing import PackedDocuments, micro_batches, windows
 
 DOCUMENTS = [[10, 11, 12], [20], [30, 31], [40, 41, 42, 43, 44]]
-EPOCH = sum(len(ids) + 1 for ids in DOCUMENTS)
 
 
-def make(seed: int = 3, window: int = 4) -> PackedDocuments:
-    return PackedDocuments(DOCUMENTS, separator=0, window=window, seed=seed)
+def make(seed: int = 3) -> PackedDocuments:
+    return PackedDocuments(DOCUMENTS, separator=0, window=4, seed=seed)
 
 
-def stream(data: PackedDocuments, length: int) -> list[int]:
-    """The first tokens of a stream, read window by window."""
-    tokens: list[int] = []
-    index = 0
-    while len(tokens) < length:
-        tokens += data.batch(index, 1)[0, :-1].tolist()
-        index += 1
-    return tokens[:length]
+def epoch_of(data: PackedDocuments, number: int) -> list[list[int]]:
+    """All windows of one epoch."""
+    return data.batch(number, data.num_windows).tolist()
 
 
-def test_every_epoch_holds_every_document_once() -> None:
-    tokens = stream(make(), 3 * EPOCH)
-    orders = []
-    for epoch in range(3):
-        part = tokens[epoch * EPOCH : (epoch + 1) * EPOCH]
-        assert part[0] == 0
-        assert sorted(part) == sorted([0] * len(DOCUMENTS) + [token for ids in DOCUMENTS for token in ids])
-        orders.append([token for token in part if token in (11, 20, 31, 41)])
-    assert len({tuple(order) for order in orders}) > 1, "epochs are shuffled differently"
+def text_of(windows_: list[list[int]]) -> list[int]:
+    """The text that windows were cut from, put together by the tokens that neighbours share."""
+    (start,) = [window for window in windows_ if all(window[0] != other[-1] for other in windows_)]
+    text, left = list(start), [window for window in windows_ if window is not start]
+    while left:
+        (following,) = [window for window in left if window[0] == text[-1]]
+        text += following[1:]
+        left.remove(following)
+    return text
 
 
-def test_windows_share_one_token_and_batches_do_not_overlap_otherwise() -> None:
-    data = make()
-    rows = torch.cat([data.batch(0, 3), data.batch(1, 3)])
-    assert rows.shape == (6, 4)
-    assert torch.equal(rows[1:, 0], rows[:-1, -1])
+def test_every_epoch_holds_every_document_once_in_another_order() -> None:
+    documents = [[10 * i + j for j in range(5)] for i in range(1, 9)]
+    # 48 tokens in windows of 48, so that nothing is dropped and one window is the whole epoch.
+    data = PackedDocuments(documents, separator=0, window=48, seed=3)
+    texts = [epoch_of(data, epoch)[0] for epoch in range(3)]
+    for text in texts:
+        parts = [text[i : i + 6] for i in range(0, 48, 6)]
+        assert sorted(parts) == [[0, *ids] for ids in documents]
+    assert len({tuple(text) for text in texts}) == 3
+
+
+def test_windows_are_shuffled_pieces_of_the_text() -> None:
+    document = list(range(1, 41))
+    data = PackedDocuments([document], separator=0, window=6, seed=3)
+    assert data.num_windows == 8
+    rows = epoch_of(data, 0)
+    assert text_of(rows) == [0, *document]
+    assert rows != sorted(rows)
+    assert rows != epoch_of(data, 1)
 
 
 def test_a_batch_does_not_depend_on_those_before_it() -> None:
@@ -48,17 +56,20 @@ def test_a_batch_does_not_depend_on_those_before_it() -> None:
     batches = [walked.batch(step, 2) for step in range(8)]
     assert torch.equal(make().batch(6, 2), batches[6])
     assert torch.equal(walked.batch(1, 2), batches[1])
-    assert not torch.equal(make(seed=4).batch(0, 2), batches[0])
+    assert not torch.equal(torch.cat([make(seed=4).batch(step, 2) for step in range(8)]), torch.cat(batches))
 
 
-def test_window_longer_than_an_epoch() -> None:
-    batch = make(window=3 * EPOCH).batch(0, 1)
-    assert batch[0].tolist() == stream(make(), 3 * EPOCH)
+def test_a_batch_may_span_epochs() -> None:
+    data = make()
+    whole = torch.tensor(epoch_of(data, 0) + epoch_of(data, 1))
+    size = data.num_windows + 1
+    assert torch.equal(data.batch(0, size), whole[:size])
 
 
-def test_nothing_to_train_on_is_an_error() -> None:
-    with pytest.raises(ValueError, match="no documents"):
-        PackedDocuments([], separator=0, window=4, seed=0)
+@pytest.mark.parametrize("documents", [[], [[1, 2]]])
+def test_too_little_text_is_an_error(documents: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="do not fill one window of 4; use more files"):
+        PackedDocuments(documents, separator=0, window=4, seed=0)
 
 
 def test_heldout_windows() -> None:

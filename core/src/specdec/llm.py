@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
@@ -51,6 +52,7 @@ class LLM:
 
     def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
         self._built, self._intake = build(model, speculative_config, arguments)
+        self._news: dict[str, deque[RequestOutput]] = {}
 
     def generate(
         self,
@@ -83,7 +85,7 @@ class LLM:
             with Progress(disable=not use_tqdm, transient=True) as progress:
                 task = progress.add_task("generate", total=len(ids))
                 while len(done) < len(ids):
-                    for output in engine.step():
+                    for output in self._step():
                         done[output.request_id] = output
                         progress.advance(task)
         finally:
@@ -119,15 +121,27 @@ class LLM:
             self._intake.next_id(), prompt, sampling_params or SamplingParams(), is_streaming=True
         )
         engine.add(request, watches)
+        news = self._news[request.request_id] = deque()
         is_finished = False
         try:
             while not is_finished:
-                for output in engine.step():
-                    is_finished = output.finished
-                    yield output
+                while not news:
+                    self._step()
+                output = news.popleft()
+                is_finished = output.finished
+                yield output
         finally:
+            del self._news[request.request_id]
             if not is_finished:
                 engine.abort([request.request_id])
+
+    def _step(self) -> list[RequestOutput]:
+        """Run one step; returns the outputs that do not belong to an open stream, which keeps its own."""
+        others = []
+        for output in self._built.engine.step():
+            news = self._news.get(output.request_id)
+            (others if news is None else news).append(output)
+        return others
 
     def get_tokenizer(self) -> PreTrainedTokenizerBase:
         """Return the target's tokenizer.

@@ -50,7 +50,7 @@ def test_batch_sizes(subject, speculation, num_seqs) -> None:
 
 
 @pytest.mark.parametrize("caching", [True, False])
-@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("block_size", [1, 4])
 def test_preemption(subject, speculation, caching, block_size) -> None:
     probe = make_llm(subject.model)
     llm = make_llm(
@@ -158,8 +158,8 @@ def test_aborting_some_leaves_the_others_alone(subject, speculation, caching) ->
 
 def test_every_decoding_request_gets_a_row_of_a_small_budget(subject) -> None:
     """Drafts of the first requests must not starve the last one."""
-    speculation = scripted("Scripted", 8, texts=subject.texts[:1])
-    llm = make_llm(subject.model, speculation, max_num_batched_tokens=9)
+    speculation = scripted("Scripted", 10, texts=subject.texts[:1])
+    llm = make_llm(subject.model, speculation, max_num_batched_tokens=11)  # room for both prompts, and for one draft
     engine, intake = engine_of(llm), llm._intake
     for index in (0, 2):
         request, watches = intake.prepare(f"r{index}", subject.prompts[index], greedy(32), is_streaming=True)

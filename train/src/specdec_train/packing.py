@@ -1,4 +1,4 @@
-"""An endless, seeded stream of training windows; window n is a function of the seed and n alone."""
+"""Seeded, shuffled training windows; batch n is a function of the seed and n alone."""
 
 from __future__ import annotations
 
@@ -9,60 +9,61 @@ from torch import Tensor
 
 
 class PackedDocuments:
-    """Documents joined by a separator token and cut into windows, reshuffled every epoch.
+    """Documents joined by a separator token and cut into windows; both are reshuffled every epoch.
 
-    The stream is `sep doc sep doc ...`; every epoch holds every document once, so all epochs are
-    equally long and any batch can be computed without those before it: a resumed run sees the same
-    data as one that was never interrupted.
+    The windows of a batch come from all over the corpus: neighbours in a file make a batch whose
+    gradient is mostly about that file. Any batch can be computed without those before it, so a
+    resumed run sees the same data as one that was never interrupted.
 
     Args:
         documents: token ids of each document, without separators.
         separator: token id put in front of each document.
         window: tokens per window, the label of the last position included.
         seed: seed of the shuffles.
+
+    Raises:
+        ValueError: the documents do not fill one window.
     """
 
     def __init__(self, documents: Sequence[Sequence[int]], *, separator: int, window: int, seed: int) -> None:
-        if not documents:
-            raise ValueError("no documents to train on; check the corpus and its split")
         self._documents = [torch.tensor([separator, *ids], dtype=torch.int32) for ids in documents]
+        self.num_tokens = sum(len(ids) for ids in self._documents)
+        self.num_windows = (self.num_tokens - 1) // (window - 1)
+        if self.num_windows < 1:
+            raise ValueError(
+                f"{self.num_tokens} training tokens do not fill one window of {window}; use more files"
+            )
         self._window = window
         self._seed = seed
         self._epoch = -1
-        self._tokens = torch.empty(0, dtype=torch.int32)
-        self.num_tokens = sum(len(ids) for ids in self._documents)
+        self._shuffled = torch.empty(0, dtype=torch.int32)
 
     def batch(self, index: int, size: int) -> Tensor:
-        """Windows `index * size` to `(index + 1) * size - 1` of the stream.
-
-        Neighbouring windows share one token: the last label of one is the first input of the next.
+        """Windows `index * size` to `(index + 1) * size - 1` of the endless stream of epochs.
 
         Returns:
             token ids `[size, window]`, int64.
         """
-        stride = self._window - 1
-        start = index * size * stride
-        flat = self._slice(start, start + size * stride + 1)
-        return flat.unfold(0, self._window, stride).long()
+        rows: list[Tensor] = []
+        for number in range(index * size, (index + 1) * size):
+            epoch, row = divmod(number, self.num_windows)
+            rows.append(self._windows(epoch)[row])
+        return torch.stack(rows).long()
 
-    def _slice(self, start: int, stop: int) -> Tensor:
-        """Tokens `start .. stop - 1` of the endless stream."""
-        parts: list[Tensor] = []
-        while start < stop:
-            epoch, offset = divmod(start, self.num_tokens)
-            part = self._epoch_tokens(epoch)[offset : offset + stop - start]
-            parts.append(part)
-            start += len(part)
-        return torch.cat(parts)
+    def _windows(self, epoch: int) -> Tensor:
+        """All windows of one epoch, `[num_windows, window]`; the last epoch asked for is kept.
 
-    def _epoch_tokens(self, epoch: int) -> Tensor:
-        """The whole stream of one epoch; the last one asked for is kept."""
+        Neighbours in the text share one token, the last label of one and the first input of the next;
+        the incomplete last window is dropped, another one in each epoch.
+        """
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
             order = torch.randperm(len(self._documents), generator=generator).tolist()
-            self._tokens = torch.cat([self._documents[i] for i in order])
+            tokens = torch.cat([self._documents[i] for i in order])
+            cut = tokens.unfold(0, self._window, self._window - 1)
+            self._shuffled = cut[torch.randperm(self.num_windows, generator=generator)]
             self._epoch = epoch
-        return self._tokens
+        return self._shuffled
 
 
 def windows(documents: Sequence[Sequence[int]], *, separator: int, window: int) -> Tensor:

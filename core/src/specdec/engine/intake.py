@@ -68,8 +68,8 @@ class Intake:
         if params.stop_strings and self._tokenizer is None:
             raise ConfigError("SamplingParams: stop strings need a tokenizer; pass tokenizer= or use stop_token_ids")
         tokenized = self._tokenize(prompt, params)
+        self._check_ids(tokenized.token_ids)
         ids = np.array(tokenized.token_ids, dtype=np.int32)
-        self._check_ids(ids)
         seed = self._random.getrandbits(_SEED_BITS) if params.seed is None else _signed(params.seed)
         samples = [self._sample(request_id, index, ids, params, seed) for index in range(params.n)]
         request = Request(request_id, tokenized.text, samples, is_streaming=is_streaming)
@@ -108,16 +108,16 @@ class Intake:
             ids = ids[-params.truncate_prompt_tokens :]
         return Tokenized(text, ids)
 
-    def _check_ids(self, ids: HostIds) -> None:
-        if ids.size == 0:
+    def _check_ids(self, ids: list[int]) -> None:
+        if not ids:
             raise ConfigError("the prompt has no tokens; give at least one")
         limit = self._info.max_model_len
-        if ids.size >= limit:
+        if len(ids) >= limit:
             raise ConfigError(
-                f"the prompt has {ids.size} tokens and max_model_len is {limit}, which leaves no room for output: shorten it "
+                f"the prompt has {len(ids)} tokens and max_model_len is {limit}, which leaves no room for output: shorten it "
                 "or set truncate_prompt_tokens"
             )
-        lowest, highest = int(ids.min()), int(ids.max())
+        lowest, highest = min(ids), max(ids)
         if lowest < 0 or highest >= self._info.vocab_size:
             wrong = lowest if lowest < 0 else highest
             raise ConfigError(f"prompt token id {wrong} is outside the vocabulary of {self._info.vocab_size}")

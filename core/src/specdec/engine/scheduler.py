@@ -54,20 +54,25 @@ class Scheduler:
         budget = self._token_budget
         chunks: dict[str, tuple[int, int]] = {}
         order = sorted(self.running, key=_is_prefilling) if any(map(_is_prefilling, self.running)) else self.running
+        # A row is kept for every sequence that decodes, so that the drafts of the first ones starve nobody.
+        num_owed = sum(1 for sequence in order if not _is_prefilling(sequence))
         for sequence in list(order):
             if preempted and sequence in preempted:
                 continue
+            if not _is_prefilling(sequence):
+                num_owed -= 1
             chunk = min(sequence.num_tokens - sequence.num_computed, budget)
             is_decoding = sequence.num_computed + chunk == sequence.num_tokens
             nodes = self._caps.of_sequence(sequence, limit) if is_decoding else 0
-            nodes = min(nodes, budget - chunk)
+            nodes = max(0, min(nodes, budget - chunk - num_owed))
             if chunk > 0:
                 nodes = self._make_room(sequence, chunk, nodes, preempted)
                 if nodes < 0:
                     continue
             chunks[sequence.request_id] = chunk, nodes
             budget -= chunk + nodes
-        if not preempted:
+        # The last sequence may have given way to itself: it could not grow where it lay, and starts over in an empty cache.
+        if not preempted or not self.running:
             budget = self._admit(budget, chunks)
         return self._plan(chunks, preempted)
 
