@@ -53,7 +53,7 @@ format: install ## mend what ruff can mend
 	$(BIN)/ruff format .
 
 type: install ## types: mypy, strict
-	$(BIN)/mypy $(SOURCES) scripts benchmarks/*.py benchmarks/common conftest.py
+	$(BIN)/mypy $(SOURCES) scripts conftest.py benchmarks/common $(filter-out %/conftest.py,$(wildcard benchmarks/*.py))
 
 docs: install ## write the generated parts of README.md and docs/
 	$(BIN)/python scripts/generate_docs.py

@@ -135,6 +135,17 @@ def test_without_a_zoo_it_says_what_to_install(
     assert "pip install specdec-zoo" in err
 
 
+@pytest.mark.usefixtures("zoo")
+def test_a_slow_machine_gets_fewer_prompts(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "SECONDS", 1e-6)
+    assert run(["demo", "--max-tokens", "4", "--rounds", "3", "--json"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert {row["num_prompts"] for row in report["rows"]} == {1}
+    assert report["environment"]["rounds"] == demo.MIN_ROUNDS
+
+
 def test_rounds_end_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(demo, "perf_counter", lambda: now[0])

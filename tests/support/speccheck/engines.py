@@ -27,7 +27,7 @@ def scripted(name: str = "Scripted", k: int = 4, **keys: Any) -> dict[str, Any]:
     return {"method": f"speccheck.proposers.{name}", "num_speculative_tokens": k} | keys
 
 
-def greedy(max_tokens: int, **keys: Any) -> SamplingParams:
+def greedy(max_tokens: int | None, **keys: Any) -> SamplingParams:
     """Return greedy parameters that ignore the end of text."""
     return SamplingParams(**{"temperature": 0.0, "max_tokens": max_tokens, "ignore_eos": True} | keys)
 

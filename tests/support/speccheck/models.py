@@ -124,7 +124,11 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "cohere": lambda: hf.CohereConfig(**_BASE),
     "cohere2": lambda: hf.Cohere2Config(**_BASE, sliding_window=WINDOW, layer_types=_MIXED_LAYERS),
     "granite": lambda: hf.GraniteConfig(
-        **_BASE, attention_multiplier=0.3, residual_multiplier=0.4, logits_scaling=2.0, embedding_multiplier=3.0
+        **_BASE,
+        attention_multiplier=0.3,
+        residual_multiplier=0.4,
+        logits_scaling=2.0,
+        embedding_multiplier=3.0,
     ),
     "smollm3": lambda: hf.SmolLM3Config(**_BASE, no_rope_layers=[1, 0]),
     "glm": lambda: hf.GlmConfig(**_BASE, head_dim=8),
@@ -149,7 +153,13 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "ernie4_5": lambda: hf.Ernie4_5Config(**_BASE, head_dim=8),
     "hunyuan": lambda: hf.HunYuanDenseV1Config(**_BASE, head_dim=8),
     "gpt_bigcode": lambda: hf.GPTBigCodeConfig(
-        vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=MAX_LEN, bos_token_id=None, eos_token_id=None
+        vocab_size=VOCAB,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=MAX_LEN,
+        bos_token_id=None,
+        eos_token_id=None,
     ),
     "phimoe": lambda: hf.PhimoeConfig(
         **_BASE, num_local_experts=4, num_experts_per_tok=2, sliding_window=WINDOW
@@ -208,7 +218,9 @@ def sharpen(model: PreTrainedModel, seed: int) -> None:
                 gain = 0.7
             else:
                 gain = parameter.shape[-1] ** -0.5
-                if any(part in name for part in ("q_proj", "k_proj", "qkv", "query_key", "c_attn", "q_b", "kv_b")):
+                if any(
+                    part in name for part in ("q_proj", "k_proj", "qkv", "query_key", "c_attn", "q_b", "kv_b")
+                ):
                     gain *= 2.0
             parameter.copy_(gain * noise)
         if head is not None and head.weight is not model.get_input_embeddings().weight:

@@ -98,7 +98,9 @@ class Scripted(Proposer):
 
     def _chain(self, right: list[int], count: int, rng: random.Random) -> tuple[list[int], list[int]]:
         length = rng.choice([count, count, rng.randint(0, count)])
-        ids = [rng.randrange(self.vocab_size) if rng.random() < self.script.wrong else t for t in right[:length]]
+        ids = [
+            rng.randrange(self.vocab_size) if rng.random() < self.script.wrong else t for t in right[:length]
+        ]
         return ids, list(range(-1, length - 1))
 
     def _tree(self, right: list[int], count: int, rng: random.Random) -> tuple[list[int], list[int]]:
@@ -170,7 +172,8 @@ MALFORMED: dict[str, Malform] = {
     "negative": lambda draft, batch, vocab: _tail(draft, -7),
     "huge id": lambda draft, batch, vocab: _tail(draft, HUGE),
     "huge host id": lambda draft, batch, vocab: Draft(
-        token_ids=torch.zeros((batch.batch_size, 1), dtype=torch.int64), host_rows=((2**70,),) * batch.batch_size
+        token_ids=torch.zeros((batch.batch_size, 1), dtype=torch.int64),
+        host_rows=((2**70,),) * batch.batch_size,
     ),
     "padding inside": lambda draft, batch, vocab: Draft.from_lists([[-1, *row] for row in _rows(draft)]),
     "too long": lambda draft, batch, vocab: Draft.from_lists([row + [1] * 300 for row in _rows(draft)]),
@@ -273,7 +276,9 @@ class Recorder(Scripted):
         if len(set(batch.request_ids)) != size:
             self.complaints.append("a request has two rows")
         if sum(batch.counts) != len(batch.new_token_ids):
-            self.complaints.append(f"{sum(batch.counts)} tokens counted, {len(batch.new_token_ids)} delivered")
+            self.complaints.append(
+                f"{sum(batch.counts)} tokens counted, {len(batch.new_token_ids)} delivered"
+            )
         if batch.new_token_ids.dtype != np.int32 or batch.new_token_ids.flags.writeable:
             self.complaints.append("new_token_ids is not a read-only int32 array")
         if self.engine is not None:
@@ -297,7 +302,9 @@ class Recorder(Scripted):
         told.tokens += news
         view = batch.token_ids(row)
         if view.dtype != np.int32 or len(view) != batch.num_tokens[row]:
-            self.complaints.append(f"{name}: token_ids is {view.dtype} of {len(view)}, not {batch.num_tokens[row]}")
+            self.complaints.append(
+                f"{name}: token_ids is {view.dtype} of {len(view)}, not {batch.num_tokens[row]}"
+            )
         if told.tokens != view[: len(told.tokens)].tolist():
             self.complaints.append(f"{name}: tokens delivered are not those committed")
         if not self.needs_hidden and len(told.tokens) != batch.num_tokens[row]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from specdec.loading.target import LoadedTarget
 
 TEMPERATURES = (0.8, 0.0)
+MOST_PROMPTS = 6
 MIN_ROUNDS = 2
 SECONDS = 90.0
 """No further round is begun once this much time is likely to be exceeded."""
@@ -29,7 +30,12 @@ def specdec_register_commands(app: typer.Typer) -> None:
 
 
 def demo(
-    num_prompts: Annotated[int, typer.Option(min=1, help="Held-out prompts of the zoo.")] = 6,
+    num_prompts: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Held-out prompts of the zoo; default: what time allows, up to {MOST_PROMPTS}."
+        ),
+    ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 64,
     rounds: Annotated[
         int, typer.Option(min=1, help="Turns of every method at most; fewer where time is short.")
@@ -50,14 +56,16 @@ def demo(
     from specdec.engine.options import EngineOptions
     from specdec.loading.target import load_target
 
-    prompts = zoo_prompts(num_prompts)
+    prompts = zoo_prompts(num_prompts or MOST_PROMPTS)
     hush_libraries()
     # With 16 bits logits depend on how many rows a pass has, so that texts could differ without anybody's fault.
     target = load_target(EngineOptions(model=ZOO, dtype="float32"))
     tokens = tokenize(prompts, target.tokenizer, target.max_model_len)
-    workloads = [Workload(tokens, max_tokens, 1, temperature, seed) for temperature in TEMPERATURES]
-    methods, left_out = _contenders(target, workloads[0])
+    methods, left_out = _contenders(target, Workload(tokens, max_tokens, seed=seed))
     contenders = [BASELINE, *methods]
+    if num_prompts is None:
+        tokens = tokens[: _affordable(target, Workload(tokens[:1], max_tokens, seed=seed), len(contenders))]
+    workloads = [Workload(tokens, max_tokens, 1, temperature, seed) for temperature in TEMPERATURES]
     total = len(workloads) * rounds * len(contenders) * len(tokens)
     with progress("generating the same texts with every method", total) as display:
         comparisons = [Comparison(target, workload, contenders, advance(display)) for workload in workloads]
@@ -98,6 +106,17 @@ def _contenders(target: LoadedTarget, workload: Workload) -> tuple[list[Contende
         [entry for entry in tried if not isinstance(entry, LeftOut)],
         [entry for entry in tried if isinstance(entry, LeftOut)],
     )
+
+
+def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> int:
+    """Return how many prompts everybody can finish in time, going by plain decoding of one."""
+    from specdec.bench import BASELINE, Session
+
+    session = Session(target, BASELINE, sample)
+    session.warm_up()
+    seconds = session.run().wall_s
+    session.close()
+    return max(1, int(SECONDS / (MIN_ROUNDS * len(TEMPERATURES) * num_contenders * seconds)))
 
 
 def _run(comparisons: Sequence[Comparison], most: int) -> int:

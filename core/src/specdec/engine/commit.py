@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -25,6 +25,8 @@ class Committed:
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_emitted_tokens: int = 0
+    num_accepted: list[int] = field(default_factory=list)
+    """Drafted tokens that stood and were kept, for each sequence that sampled."""
 
 
 class Committer:
@@ -61,8 +63,9 @@ class Committer:
                 self._count(done, sequence, len(rows[row]), len(nodes), len(emitted))
             self._keep_rows(sequence, chunk, nodes)
             if self._delivery is not None and self._delivery.needs_hidden:
-                first = scores.first_rows[index]
-                self._delivery.keep_hidden(sequence, scores, [first + r for r in [*range(chunk), *(chunk + n for n in nodes)]])
+                # The row of the last emitted token, where a stop cut the draft behind it, chose nothing that was kept.
+                chosen = [*range(chunk), *(chunk + node for node in nodes[: max(0, len(emitted) - 1)])]
+                self._delivery.keep_hidden(sequence, scores, [scores.first_rows[index] + row for row in chosen])
             sequence.num_computed += chunk + len(nodes)
             if emitted:
                 sequence.append(emitted, len(nodes))
@@ -79,6 +82,7 @@ class Committer:
     def _count(self, done: Committed, sequence: Sequence, num_drafted: int, num_accepted: int, num_emitted: int) -> None:
         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
         done.num_emitted_tokens += num_emitted
+        done.num_accepted.append(num_accepted)
         if num_drafted:
             sequence.count_draft(num_drafted, num_accepted)
             done.num_drafts += 1

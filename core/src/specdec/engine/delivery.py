@@ -39,6 +39,7 @@ class Delivery:
             batch = self._host_form(sequences, max_nodes, starts, ends)
         for sequence, end in zip(sequences, ends, strict=True):
             sequence.delivered = end
+            sequence.is_introduced = True
             sequence.deliverable_hidden.clear()
         return batch
 
@@ -50,7 +51,7 @@ class Delivery:
             scores: the pass that computed the rows.
             rows: committed rows of the pass: the chunk and the accepted nodes.
         """
-        if not self.needs_hidden:
+        if not self.needs_hidden or not sequence.has_proposals:
             return
         assert scores.hidden_states is not None
         index = torch.tensor(rows, device=self._device)
@@ -67,9 +68,8 @@ class Delivery:
     def _deliverable_end(self, sequence: Sequence) -> int:
         if not self.needs_hidden:
             return sequence.num_tokens
-        if sequence.num_computed == 0 or not sequence.has_proposals:
-            return sequence.delivered
-        return min(sequence.num_tokens, sequence.num_computed + 1)
+        # As many tokens as there are states, also for a sequence that has ended and given its cache back.
+        return sequence.delivered + sum(states[0].shape[0] for states in sequence.deliverable_hidden)
 
     def _host_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
@@ -86,8 +86,8 @@ class Delivery:
         hidden, aux, has_hidden = self._hidden(sequences, starts)
         return ProposeBatch(
             request_ids=tuple(s.request_id for s in sequences),
-            max_nodes=max_nodes,
-            max_depth=max_nodes,
+            max_nodes=tuple(max_nodes),  # not the list that the draft is checked against
+            max_depth=tuple(max_nodes),
             num_tokens=[s.num_tokens for s in sequences],
             num_prompt_tokens=[s.num_prompt_tokens for s in sequences],
             starts=starts,

@@ -94,6 +94,7 @@ class Engine:
             self._drop(running + untold, FinishReason.ABORT)
             self._scheduler.remove(running)
             del self._requests[request_id]
+            self._tell_finished(request, outputs[-1])
         return outputs
 
     def step(self) -> list[RequestOutput]:
@@ -110,7 +111,7 @@ class Engine:
         done = self._committer.commit(plan, draft, scores, verdict, self._watches)
         outputs = self._show(plan)
         times.append(perf_counter())
-        self._observe(plan, draft, verdict.num_accepted, done.num_emitted_tokens, times)
+        self._observe(plan, draft, done.num_accepted, done.num_emitted_tokens, times)
         return outputs
 
     def _propose(self, plan: Plan) -> Draft:
@@ -129,9 +130,10 @@ class Engine:
         sequences = plan.sequences + self._leaving
         max_nodes = plan.max_nodes + [0] * len(self._leaving)
         draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
+        if draft is None:
+            self._restart_proposer(sequences)
         self._finish_leaving()
         if draft is None:
-            self._restart_proposer(plan.sequences)
             return Draft.empty(len(plan.decoding))
         return select_rows(draft, plan.decoding)
 
@@ -140,20 +142,25 @@ class Engine:
         assert self._guard is not None and self._delivery is not None
         self._guard.finish([sequence.request_id for sequence in sequences], FinishReason.ERROR)
         for sequence in sequences:
+            sequence.is_introduced = False
             if self._delivery.needs_hidden and sequence.delivered:
                 sequence.has_proposals = False
             self._delivery.forget(sequence)
 
     def _finish_leaving(self) -> None:
-        """Tell the proposer of the sequences that ended and whose last tokens it has been given."""
-        for reason in {sequence.finish_reason for sequence in self._leaving}:
-            assert reason is not None
-            self._drop([s for s in self._leaving if s.finish_reason is reason], reason)
+        """Tell the proposer of the sequences that ended; of those whose last tokens it has not been given, as of an error."""
+        by_reason: dict[FinishReason, list[Sequence]] = {}
+        for sequence in self._leaving:
+            assert sequence.finish_reason is not None
+            is_complete = sequence.delivered == sequence.num_tokens
+            by_reason.setdefault(sequence.finish_reason if is_complete else FinishReason.ERROR, []).append(sequence)
+        for reason, sequences in by_reason.items():
+            self._drop(sequences, reason)
         self._leaving = []
 
     def _drop(self, sequences: list[Sequence], reason: FinishReason) -> None:
         if self._guard is not None:
-            self._guard.finish([sequence.request_id for sequence in sequences], reason)
+            self._guard.finish([s.request_id for s in sequences if s.is_introduced], reason)
         for sequence in sequences:
             self._owners.pop(sequence.request_id, None)
             self._watches.pop(sequence.request_id, None)
@@ -190,7 +197,8 @@ class Engine:
         """Deliver the last tokens when no step will follow."""
         if self._guard is not None and self._delivery is not None and not self._guard.is_paused:
             nothing = [0] * len(self._leaving)
-            self._guard.propose(self._delivery.build(self._leaving, nothing), nothing)
+            if self._guard.propose(self._delivery.build(self._leaving, nothing), nothing) is None:
+                self._restart_proposer(self._leaving)
         self._finish_leaving()
 
     def _tell_finished(self, request: Request, output: RequestOutput) -> None:

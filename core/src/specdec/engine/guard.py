@@ -82,7 +82,7 @@ class ProposerGuard:
             if not self._is_fallback or (self._is_strict and isinstance(error, DraftError)):
                 raise
             self.counters.num_errors += 1
-            self._note(f"{type(error).__name__}: {error}", "raised")
+            self._note(_described(error), "raised")
             self._fail()
             return None
         if num_cut:
@@ -103,7 +103,7 @@ class ProposerGuard:
             if not self._is_fallback:
                 raise
             self.counters.num_errors += 1
-            self._note(f"{type(error).__name__}: {error}", "raised in finish")
+            self._note(_described(error), "raised in finish")
 
     def _watch_time(self, seconds: float) -> None:
         self._num_calls += 1
@@ -130,3 +130,11 @@ class ProposerGuard:
                 "proposer %r %s (%s); output is not affected, this is logged once and counted",
                 self.proposer.name, what, message,
             )  # fmt: skip
+
+
+def _described(error: Exception) -> str:
+    """Return an error as text, even one that cannot be printed."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

@@ -26,10 +26,7 @@ def check_draft(draft: object, max_nodes: Sequence[int], max_depth: Sequence[int
     if not isinstance(draft, Draft):
         raise DraftError(f"propose returned {type(draft).__name__}, not a Draft")
     size = len(max_nodes)
-    if draft.token_ids.ndim != 2 or draft.token_ids.shape[0] != size:
-        raise DraftError(f"Draft.token_ids has shape {tuple(draft.token_ids.shape)} for a batch of {size} rows")
-    if draft.parents is not None and draft.parents.shape != draft.token_ids.shape:
-        raise DraftError(f"Draft.parents has shape {tuple(draft.parents.shape)}, not {tuple(draft.token_ids.shape)}")
+    _check_shapes(draft, size)
     offered: Sequence[Sequence[int]] = draft.token_ids.tolist() if draft.host_rows is None else draft.host_rows
     if len(offered) != size:
         raise DraftError(f"Draft.host_rows has {len(offered)} rows for a batch of {size}")
@@ -48,6 +45,24 @@ def check_draft(draft: object, max_nodes: Sequence[int], max_depth: Sequence[int
         num_cut += length - valid
         kept.append(tuple(row[:valid]))
     return replace(draft, host_rows=tuple(kept)), num_cut
+
+
+def _check_shapes(draft: Draft, size: int) -> None:
+    """Raise unless every tensor of a draft belongs to a batch of `size` rows."""
+    width = draft.token_ids.shape[-1] if isinstance(draft.token_ids, torch.Tensor) and draft.token_ids.ndim else 0
+    rows = (size, width)
+    wanted: dict[str, tuple[int | None, ...]] = {
+        "token_ids": rows, "parents": rows, "confidence": rows, "has_probs": (size,), "vocab_map": (None,),
+        "node_probs": (size, width + 1, None),
+    }  # fmt: skip
+    for name, shape in wanted.items():
+        value = getattr(draft, name)
+        if value is None and name != "token_ids":
+            continue
+        if not isinstance(value, torch.Tensor):
+            raise DraftError(f"Draft.{name} is {type(value).__name__}, not a tensor")
+        if value.ndim != len(shape) or any(b not in (None, a) for a, b in zip(value.shape, shape, strict=True)):
+            raise DraftError(f"Draft.{name} has shape {tuple(value.shape)} for a batch of {size} rows of {width} nodes")
 
 
 def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:

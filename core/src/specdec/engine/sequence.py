@@ -34,6 +34,7 @@ class Sequence:
         "first_slot",
         "first_token_time",
         "has_proposals",
+        "is_introduced",
         "last_num_accepted",
         "last_num_drafted",
         "max_num_tokens",
@@ -83,6 +84,8 @@ class Sequence:
         self.delivered = 0
         """Tokens the proposer has been given."""
         self.deliverable_hidden: list[tuple[torch.Tensor, ...]] = []
+        self.is_introduced = False
+        """Whether the proposer has had a row for it and has not been told to drop it."""
         self.has_proposals = True
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None

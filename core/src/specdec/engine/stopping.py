@@ -50,6 +50,8 @@ class StopWatch:
             if token_id in self._ends or token_id in self._stop_ids:
                 sequence.finish_reason = FinishReason.STOP
                 sequence.stop_reason = None if token_id in self._ends else token_id
+                if self._stops and self._includes_stop and self._stream is not None:
+                    self.text += self._stream.push(token_id)
                 break
             if self._stops and self._meets_stop(token_id):
                 break

@@ -41,6 +41,8 @@ class ModelRunner:
         self._keeps_rows = keeps_logits_rows(model)
         self._aux_ids: tuple[int, ...] = ()
         self._wants_hidden = False
+        # The modules that may return the final hidden state; which of them a model calls differs (OPT: the inner decoder).
+        self._bodies = [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
         register()
         model.set_attn_implementation(ATTENTION_NAME)
         self.cache = KVCache(_PROBE_ROWS, device)
@@ -94,7 +96,7 @@ class ModelRunner:
         if self._wants_hidden:
             head = output_head(self.model)
             if self._keeps_rows:
-                handles.append(self.model.base_model.register_forward_hook(_keep_last_hidden(hidden)))
+                handles += [body.register_forward_hook(_keep_last_hidden(hidden)) for body in self._bodies]
             else:
                 handles.append(head.register_forward_pre_hook(lambda _, args: hidden.append(args[0])))
         for k in self._aux_ids:
@@ -112,7 +114,7 @@ class ModelRunner:
             logits = logits[batch.logits_rows]
         return ForwardOutput(
             logits=logits,
-            hidden_states=hidden[0][0] if self._wants_hidden else None,
+            hidden_states=hidden[-1][0] if self._wants_hidden else None,
             aux_hidden_states=tuple(aux[k][0] for k in self._aux_ids),
         )
 

@@ -37,15 +37,23 @@ def product(x: Floats, weight: Weights, out: Floats) -> None:
                 d += w * x[t + 3, k]
             out[t, n], out[t + 1, n], out[t + 2, n], out[t + 3, n] = a, b, c, d
             t += 4
-        if t + 2 <= num_rows:
+        rest = num_rows - t
+        if rest == 3:
+            a, b, c = np.float32(0.0), np.float32(0.0), np.float32(0.0)
+            for k in range(depth):
+                w = widen(weight[n, k])
+                a += w * x[t, k]
+                b += w * x[t + 1, k]
+                c += w * x[t + 2, k]
+            out[t, n], out[t + 1, n], out[t + 2, n] = a, b, c
+        elif rest == 2:
             a, b = np.float32(0.0), np.float32(0.0)
             for k in range(depth):
                 w = widen(weight[n, k])
                 a += w * x[t, k]
                 b += w * x[t + 1, k]
             out[t, n], out[t + 1, n] = a, b
-            t += 2
-        if t < num_rows:
+        elif rest == 1:
             a = np.float32(0.0)
             for k in range(depth):
                 a += widen(weight[n, k]) * x[t, k]

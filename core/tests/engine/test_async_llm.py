@@ -1,0 +1,85 @@
+"""The asynchronous front: streams, abort, errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from specdec import AsyncLLM, ConfigError, SamplingParams
+from specdec.outputs import RequestOutput
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
+
+
+@pytest.fixture
+def llm(subject) -> Iterator[AsyncLLM]:
+    engine = AsyncLLM(subject.model, skip_tokenizer_init=True)
+    yield engine
+    engine.shutdown()
+
+
+async def collect(llm: AsyncLLM, prompt: list[int], request_id: str | None = None) -> list[RequestOutput]:
+    return [output async for output in llm.generate(prompt, GREEDY, request_id)]
+
+
+def test_concurrent_requests_stream_the_tokens_of_plain_decoding(llm, subject):
+    async def run() -> list[list[RequestOutput]]:
+        return await asyncio.gather(*(collect(llm, prompt) for prompt in subject.prompts))
+
+    for outputs, expected in zip(asyncio.run(run()), subject.expected, strict=True):
+        grown = [len(output.outputs[0].token_ids) for output in outputs]
+        assert grown == list(range(1, 25))
+        assert outputs[-1].outputs[0].token_ids == expected[:24]
+        assert [output.finished for output in outputs] == [False] * 23 + [True]
+        assert outputs[-1].outputs[0].finish_reason == "length"
+
+
+def test_abort_ends_one_request_and_leaves_the_others(llm, subject):
+    async def run() -> tuple[RequestOutput, list[RequestOutput]]:
+        other = asyncio.create_task(collect(llm, subject.prompts[1]))
+        async for output in llm.generate(subject.prompts[0], GREEDY, "doomed"):
+            if len(output.outputs[0].token_ids) == 3:
+                await llm.abort("doomed")
+        return output, await other
+
+    last, other = asyncio.run(run())
+    assert last.finished
+    assert last.outputs[0].finish_reason == "abort"
+    assert last.outputs[0].token_ids == subject.expected[0][: len(last.outputs[0].token_ids)]
+    assert other[-1].outputs[0].token_ids == subject.expected[1][:24]
+
+
+def test_leaving_a_stream_early_aborts_its_request(llm, subject):
+    async def run() -> bool:
+        stream = llm.generate(subject.prompts[0], SamplingParams(temperature=0.0, max_tokens=100), "left")
+        await anext(stream)
+        await stream.aclose()
+        await collect(llm, subject.prompts[1])
+        return llm._built.engine.has_work
+
+    assert not asyncio.run(run())
+
+
+def test_an_id_in_use_is_refused_and_harms_nobody(llm, subject):
+    async def run() -> list[RequestOutput]:
+        first = asyncio.create_task(collect(llm, subject.prompts[0], "same"))
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="'same' is in use"):
+            await collect(llm, subject.prompts[1], "same")
+        return await first
+
+    assert asyncio.run(run())[-1].outputs[0].token_ids == subject.expected[0][:24]
+
+
+def test_a_prompt_that_cannot_be_served_raises_where_it_was_given(llm):
+    with pytest.raises(ConfigError, match="no tokens"):
+        asyncio.run(collect(llm, []))
+
+
+def test_after_shutdown_every_call_says_so(subject):
+    llm = AsyncLLM(subject.model, skip_tokenizer_init=True)
+    llm.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        asyncio.run(collect(llm, subject.prompts[0]))

@@ -1,0 +1,130 @@
+"""Every delivered token comes with the states that chose it: those of the position before it, over the final text."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, proposer_of, scripted, spelled, tokens_of
+from speccheck.models import tiny
+
+from specdec import FinishReason
+
+RUNS = {
+    "plain": {},
+    "eager": {"enforce_eager": True},
+    "chunks": {"max_num_batched_tokens": 11},
+    "small batch": {"max_num_seqs": 2},
+    "one by one": {"max_num_batched_tokens": 1, "max_num_seqs": 1},
+    "preempted": {"block_size": 1, "kv_cache_tokens": 176, "max_num_batched_tokens": 24},
+}
+
+
+@torch.inference_mode()
+def plain_states(model, tokens: list[int]) -> list[torch.Tensor]:
+    """Final-norm states and inputs of layers 0 and 1, by `transformers` alone."""
+    out = model.base_model(torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
+    return [out.last_hidden_state[0], out.hidden_states[0][0], out.hidden_states[1][0]]
+
+
+def check_states(model, proposer, name: str, text: list[int]) -> None:
+    tokens, states, reason = proposer.final[name]
+    assert reason in (FinishReason.LENGTH, FinishReason.STOP)
+    assert tokens == text
+    assert len(states) == len(text)
+    wanted = plain_states(model, text)
+    for position, row in enumerate(states):
+        assert len(row) == 3
+        for got, want in zip(row, wanted, strict=True):
+            expected = torch.zeros_like(got) if position == 0 else want[position - 1]
+            assert torch.allclose(got, expected, atol=1e-5, rtol=1e-5), f"{name} at {position}"
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(("shape", "wrong"), [("chain", 0.3), ("tree", 0.3), ("mixed", 0.0)])
+def test_states_belong_to_their_tokens(subject, run, shape, wrong) -> None:
+    arguments = dict(RUNS[run])
+    if "kv_cache_tokens" in arguments:
+        row = make_llm(subject.model)._built.scorer.runner.bytes_per_token
+        arguments["kv_cache_memory_bytes"] = arguments.pop("kv_cache_tokens") * row
+    speculation = scripted("HiddenRecorder", 5, texts=subject.texts, shape=shape, wrong=wrong)
+    llm = make_llm(subject.model, speculation, **arguments)
+    proposer = proposer_of(llm)
+    outputs = llm.generate(subject.prompts, greedy(32))
+    assert [o.outputs[0].token_ids for o in outputs] == subject.expected
+    assert proposer.complaints == []
+    metrics = engine_of(llm).metrics
+    assert metrics.proposer_errors == 0
+    assert metrics.num_accepted_tokens > 0
+    if run == "preempted":
+        assert metrics.num_preemptions > 0
+    for output, text in zip(outputs, subject.texts, strict=True):
+        check_states(subject.model, proposer, output.request_id, text)
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_a_stop_inside_an_accepted_draft_leaves_the_states_of_others_in_place(subject, shape) -> None:
+    """Requests end at stop ids and stop strings within their drafts, while others in the batch go on."""
+    speculation = scripted("HiddenRecorder", 6, texts=subject.texts, shape=shape)
+    llm = make_llm(subject.model, speculation, tokenizer=letter_tokenizer())
+    proposer = proposer_of(llm)
+    cuts = [3, 8, 13, 5, 32, 32]
+    params = [
+        greedy(32) if cut == 32 else greedy(32, stop_token_ids=[e[cut]]) if cut % 2 else greedy(32, stop=spelled(e[cut - 1 : cut + 1]))
+        for cut, e in zip(cuts, subject.expected, strict=True)
+    ]
+    outputs = llm.generate([{"prompt_token_ids": p} for p in subject.prompts], params)
+    assert proposer.complaints == []
+    for output, prompt, expected in zip(outputs, subject.prompts, subject.expected, strict=True):
+        tokens = output.outputs[0].token_ids
+        assert tokens == expected[: len(tokens)]
+        check_states(subject.model, proposer, output.request_id, [*prompt, *tokens])
+    assert [len(o.outputs[0].token_ids) < 32 for o in outputs] == [True] * 4 + [False] * 2
+
+
+def test_after_an_error_those_requests_get_no_drafts_and_others_keep_their_states(subject) -> None:
+    speculation = scripted("HiddenRecorder", 4, texts=subject.texts)
+    llm = make_llm(subject.model, speculation, max_num_seqs=3)
+    proposer = proposer_of(llm)
+    plain, failed = proposer.draft, []
+
+    def draft(batch):
+        if proposer.num_calls == 3:
+            failed.extend(batch.request_ids)
+            raise RuntimeError("once")
+        return plain(batch)
+
+    proposer.draft = draft
+    outputs = llm.generate(subject.prompts, greedy(32))
+    assert [o.outputs[0].token_ids for o in outputs] == subject.expected
+    assert proposer.complaints == []
+    assert len(failed) == 3
+    for output, text in zip(outputs, subject.texts, strict=True):
+        if output.request_id in failed:
+            assert output.metrics.num_drafts <= 1
+        else:
+            assert output.metrics.num_drafts > 0
+            check_states(subject.model, proposer, output.request_id, text)
+
+
+def test_a_prefix_hit_leaves_no_hole(subject) -> None:
+    llm = make_llm(subject.model, scripted("HiddenRecorder", 3, texts=subject.texts), block_size=4)
+    proposer = proposer_of(llm)
+    for _ in range(2):
+        outputs = llm.generate(subject.prompts[:3], greedy(16))
+    assert proposer.complaints == []
+    for output, text in zip(outputs, subject.texts, strict=False):
+        check_states(subject.model, proposer, output.request_id, text[: len(output.prompt_token_ids) + 16])
+
+
+@pytest.mark.parametrize("name", ["opt", "gpt2", "gemma2", "gpt_neox"])
+def test_states_of_models_that_run_by_their_own_forward(name) -> None:
+    model = tiny(name)
+    prompts = [list(range(3, 30)), [5, 9, 100]]
+    expected = tokens_of(make_llm(model), prompts, greedy(10))
+    texts = [[*p, *e] for p, e in zip(prompts, expected, strict=True)]
+    llm = make_llm(model, scripted("HiddenRecorder", 4, texts=texts, shape="mixed", wrong=0.2))
+    proposer = proposer_of(llm)
+    outputs = llm.generate(prompts, greedy(10))
+    assert proposer.complaints == []
+    for output, text in zip(outputs, texts, strict=True):
+        check_states(model, proposer, output.request_id, text)

@@ -1,0 +1,142 @@
+"""The compiled loops of the host path against torch, at odd sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from numba import njit
+from torch import nn
+
+from specdec.runner.fused.linear import FastLinear
+from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
+from specdec.runner.host.math import fast_exp, narrow, widen
+from specdec.runner.host.product import compact, product
+
+SIZES = [(1, 1, 1), (1, 7, 3), (2, 33, 5), (3, 64, 17), (4, 256, 31), (5, 100, 9), (7, 65, 2), (9, 31, 4), (32, 48, 6)]
+
+
+@pytest.mark.parametrize(("num_rows", "depth", "width"), SIZES)
+@pytest.mark.parametrize("is_half", [False, True])
+def test_product_equals_float64_within_twice_torchs_own_error(num_rows, depth, width, is_half):
+    torch.manual_seed(num_rows * depth)
+    x, weight = torch.randn(num_rows, depth), torch.randn(width, depth)
+    if is_half:
+        weight = weight.bfloat16().float()
+    stored = compact(weight)
+    assert stored is not None
+    assert (stored.dtype == np.uint16) == is_half
+    out = np.full((num_rows, width), np.nan, np.float32)
+    product(x.numpy(), stored, out)
+    exact = x.double() @ weight.double().T
+    bound = 2 * (x @ weight.T - exact).abs().max() + 1e-6 * exact.abs().max()
+    assert (torch.from_numpy(out) - exact).abs().max() <= bound
+
+
+def test_compact_is_exact_or_keeps_float32():
+    weight = torch.randn(5, 8).bfloat16().float()
+    bits = compact(weight)
+    assert bits.dtype == np.uint16
+    assert torch.equal(torch.from_numpy(bits.view(np.int16).copy()).view(torch.bfloat16).float(), weight)
+    weight[3, 2] += 2.0**-20
+    assert compact(weight).dtype == np.float32
+
+
+@pytest.mark.parametrize("num_rows", [1, 4, 33])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_joined_linears_with_biases_equal_the_modules(num_rows, dtype):
+    torch.manual_seed(3)
+    linears = [nn.Linear(24, width, dtype=dtype) for width in (5, 8, 3)]
+    x = torch.randn(num_rows, 24, dtype=dtype)
+    expected = torch.cat([linear(x) for linear in linears], -1)
+    for is_packed in (False, True):
+        fast = FastLinear(linears, is_packed=is_packed)
+        tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+        torch.testing.assert_close(fast(x), expected, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(torch.cat([linear(x) for linear in linears], -1), expected)
+
+
+@njit
+def _exp_all(x, out):
+    for i in range(x.shape[0]):
+        out[i] = fast_exp(x[i])
+
+
+@njit
+def _round_trip(x, stored, back):
+    for i in range(x.shape[0]):
+        stored[i] = narrow(x[i], stored[i])
+        back[i] = widen(stored[i])
+
+
+def test_fast_exp_is_within_two_parts_in_ten_million():
+    x = np.concatenate((np.linspace(-86, 87, 100_001), [0.0, -0.0, 1e-30])).astype(np.float32)
+    out = np.empty_like(x)
+    _exp_all(x, out)
+    exact = np.exp(x.astype(np.float64))
+    assert np.max(np.abs(out - exact) / exact) < 2e-7
+
+
+def test_narrowing_rounds_as_torch_does():
+    x = torch.cat((torch.randn(10_000) * 100, torch.tensor([0.0, -0.0, 1.00390625, 1.01171875, 3e38, 1e-39])))
+    stored, back = np.empty(len(x), np.uint16), np.empty(len(x), np.float32)
+    _round_trip(x.numpy(), stored, back)
+    assert torch.equal(torch.from_numpy(back), x.bfloat16().float())
+
+
+@pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (1, 64), (3, 33), (7, 256)])
+def test_norms_equal_torch(num_rows, size):
+    torch.manual_seed(size)
+    x, delta, weight = torch.randn(num_rows, size), torch.randn(num_rows, size), torch.randn(size)
+    out = np.full((num_rows, size), np.nan, np.float32)
+    norm(x.numpy(), weight.numpy(), 1e-5, out)
+    expected = torch.nn.functional.rms_norm(x, (size,), weight, 1e-5)
+    torch.testing.assert_close(torch.from_numpy(out), expected, rtol=2e-6, atol=2e-6)
+    residual = x.clone()
+    add_norm(residual.numpy(), delta.numpy(), weight.numpy(), 1e-5, out)
+    torch.testing.assert_close(residual, x + delta)
+    expected = torch.nn.functional.rms_norm(x + delta, (size,), weight, 1e-5)
+    torch.testing.assert_close(torch.from_numpy(out), expected, rtol=2e-6, atol=2e-6)
+
+
+def test_silu_multiply_equals_torch_also_far_out():
+    gate_up = torch.cat((torch.randn(3, 40) * 30, torch.randn(3, 40)), -1)
+    gate_up[0, 0], gate_up[1, 1] = -200.0, 200.0
+    out = np.full((3, 40), np.nan, np.float32)
+    silu_multiply(gate_up.numpy(), out)
+    expected = torch.nn.functional.silu(gate_up[:, :40]) * gate_up[:, 40:]
+    torch.testing.assert_close(torch.from_numpy(out), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("has_norms", [False, True])
+@pytest.mark.parametrize("is_half", [False, True])
+def test_rotation_stores_keys_and_values_at_their_slots_only(has_norms, is_half):
+    torch.manual_seed(5)
+    heads = torch.randn(3, 4 + 2 * 2, 8)
+    angles = torch.rand(16, 4) * 6
+    cos = torch.cat((angles.cos(), angles.cos()), -1)
+    sin = torch.cat((-angles.sin(), angles.sin()), -1)
+    positions, slots = torch.tensor([5, 6, 2]), torch.tensor([9, 1, 4])
+    norms = torch.randn(2, 8) if has_norms else torch.empty(0, 0)
+    kind = np.uint16 if is_half else np.float32
+    keys, values = np.full((10, 2, 8), 7, kind), np.full((10, 2, 8), 7, kind)
+    query = np.full((3, 4, 8), np.nan, np.float32)
+    rotate_and_store(
+        heads.clone().numpy(), cos.numpy(), sin.numpy(), positions.numpy(), slots.numpy(), norms.numpy(), 1e-6,
+        keys, values, query,
+    )  # fmt: skip
+
+    x = heads[:, :6].clone()
+    if has_norms:
+        x[:, :4] = torch.nn.functional.rms_norm(x[:, :4], (8,), norms[0], 1e-6)
+        x[:, 4:] = torch.nn.functional.rms_norm(x[:, 4:], (8,), norms[1], 1e-6)
+    rotated = x * cos[positions, None] + x.roll(4, -1) * sin[positions, None]
+    torch.testing.assert_close(torch.from_numpy(query), rotated[:, :4], rtol=1e-5, atol=1e-5)
+    for stored, expected in ((keys, rotated[:, 4:]), (values, heads[:, 6:])):
+        written = stored[slots.numpy()]
+        if is_half:
+            written = torch.from_numpy(written.view(np.int16)).view(torch.bfloat16).float().numpy()
+        tolerance = 1e-2 if is_half else 1e-5
+        torch.testing.assert_close(torch.from_numpy(written), expected, rtol=tolerance, atol=tolerance)
+        untouched = [slot for slot in range(10) if slot not in slots.tolist()]
+        assert (stored[untouched] == 7).all()
