@@ -5,6 +5,7 @@ Names load when they are first used, so that importing specdec (and `specdec --h
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
     from specdec.sampling_params import SamplingParams as SamplingParams
 
 __version__ = "0.1.0"
+
+if "OMP_WAIT_POLICY" not in os.environ:
+    # GNU OpenMP spins for milliseconds while it waits for a thread that another process has pushed off its core; a pass of
+    # a small model then takes a hundred times longer. Read when the library is loaded, so it must stand before torch is.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _HOME = {
     "AsyncLLM": "specdec.async_llm",

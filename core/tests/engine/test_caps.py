@@ -48,7 +48,9 @@ def test_k_by_batch_size(subject) -> None:
     llm = make_llm(subject.model, speculation, max_num_seqs=8)
     for count, most in ((1, 5), (3, 2), (6, 0)):
         seen = wanted(llm)
-        assert tokens_of(llm, subject.prompts[:count], greedy(10)) == [e[:10] for e in subject.expected[:count]]
+        assert tokens_of(llm, subject.prompts[:count], greedy(10)) == [
+            e[:10] for e in subject.expected[:count]
+        ]
         assert max(k for _, k in seen[1:5]) == most
     proposer_of(llm)
 
@@ -81,7 +83,9 @@ def test_requests_with_and_without_speculation_share_a_batch(subject) -> None:
 def test_max_tokens_is_never_overrun(subject, k, shape, max_tokens) -> None:
     llm = make_llm(subject.model, scripted("Recorder", k, texts=subject.texts, shape=shape))
     seen = wanted(llm)
-    for output, expected in zip(llm.generate(subject.prompts, greedy(max_tokens)), subject.expected, strict=True):
+    for output, expected in zip(
+        llm.generate(subject.prompts, greedy(max_tokens)), subject.expected, strict=True
+    ):
         assert output.outputs[0].token_ids == expected[:max_tokens]
         assert output.outputs[0].finish_reason == "length"
     assert max(most for _, most in seen) <= max(0, min(k, max_tokens - 2))
@@ -148,7 +152,11 @@ def test_numbers_of_drafts_that_are_partly_right(subject) -> None:
     # 1, then 2 per step: one accepted, one corrected; drafts of 4, 4, 3, 1 and nothing wrong in the last.
     metrics = output.metrics
     assert output.outputs[0].token_ids == subject.expected[0][:9]
-    assert (metrics.num_drafts, metrics.num_draft_tokens, metrics.num_accepted_tokens) == (4, 4 + 4 + 3 + 1, 4)
+    assert (metrics.num_drafts, metrics.num_draft_tokens, metrics.num_accepted_tokens) == (
+        4,
+        4 + 4 + 3 + 1,
+        4,
+    )
     assert metrics.accepted_per_position == [4, 0, 0, 0]
     assert metrics.mean_acceptance_length == 2.0
     assert metrics.acceptance_rate == 4 / 12

@@ -36,7 +36,9 @@ def sampled(subject):
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_malformed_drafts_change_nothing(subject, sampled, kind) -> None:
-    speculation = scripted("Recorder", 4, texts=subject.texts, malformed_every=3, kinds=(kind,), shape="mixed")
+    speculation = scripted(
+        "Recorder", 4, texts=subject.texts, malformed_every=3, kinds=(kind,), shape="mixed"
+    )
     llm = make_llm(subject.model, speculation, max_num_seqs=4)
     proposer = proposer_of(llm)
     assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
@@ -93,9 +95,14 @@ def check_any(subject, sampled, temper, run, order, is_greedy) -> None:
 def any_proposer(max_examples: int):
     def decorate(test):
         drawn = given(
-            temper=st.fixed_dictionaries(TEMPERS), run=RUNS, order=st.permutations(range(6)), is_greedy=st.booleans()
+            temper=st.fixed_dictionaries(TEMPERS),
+            run=RUNS,
+            order=st.permutations(range(6)),
+            is_greedy=st.booleans(),
         )(test)
-        return settings(max_examples=max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])(drawn)
+        return settings(
+            max_examples=max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        )(drawn)
 
     return decorate
 
@@ -107,15 +114,15 @@ def test_any_proposer_gives_exactly_the_same_text(subject, sampled, temper, run,
 
 @pytest.mark.full
 @any_proposer(400)
-def test_any_proposer_gives_exactly_the_same_text_at_length(subject, sampled, temper, run, order, is_greedy) -> None:
+def test_any_proposer_gives_exactly_the_same_text_at_length(
+    subject, sampled, temper, run, order, is_greedy
+) -> None:
     check_any(subject, sampled, temper, run, order, is_greedy)
 
 
 @pytest.mark.parametrize(("kind", "error"), [("none", DraftError), ("unprintable error", Exception)])
 def test_raising_on_request(subject, kind, error) -> None:
-    speculation = scripted(
-        texts=subject.texts, malformed_every=3, kinds=(kind,), on_proposer_error="raise"
-    )
+    speculation = scripted(texts=subject.texts, malformed_every=3, kinds=(kind,), on_proposer_error="raise")
     llm = make_llm(subject.model, speculation)
     with pytest.raises(error):
         tokens_of(llm, subject.prompts, greedy(32))
@@ -148,7 +155,9 @@ def test_the_engine_goes_on_after_a_raised_error(subject) -> None:
     assert tokens_of(llm, [subject.prompts[0]], greedy(2)) == [subject.expected[0][:2]]
 
 
-def test_after_repeated_failures_the_proposer_rests_and_comes_back_informed(subject, monkeypatch, caplog) -> None:
+def test_after_repeated_failures_the_proposer_rests_and_comes_back_informed(
+    subject, monkeypatch, caplog
+) -> None:
     monkeypatch.setattr(guard_module, "_FIRST_PAUSE_STEPS", 5)
     speculation = scripted("Recorder", 1, texts=subject.texts, wrong=1.0)
     llm = make_llm(subject.model, speculation)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, proposer_of, scripted, spelled, tokens_of
+from speccheck.engines import (
+    engine_of,
+    greedy,
+    letter_tokenizer,
+    make_llm,
+    proposer_of,
+    scripted,
+    spelled,
+    tokens_of,
+)
 from speccheck.models import tiny
 
 from specdec import FinishReason
@@ -14,7 +23,7 @@ RUNS = {
     "eager": {"enforce_eager": True},
     "chunks": {"max_num_batched_tokens": 11},
     "small batch": {"max_num_seqs": 2},
-    "one by one": {"max_num_batched_tokens": 1, "max_num_seqs": 1},
+    "one by one": {"max_num_batched_tokens": 3, "max_num_seqs": 1},
     "preempted": {"block_size": 1, "kv_cache_tokens": 176, "max_num_batched_tokens": 24},
 }
 
@@ -69,7 +78,11 @@ def test_a_stop_inside_an_accepted_draft_leaves_the_states_of_others_in_place(su
     proposer = proposer_of(llm)
     cuts = [3, 8, 13, 5, 32, 32]
     params = [
-        greedy(32) if cut == 32 else greedy(32, stop_token_ids=[e[cut]]) if cut % 2 else greedy(32, stop=spelled(e[cut - 1 : cut + 1]))
+        greedy(32)
+        if cut == 32
+        else greedy(32, stop_token_ids=[e[cut]])
+        if cut % 2
+        else greedy(32, stop=spelled(e[cut - 1 : cut + 1]))
         for cut, e in zip(cuts, subject.expected, strict=True)
     ]
     outputs = llm.generate([{"prompt_token_ids": p} for p in subject.prompts], params)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -34,13 +36,12 @@ class Allocator(RuleBasedStateMachine):
     @rule(count=st.integers(1, 10))
     def allocate(self, count) -> None:
         owned = set(self.owned())
-        free_run = any(
-            all(b not in owned for b in range(s, s + count)) for s in range(self.size - count + 1)
-        )
+        free_run = any(all(b not in owned for b in range(s, s + count)) for s in range(self.size - count + 1))
         start = self.blocks.allocate(count)
         assert (start is not None) == free_run
         if start is not None:
-            assert 0 <= start and start + count <= self.size
+            assert start >= 0
+            assert start + count <= self.size
             assert not owned & set(range(start, start + count))
             self.runs[start] = count
 
@@ -216,8 +217,8 @@ class Placement(RuleBasedStateMachine):
         if not hasattr(self, "kv"):
             return
         runs = sorted((s.first_slot // SIZE, s.num_blocks) for s in self.placed)
-        assert all(a + n <= b for (a, n), (b, _) in zip(runs, runs[1:], strict=False))
-        assert all(0 <= a and a + n <= NUM_BLOCKS for a, n in runs)
+        assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(runs))
+        assert all(a >= 0 and a + n <= NUM_BLOCKS for a, n in runs)
         assert self.kv.num_free_blocks == NUM_BLOCKS - sum(n for _, n in runs)
         for sequence in self.placed:
             self.check_rows(sequence)
@@ -281,11 +282,15 @@ def test_released_blocks_are_found_until_they_are_overwritten() -> None:
     assert kv.admit(again, 40)
     assert again.num_computed == 36
     kv.release(again)
-    other = Sequence("o", np.full(100, 7, np.int32), SamplingParams(), seed=0, sample_index=0, max_num_tokens=110)
+    other = Sequence(
+        "o", np.full(100, 7, np.int32), SamplingParams(), seed=0, sample_index=0, max_num_tokens=110
+    )
     assert kv.admit(other, 100)
     computed(kv, other)
     kv.release(other)
-    filler = Sequence("f", np.full(127, 8, np.int32), SamplingParams(), seed=0, sample_index=0, max_num_tokens=127)
+    filler = Sequence(
+        "f", np.full(127, 8, np.int32), SamplingParams(), seed=0, sample_index=0, max_num_tokens=127
+    )
     assert kv.admit(filler, 127)
     kv.release(filler)
     last = made(40, 41)

@@ -73,7 +73,11 @@ def test_a_sequence_that_cannot_grow_where_it_lies_starts_over(subject) -> None:
     """Alone in the cache, at its end, with too little room in front for a second copy."""
     probe = make_llm(subject.model)
     llm = make_llm(
-        subject.model, max_model_len=100, block_size=1, kv_cache_memory_bytes=bytes_for(probe, 101), max_num_seqs=2
+        subject.model,
+        max_model_len=100,
+        block_size=1,
+        kv_cache_memory_bytes=bytes_for(probe, 101),
+        max_num_seqs=2,
     )
     first = prompts([40], seed=5)
     tokens_of(llm, first, greedy(2))
@@ -159,7 +163,9 @@ def test_aborting_some_leaves_the_others_alone(subject, speculation, caching) ->
 def test_every_decoding_request_gets_a_row_of_a_small_budget(subject) -> None:
     """Drafts of the first requests must not starve the last one."""
     speculation = scripted("Scripted", 10, texts=subject.texts[:1])
-    llm = make_llm(subject.model, speculation, max_num_batched_tokens=11)  # room for both prompts, and for one draft
+    llm = make_llm(
+        subject.model, speculation, max_num_batched_tokens=11
+    )  # room for both prompts, and for one draft
     engine, intake = engine_of(llm), llm._intake
     for index in (0, 2):
         request, watches = intake.prepare(f"r{index}", subject.prompts[index], greedy(32), is_streaming=True)

@@ -99,7 +99,10 @@ def test_stop_token_ids(subject, llm, includes, has_stop_string) -> None:
         stop = expected[3 * cut + 1]
         at = expected.index(stop)
         params = greedy(
-            32, stop_token_ids=[stop], include_stop_str_in_output=includes, stop="zz" if has_stop_string else None
+            32,
+            stop_token_ids=[stop],
+            include_stop_str_in_output=includes,
+            stop="zz" if has_stop_string else None,
         )
         last = streamed(llm, prompt, params)[-1].outputs[0]
         assert last.token_ids == expected[: at + 1]
@@ -117,7 +120,8 @@ def test_end_of_text_and_ignore_eos(subject) -> None:
             assert watch_ids is not None
         object.__setattr__(llm._intake._info, "eos_token_ids", (end, 5))
         outputs = llm.generate(
-            [{"prompt_token_ids": p} for p in subject.prompts], greedy(32, ignore_eos=False, stop_token_ids=[9])
+            [{"prompt_token_ids": p} for p in subject.prompts],
+            greedy(32, ignore_eos=False, stop_token_ids=[9]),
         )
         for output, expected in zip(outputs, subject.expected, strict=True):
             ends = [i for i, t in enumerate(expected) if t in (end, 5, 9)]
@@ -130,7 +134,9 @@ def test_end_of_text_and_ignore_eos(subject) -> None:
             assert done.stop_reason == (9 if expected[ends[0]] == 9 else None)
             assert done.text == spelled(expected[: ends[0]])
         assert len(outputs[0].outputs[0].token_ids) <= 8
-        ignoring = llm.generate([{"prompt_token_ids": p} for p in subject.prompts], greedy(32, ignore_eos=True))
+        ignoring = llm.generate(
+            [{"prompt_token_ids": p} for p in subject.prompts], greedy(32, ignore_eos=True)
+        )
         assert [o.outputs[0].token_ids for o in ignoring] == subject.expected
         if config is not None:
             proposer = proposer_of(llm)

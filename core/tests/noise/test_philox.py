@@ -72,10 +72,12 @@ def test_uniforms_are_the_words_in_order(vocab) -> None:
 
 def test_uniforms_lie_strictly_between_0_and_1() -> None:
     many = uniforms(torch.arange(64), torch.arange(64), torch.zeros(64).long(), torch.zeros(64).long(), 4096)
-    assert 0.0 < float(many.min()) and float(many.max()) < 1.0
+    assert float(many.min()) > 0.0
+    assert float(many.max()) < 1.0
     assert stats.kstest(many.flatten().numpy(), "uniform").pvalue > 1e-4
     # The extreme words: neither 0 nor 1, so that neither logarithm is infinite.
-    assert 0.5 / 2**32 > 0.0 and (2**32 - 1 + 0.5) / 2**32 < 1.0
+    assert 0.5 / 2**32 > 0.0
+    assert (2**32 - 1 + 0.5) / 2**32 < 1.0
     assert math.isfinite(-math.log1p(-(2**32 - 0.5) / 2**32))
 
 

@@ -78,7 +78,9 @@ def run(shapes, *, heads=4, kv_heads=2, dim=6, value_dim=5, window=None, softcap
     for segment in segments:
         end = segment.first_slot + segment.num_cached
         cache.keys[LAYER][segment.first_slot : end] = torch.randn(segment.num_cached, kv_heads, dim).to(dtype)
-        cache.values[LAYER][segment.first_slot : end] = torch.randn(segment.num_cached, kv_heads, value_dim).to(dtype)
+        cache.values[LAYER][segment.first_slot : end] = torch.randn(
+            segment.num_cached, kv_heads, value_dim
+        ).to(dtype)
     query = 2 * torch.randn(row, heads, dim).to(dtype)
     key, value = torch.randn(row, kv_heads, dim).to(dtype), torch.randn(row, kv_heads, value_dim).to(dtype)
     slots = torch.cat([torch.arange(s.first_slot + s.num_cached, s.first_slot + s.kv_len) for s in segments])
@@ -101,7 +103,14 @@ def run(shapes, *, heads=4, kv_heads=2, dim=6, value_dim=5, window=None, softcap
         assert torch.equal(cache.keys[LAYER][new], key[rows])
         assert torch.equal(cache.values[LAYER][new], value[rows])
         want = naive(
-            segment, query[rows], cache.keys[LAYER][context], cache.values[LAYER][context], 0.4, window, softcap, sinks
+            segment,
+            query[rows],
+            cache.keys[LAYER][context],
+            cache.values[LAYER][context],
+            0.4,
+            window,
+            softcap,
+            sinks,
         )
         tolerance = 2e-6 if dtype == torch.float32 else 1e-12
         assert torch.allclose(got[rows].double(), want, atol=tolerance, rtol=1e-5)
@@ -138,7 +147,9 @@ def test_soft_caps_and_sinks(shapes, window, softcap, has_sinks) -> None:
     run(shapes, window=window, softcap=softcap, has_sinks=has_sinks)
 
 
-@pytest.mark.parametrize(("heads", "kv_heads", "dim", "value_dim"), [(1, 1, 1, 1), (6, 2, 7, 3), (3, 3, 16, 16)])
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "dim", "value_dim"), [(1, 1, 1, 1), (6, 2, 7, 3), (3, 3, 16, 16)]
+)
 def test_odd_sizes(heads, kv_heads, dim, value_dim) -> None:
     for shapes in ([(4, 3, [])], BATCHES["ragged with trees"]):
         run(shapes, heads=heads, kv_heads=kv_heads, dim=dim, value_dim=value_dim)

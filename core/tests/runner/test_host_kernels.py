@@ -13,7 +13,17 @@ from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, si
 from specdec.runner.host.math import fast_exp, narrow, widen
 from specdec.runner.host.product import compact, product
 
-SIZES = [(1, 1, 1), (1, 7, 3), (2, 33, 5), (3, 64, 17), (4, 256, 31), (5, 100, 9), (7, 65, 2), (9, 31, 4), (32, 48, 6)]
+SIZES = [
+    (1, 1, 1),
+    (1, 7, 3),
+    (2, 33, 5),
+    (3, 64, 17),
+    (4, 256, 31),
+    (5, 100, 9),
+    (7, 65, 2),
+    (9, 31, 4),
+    (32, 48, 6),
+]
 
 
 @pytest.mark.parametrize(("num_rows", "depth", "width"), SIZES)

@@ -76,7 +76,9 @@ def test_one_request_equals_the_naive_law(row, cut) -> None:
         assert got[token] == pytest.approx(probability, abs=1e-5)
 
 
-@given(st.lists(st.tuples(cuts, st.booleans(), st.integers(1, 3)), min_size=2, max_size=4), st.integers(0, 9999))
+@given(
+    st.lists(st.tuples(cuts, st.booleans(), st.integers(1, 3)), min_size=2, max_size=4), st.integers(0, 9999)
+)
 @settings(max_examples=200, deadline=None)
 def test_a_mixed_batch_gives_each_row_what_it_gets_alone(requests, seed) -> None:
     params = [SamplingParams(**cut | ({"temperature": 0.0} if greedy else {})) for cut, greedy, _ in requests]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
-from speccheck.models import MAX_LEN, VOCAB, copied
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from speccheck.models import MAX_LEN, VOCAB, copied
 from specdec import LLM, SamplingParams
 from specdec.engine.engine import Engine
 from specdec.interfaces import Proposer

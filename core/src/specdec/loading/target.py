@@ -63,7 +63,9 @@ def load_target(options: EngineOptions) -> LoadedTarget:
         name = path
         model = _from_checkpoint(path, options, device)
     else:
-        raise ConfigError(f"LLM: model must be a path, a hub id or a PreTrainedModel, not {type(options.model).__name__}")
+        raise ConfigError(
+            f"LLM: model must be a path, a hub id or a PreTrainedModel, not {type(options.model).__name__}"
+        )
     max_model_len = _max_model_len(model, options)
     check_rope(model.config, max_model_len, name)
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
@@ -112,12 +114,17 @@ def _from_checkpoint(path: str, options: EngineOptions, device: torch.device) ->
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read the configuration of {path!r}: {_first_line(error)}") from error
     check_config(config, path)
+    dtype = _dtype(options, config, device)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=_dtype(options, config, device), use_safetensors=None if options.allow_pickle else True, **common
+            path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common
         )
     except (OSError, ValueError, KeyError) as error:
-        hint = "" if options.allow_pickle else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
+        hint = (
+            ""
+            if options.allow_pickle
+            else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
+        )
         raise ModelError(f"cannot load {path!r}: {_first_line(error)}{hint}") from error
     check_model(model, path)
     if getattr(model, "hf_quantizer", None) is None:
@@ -131,7 +138,9 @@ def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.d
         return options.dtype
     if options.dtype != "auto":
         if options.dtype not in _DTYPES:
-            raise ConfigError(f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}")
+            raise ConfigError(
+                f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}"
+            )
         return _DTYPES[options.dtype]
     stored = getattr(config, "dtype", None) or torch.float32
     if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():

@@ -28,7 +28,9 @@ class AttentionProbe:
     """Window of every layer that reached the attention function; None where a row sees everything before it."""
     _rules: dict[int, tuple[torch.Tensor, int | None]] = field(default_factory=dict)
 
-    def mask(self, mask_function: Callable[..., Any], local_size: int | None, device: torch.device) -> torch.Tensor:
+    def mask(
+        self, mask_function: Callable[..., Any], local_size: int | None, device: torch.device
+    ) -> torch.Tensor:
         """Return a stand-in for a mask and keep its rule.
 
         Raises:
@@ -44,7 +46,9 @@ class AttentionProbe:
         self._rules[stand_in.data_ptr()] = stand_in, window
         return stand_in
 
-    def note(self, module: nn.Module, layer: int, mask: torch.Tensor | None, window: int | None) -> int | None:
+    def note(
+        self, module: nn.Module, layer: int, mask: torch.Tensor | None, window: int | None
+    ) -> int | None:
         """Record a layer and return its window.
 
         Raises:
@@ -54,7 +58,9 @@ class AttentionProbe:
             window = None
         if mask is not None:
             if mask.data_ptr() not in self._rules:
-                raise ModelError(f"{type(module).__name__} builds an attention mask of its own, which would be ignored")
+                raise ModelError(
+                    f"{type(module).__name__} builds an attention mask of its own, which would be ignored"
+                )
             rule = self._rules[mask.data_ptr()][1]
             if window is not None and window != rule:
                 raise ModelError(
@@ -65,7 +71,9 @@ class AttentionProbe:
         self.windows[layer] = window
         return window
 
-    def _is_window(self, mask_function: Callable[..., Any], local_size: int | None, device: torch.device) -> bool:
+    def _is_window(
+        self, mask_function: Callable[..., Any], local_size: int | None, device: torch.device
+    ) -> bool:
         around = [] if local_size is None else [local_size * n + d for n in (1, 2, 3) for d in (-1, 0, 1)]
         points = {*range(_DENSE), *around, self.max_context - 1}
         positions = torch.tensor(sorted(p for p in points if p < self.max_context), device=device)

@@ -167,6 +167,9 @@ def is_available() -> bool:
     try:
         if config.THREADING_LAYER == "default":  # type: ignore[attr-defined]  # made from the environment
             config.THREADING_LAYER = "omp"  # type: ignore[attr-defined]  # ditto
+        # The pool is made by the first call and never shrinks; threads that only wait would still disturb the others.
+        most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # ditto
+        config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
         one = np.ones((1, 1, 4), np.float32)
         zeros = np.zeros(1, np.int64)
         attend(one, one, one, zeros, zeros + 1, zeros, zeros, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)

@@ -1,0 +1,150 @@
+"""The law of what is sampled, through the whole engine, against exact enumeration of the target's.
+
+A model of few ids; all sequences of three tokens are enumerated. A chi-square statistic must stay under
+`df + 10 * sqrt(2 * df)` (ten standard deviations; seeds are fixed, so the result is the same in every run).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from speccheck.engines import engine_of, make_llm, scripted
+from speccheck.models import make
+
+from specdec import SamplingParams
+
+VOCAB = 5
+LENGTH = 3
+PROMPT = [1, 4, 0, 2]
+SAMPLES = 2500
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = hf.LlamaConfig(
+        vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=32, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    made = make(config, seed=6)
+    with torch.no_grad():
+        made.lm_head.weight.mul_(0.25)  # every id has a fair share
+    return made
+
+
+def naive_law(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
+    weights = np.exp((logits - logits.max()) / params.temperature)
+    if params.top_k > 0:
+        order = sorted(range(VOCAB), key=lambda i: (-weights[i], i))
+        for i in order[params.top_k :]:
+            weights[i] = 0.0
+    law = weights / weights.sum()
+    if params.top_p < 1:
+        total = 0.0
+        for i in sorted(range(VOCAB), key=lambda i: (-law[i], i)):
+            if total >= params.top_p:
+                law[i] = 0.0
+            total += weights[i] / weights.sum()
+    return law / law.sum()
+
+
+@torch.inference_mode()
+def exact(model, params: SamplingParams) -> dict[tuple[int, ...], float]:
+    law: dict[tuple[int, ...], float] = {(): 1.0}
+    wide = model.double()
+    for _ in range(LENGTH):
+        longer = {}
+        for text, probability in law.items():
+            logits = wide(torch.tensor([[*PROMPT, *text]]), use_cache=False).logits[0, -1].numpy()
+            for token, q in enumerate(naive_law(logits, params)):
+                longer[(*text, token)] = probability * q
+        law = longer
+    model.float()
+    return law
+
+
+def favourites(model) -> list[list[int]]:
+    """Texts a proposer believes in: they make acceptance depend on the text."""
+    law = exact(model, SamplingParams(temperature=1.0))
+    best = sorted(law, key=law.__getitem__, reverse=True)
+    return [[*PROMPT, *text] for text in best[:2]]
+
+
+PROPOSERS = {
+    "none": None,
+    "repeats": scripted(k=2),
+    "wrong": scripted(k=2, wrong=1.0),
+    "tree": scripted(k=6, shape="tree", wrong=0.2),
+    "errs": scripted("Recorder", k=3, shape="mixed", fails_every=3, malformed_every=4),
+}
+LAWS = {
+    "plain": {"temperature": 1.0},
+    "cuts": {"temperature": 0.7, "top_k": 4, "top_p": 0.93},
+}
+
+
+def bound(degrees: int) -> float:
+    return degrees + 10 * math.sqrt(2 * degrees)
+
+
+def statistic(counts: Counter, law: dict[tuple[int, ...], float], total: int) -> tuple[float, int]:
+    """Return chi-square and its degrees of freedom; rare cells are put together."""
+    cells, rare_count, rare_mass = [], 0, 0.0
+    for text, probability in law.items():
+        if probability == 0.0:
+            assert counts[text] == 0, f"{text} cannot be sampled"
+        elif probability * total < 5:
+            rare_count, rare_mass = rare_count + counts[text], rare_mass + probability
+        else:
+            cells.append((counts[text], probability * total))
+    if rare_mass:
+        cells.append((rare_count, rare_mass * total))
+    return sum((got - want) ** 2 / want for got, want in cells), len(cells) - 1
+
+
+@pytest.mark.parametrize("name", PROPOSERS)
+@pytest.mark.parametrize("law", LAWS)
+def test_sampled_texts_follow_the_exact_law(model, name, law) -> None:
+    config = PROPOSERS[name]
+    if config is not None:
+        config = config | {"texts": favourites(model)}
+    params = [
+        SamplingParams(max_tokens=LENGTH, seed=1_000_003 * i, ignore_eos=True, **LAWS[law])
+        for i in range(SAMPLES)
+    ]
+    llm = make_llm(model, config, max_model_len=16, max_num_seqs=64)
+    counts = Counter(tuple(o.outputs[0].token_ids) for o in llm.generate([PROMPT] * SAMPLES, params))
+    value, degrees = statistic(counts, exact(model, params[0]), SAMPLES)
+    assert degrees > 20
+    assert value < bound(degrees)
+    if config is not None:
+        assert engine_of(llm).metrics.num_accepted_tokens > 0
+
+
+def test_samples_of_one_request_follow_the_law_too(model) -> None:
+    params = SamplingParams(temperature=1.0, max_tokens=LENGTH, seed=12, n=1500, ignore_eos=True)
+    llm = make_llm(
+        model, scripted(k=4, shape="tree", texts=favourites(model)), max_model_len=16, max_num_seqs=64
+    )
+    [output] = llm.generate([PROMPT], params)
+    counts = Counter(tuple(c.token_ids) for c in output.outputs)
+    value, degrees = statistic(counts, exact(model, params), 1500)
+    assert value < bound(degrees)
+
+
+def test_the_threshold_catches_a_wrong_law(model) -> None:
+    """A sampler that took the second token from a law one step stale would not pass."""
+    law = exact(model, SamplingParams(temperature=1.0))
+    first = {t: sum(p for text, p in law.items() if text[0] == t) for t in range(VOCAB)}
+    stale = {
+        text: first[text[0]] * first[text[1]] * first[text[2]]
+        for text in itertools.product(range(VOCAB), repeat=LENGTH)
+    }
+    counts = Counter({text: round(p * SAMPLES) for text, p in stale.items()})
+    value, degrees = statistic(counts, law, SAMPLES)
+    assert value > bound(degrees)
