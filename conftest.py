@@ -1,8 +1,13 @@
-"""What holds for every test: where a GPU or Triton's interpreter is missing, its tests are skipped here and nowhere else."""
+"""What holds for every test: one thread, and the one place where tests are skipped for want of a GPU or the interpreter."""
 
 from __future__ import annotations
 
 import os
+
+# Before torch is imported, and inherited by the processes that tests start: rounding then does not depend on the number
+# of cores, and on a machine with other work threads do not wait for each other. `OMP_NUM_THREADS=2 make test` tests threads.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 import pytest
 import torch

@@ -132,3 +132,12 @@ def test_command_reports_what_the_user_can_mend(tmp_path: Path, capsys: pytest.C
     assert code == 2
     assert capsys.readouterr().err.startswith("error: ")
     assert not (tmp_path / "out").exists()
+
+
+def test_default_folder_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--tiny"]) == 2
+    assert "run from the root of the repository or name a folder with --out" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

@@ -64,7 +64,9 @@ class AsyncLLM:
         """
         name = request_id or self._intake.next_id()
         subscriber = _Subscriber()
-        request, watches = self._intake.prepare(name, prompt, sampling_params or SamplingParams(), is_streaming=True)
+        request, watches = self._intake.prepare(
+            name, prompt, sampling_params or SamplingParams(), is_streaming=True
+        )
         self._order(lambda: self._add(name, subscriber, lambda: self._built.engine.add(request, watches)))
         is_finished = False
         try:

@@ -105,7 +105,9 @@ class LLM:
         """
         tokenizer = self.get_tokenizer()
         if tokenizer.chat_template is None:
-            raise ConfigError("chat needs a tokenizer with a chat template; use generate, or set tokenizer.chat_template")
+            raise ConfigError(
+                "chat needs a tokenizer with a chat template; use generate, or set tokenizer.chat_template"
+            )
         conversations = [messages] if messages and isinstance(messages[0], dict) else messages
         arguments = {"add_generation_prompt": True} | template_arguments
         prompts: list[Prompt] = [
@@ -114,7 +116,9 @@ class LLM:
         ]
         return self.generate(prompts, sampling_params)
 
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[RequestOutput]:
         """Yield the request as it grows, once per step; giving the iterator up aborts the request."""
         engine = self._built.engine
         request, watches = self._intake.prepare(
@@ -137,7 +141,7 @@ class LLM:
 
     def _step(self) -> list[RequestOutput]:
         """Run one step; returns the outputs that do not belong to an open stream, which keeps its own."""
-        others = []
+        others: list[RequestOutput] = []
         for output in self._built.engine.step():
             news = self._news.get(output.request_id)
             (others if news is None else news).append(output)
@@ -184,5 +188,7 @@ def _params_for(
     if isinstance(given, SamplingParams):
         return [given] * len(prompts)
     if len(given) != len(prompts):
-        raise ConfigError(f"{len(given)} sampling_params for {len(prompts)} prompts: give one, or one per prompt")
+        raise ConfigError(
+            f"{len(given)} sampling_params for {len(prompts)} prompts: give one, or one per prompt"
+        )
     return list(given)

@@ -21,7 +21,11 @@ Propose = Callable[[list[int], int], list[int]]
 
 @torch.inference_mode()
 def generate(
-    model: PreTrainedModel, prompt: list[int], propose: Propose, num_speculative_tokens: int, params: SamplingParams
+    model: PreTrainedModel,
+    prompt: list[int],
+    propose: Propose,
+    num_speculative_tokens: int,
+    params: SamplingParams,
 ) -> list[int]:
     """Return the tokens after `prompt`: `params.max_tokens` of them, drawn from the model's own distribution.
 

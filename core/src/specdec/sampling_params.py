@@ -48,7 +48,8 @@ class SamplingParams(BaseModel):
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = Field(None, ge=1)
     speculative: Literal[False] | Mapping[str, int] | None = Field(
-        None, description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k."
+        None,
+        description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k.",
     )
 
     def __init__(self, **kwargs: Any) -> None:
@@ -94,4 +95,6 @@ class SamplingParams(BaseModel):
             return num_speculative_tokens
         if self.speculative is False:
             return 0
-        return min(num_speculative_tokens, self.speculative.get("num_speculative_tokens", num_speculative_tokens))
+        return min(
+            num_speculative_tokens, self.speculative.get("num_speculative_tokens", num_speculative_tokens)
+        )

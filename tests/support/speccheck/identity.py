@@ -57,7 +57,7 @@ class Comparison:
 def reference(model: PreTrainedModel, prompt: Sequence[int], max_tokens: int) -> list[int]:
     """Return what `generate` of `transformers` gives for one prompt, end of text disabled."""
     ids = torch.tensor([list(prompt)])
-    out = model.generate(
+    out: torch.Tensor = model.generate(  # type: ignore[operator]  # a method, whatever the stubs say
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=max_tokens,

@@ -88,7 +88,10 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         bos_token_id=None,
         eos_token_id=None,
     ),
-    "gpt_neox": lambda: hf.GPTNeoXConfig(**_MHA, rotary_pct=0.5),
+    "gpt_neox": lambda: hf.GPTNeoXConfig(
+        **_MHA,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    ),
     "gpt_oss": lambda: hf.GptOssConfig(
         **_BASE,
         head_dim=8,
@@ -141,7 +144,7 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         num_experts_per_tok=2,
     ),
     "qwen3_moe": lambda: hf.Qwen3MoeConfig(
-        **_BASE, head_dim=8, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
+        **_BASE | {"head_dim": 8}, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
     ),
     "gemma": lambda: hf.GemmaConfig(**_BASE, head_dim=8),
     "nemotron": lambda: hf.NemotronConfig(**_BASE),
@@ -179,13 +182,12 @@ MORE_CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         topk_method="greedy",
     ),
     "dots1": lambda: hf.Dots1Config(
-        **_BASE,
+        **_BASE | {"head_dim": 8},
         moe_intermediate_size=16,
         n_routed_experts=4,
         n_shared_experts=1,
         num_experts_per_tok=2,
         first_k_dense_replace=1,
-        head_dim=8,
     ),
 }
 """More of them, for the full run."""
@@ -198,7 +200,9 @@ def make(config: PretrainedConfig, seed: int = 0, dtype: torch.dtype = torch.flo
     if model.generation_config is not None:
         model.generation_config.eos_token_id = None
         model.generation_config.pad_token_id = 0
-    return model.to(dtype).eval()
+    torch.nn.Module.to(model, dtype)
+    model.eval()
+    return model
 
 
 def sharpen(model: PreTrainedModel, seed: int) -> None:

@@ -220,7 +220,7 @@ MALFORMED: dict[str, Malform] = {
         draft, node_probs=torch.full((batch.batch_size, draft.token_ids.shape[1] + 1, vocab), float("nan"))
     ),
     "q of wrong shape": lambda draft, batch, vocab: replace(draft, node_probs=torch.ones(0, 2)),
-    "q as list": lambda draft, batch, vocab: replace(draft, node_probs=[[0.5]]),
+    "q as list": lambda draft, batch, vocab: replace(draft, node_probs=[[0.5]]),  # type: ignore[arg-type]
     "has_probs of wrong shape": lambda draft, batch, vocab: replace(draft, has_probs=torch.ones(0)),
     "confidence of wrong shape": lambda draft, batch, vocab: replace(draft, confidence=torch.ones(0, 1)),
     "confidence nan": lambda draft, batch, vocab: replace(

@@ -27,6 +27,7 @@ from specdec_train.target import next_token_loss
 from specdec_train.tokenizer import encode
 
 NUM_MEASURED_PROMPTS = 24
+DEFAULT_OUT = Path("zoo/src/specdec_zoo")
 
 
 def build_zoo(
@@ -104,7 +105,7 @@ def write_zoo(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command-line entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m specdec_train.zoo", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the zoo package to write into")
+    parser.add_argument("--out", type=Path, help=f"folder to write into (default: {DEFAULT_OUT.as_posix()})")
     parser.add_argument(
         "--work", type=Path, help="folder for checkpoints (default: build/zoo, tiny: build/zoo-tiny)"
     )
@@ -113,12 +114,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     options = parser.parse_args(arguments)
     disable_progress_bar()
-    words = ["python -m specdec_train.zoo", f"--out {options.out.as_posix()}"]
+    out: Path = options.out or DEFAULT_OUT
+    words = ["python -m specdec_train.zoo"]
+    words += [f"--out {options.out.as_posix()}"] if options.out else []
     words += ["--tiny"] * options.tiny
     words += [f"--max-minutes {options.max_minutes:g}"] if options.max_minutes is not None else []
     try:
+        if options.out is None and not out.is_dir():
+            raise ValueError(
+                f"there is no {out} here; run from the root of the repository or name a folder with --out"
+            )
         trained = build_zoo(
-            options.out,
+            out,
             options.work or Path("build") / ("zoo-tiny" if options.tiny else "zoo"),
             Recipe.tiny() if options.tiny else Recipe(),
             command=" ".join(words),
@@ -128,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"{options.out}: held-out loss {trained.heldout.nats_per_token:.3f} nats per token")
+    print(f"{out}: held-out loss {trained.heldout.nats_per_token:.3f} nats per token")
     return 0
 
 

@@ -16,7 +16,9 @@ class SpeculationCaps:
             `num_speculative_tokens_per_batch_size`).
     """
 
-    def __init__(self, num_speculative_tokens: int, by_batch_size: Callable[[int], int] | None = None) -> None:
+    def __init__(
+        self, num_speculative_tokens: int, by_batch_size: Callable[[int], int] | None = None
+    ) -> None:
         self.num_speculative_tokens = num_speculative_tokens
         self._by_batch_size = by_batch_size
 

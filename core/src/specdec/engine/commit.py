@@ -65,7 +65,9 @@ class Committer:
             if self._delivery is not None and self._delivery.needs_hidden:
                 # The row of the last emitted token, where a stop cut the draft behind it, chose nothing that was kept.
                 chosen = [*range(chunk), *(chunk + node for node in nodes[: max(0, len(emitted) - 1)])]
-                self._delivery.keep_hidden(sequence, scores, [scores.first_rows[index] + row for row in chosen])
+                self._delivery.keep_hidden(
+                    sequence, scores, [scores.first_rows[index] + row for row in chosen]
+                )
             sequence.num_computed += chunk + len(nodes)
             if emitted:
                 sequence.append(emitted, len(nodes))
@@ -79,7 +81,9 @@ class Committer:
             sources = torch.tensor(nodes, device=self._cache.device) + first
             self._cache.gather(sources, first)
 
-    def _count(self, done: Committed, sequence: Sequence, num_drafted: int, num_accepted: int, num_emitted: int) -> None:
+    def _count(
+        self, done: Committed, sequence: Sequence, num_drafted: int, num_accepted: int, num_emitted: int
+    ) -> None:
         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
         done.num_emitted_tokens += num_emitted
         done.num_accepted.append(num_accepted)

@@ -153,7 +153,9 @@ class Engine:
         for sequence in self._leaving:
             assert sequence.finish_reason is not None
             is_complete = sequence.delivered == sequence.num_tokens
-            by_reason.setdefault(sequence.finish_reason if is_complete else FinishReason.ERROR, []).append(sequence)
+            by_reason.setdefault(sequence.finish_reason if is_complete else FinishReason.ERROR, []).append(
+                sequence
+            )
         for reason, sequences in by_reason.items():
             self._drop(sequences, reason)
         self._leaving = []
@@ -221,7 +223,9 @@ class Engine:
                 )
             )
 
-    def _observe(self, plan: Plan, draft: Draft, num_accepted: list[int], num_emitted: int, times: list[float]) -> None:
+    def _observe(
+        self, plan: Plan, draft: Draft, num_accepted: list[int], num_emitted: int, times: list[float]
+    ) -> None:
         assert draft.host_rows is not None
         drafted = [len(row) for row in draft.host_rows]
         for count, accepted in zip(drafted, num_accepted, strict=True):

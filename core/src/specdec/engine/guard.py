@@ -87,7 +87,9 @@ class ProposerGuard:
             return None
         if num_cut:
             if self._is_strict:
-                raise DraftError(f"{self.proposer.name}: {num_cut} drafted nodes are malformed or above the caps")
+                raise DraftError(
+                    f"{self.proposer.name}: {num_cut} drafted nodes are malformed or above the caps"
+                )
             self.counters.num_nodes_cut += num_cut
             self._note("malformed drafts were cut", "returned a draft that cannot be scored")
         self._watch_time(time.perf_counter() - started)

@@ -64,9 +64,13 @@ class Intake:
         """
         missing = unsupported(params)
         if missing:
-            raise ConfigError(f"SamplingParams: {', '.join(missing)} cannot be applied by this version; leave it out")
+            raise ConfigError(
+                f"SamplingParams: {', '.join(missing)} cannot be applied by this version; leave it out"
+            )
         if params.stop_strings and self._tokenizer is None:
-            raise ConfigError("SamplingParams: stop strings need a tokenizer; pass tokenizer= or use stop_token_ids")
+            raise ConfigError(
+                "SamplingParams: stop strings need a tokenizer; pass tokenizer= or use stop_token_ids"
+            )
         tokenized = self._tokenize(prompt, params)
         self._check_ids(tokenized.token_ids)
         ids = np.array(tokenized.token_ids, dtype=np.int32)

@@ -20,7 +20,12 @@ class Request:
     """
 
     def __init__(
-        self, request_id: str, prompt: str | None, samples: list[tuple[Sequence, StopWatch]], *, is_streaming: bool
+        self,
+        request_id: str,
+        prompt: str | None,
+        samples: list[tuple[Sequence, StopWatch]],
+        *,
+        is_streaming: bool,
     ) -> None:
         self.request_id = request_id
         self.is_streaming = is_streaming

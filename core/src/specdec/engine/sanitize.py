@@ -14,7 +14,9 @@ class DraftError(ValueError):
     """A draft that is no draft of its batch, or a malformed one under `strict_drafts=True`."""
 
 
-def check_draft(draft: object, max_nodes: Sequence[int], max_depth: Sequence[int], vocab_size: int) -> tuple[Draft, int]:
+def check_draft(
+    draft: object, max_nodes: Sequence[int], max_depth: Sequence[int], vocab_size: int
+) -> tuple[Draft, int]:
     """Return the part of a draft that can be scored, with `host_rows` set to it, and how many nodes were cut off.
 
     A row is cut before its first node that has an id outside the vocabulary, a parent that does not precede it, or a depth
@@ -27,7 +29,9 @@ def check_draft(draft: object, max_nodes: Sequence[int], max_depth: Sequence[int
         raise DraftError(f"propose returned {type(draft).__name__}, not a Draft")
     size = len(max_nodes)
     _check_shapes(draft, size)
-    offered: Sequence[Sequence[int]] = draft.token_ids.tolist() if draft.host_rows is None else draft.host_rows
+    offered: Sequence[Sequence[int]] = (
+        draft.token_ids.tolist() if draft.host_rows is None else draft.host_rows
+    )
     if len(offered) != size:
         raise DraftError(f"Draft.host_rows has {len(offered)} rows for a batch of {size}")
     parents = None if draft.parents is None else draft.parents.tolist()
@@ -49,7 +53,8 @@ def check_draft(draft: object, max_nodes: Sequence[int], max_depth: Sequence[int
 
 def _check_shapes(draft: Draft, size: int) -> None:
     """Raise unless every tensor of a draft belongs to a batch of `size` rows."""
-    width = draft.token_ids.shape[-1] if isinstance(draft.token_ids, torch.Tensor) and draft.token_ids.ndim else 0
+    ids: object = draft.token_ids  # a plugin may have put anything there
+    width = ids.shape[-1] if isinstance(ids, torch.Tensor) and ids.ndim else 0
     rows = (size, width)
     wanted: dict[str, tuple[int | None, ...]] = {
         "token_ids": rows, "parents": rows, "confidence": rows, "has_probs": (size,), "vocab_map": (None,),
@@ -61,8 +66,12 @@ def _check_shapes(draft: Draft, size: int) -> None:
             continue
         if not isinstance(value, torch.Tensor):
             raise DraftError(f"Draft.{name} is {type(value).__name__}, not a tensor")
-        if value.ndim != len(shape) or any(b not in (None, a) for a, b in zip(value.shape, shape, strict=True)):
-            raise DraftError(f"Draft.{name} has shape {tuple(value.shape)} for a batch of {size} rows of {width} nodes")
+        if value.ndim != len(shape) or any(
+            b not in (None, a) for a, b in zip(value.shape, shape, strict=True)
+        ):
+            raise DraftError(
+                f"Draft.{name} has shape {tuple(value.shape)} for a batch of {size} rows of {width} nodes"
+            )
 
 
 def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:

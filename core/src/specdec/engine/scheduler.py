@@ -21,7 +21,9 @@ class Scheduler:
         max_num_batched_tokens: the most rows of one pass.
     """
 
-    def __init__(self, kv: KVManager, caps: SpeculationCaps, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(
+        self, kv: KVManager, caps: SpeculationCaps, max_num_seqs: int, max_num_batched_tokens: int
+    ) -> None:
         self._kv = kv
         self._caps = caps
         self._max_num_seqs = max_num_seqs
@@ -53,7 +55,11 @@ class Scheduler:
         limit = self._caps.of_batch(len(self.running))
         budget = self._token_budget
         chunks: dict[str, tuple[int, int]] = {}
-        order = sorted(self.running, key=_is_prefilling) if any(map(_is_prefilling, self.running)) else self.running
+        order = (
+            sorted(self.running, key=_is_prefilling)
+            if any(map(_is_prefilling, self.running))
+            else self.running
+        )
         # A row is kept for every sequence that decodes, so that the drafts of the first ones starve nobody.
         num_owed = sum(1 for sequence in order if not _is_prefilling(sequence))
         for sequence in list(order):

@@ -73,7 +73,9 @@ class ProposeBatch:
 
 def _host_field(name: str) -> property:
     def refuse(self: DeviceProposeBatch) -> NoReturn:
-        raise AttributeError(f"ProposeBatch.{name} is not available in the device form (Capability.ON_DEVICE)")
+        raise AttributeError(
+            f"ProposeBatch.{name} is not available in the device form (Capability.ON_DEVICE)"
+        )
 
     return property(refuse)
 

@@ -11,7 +11,9 @@ import torch
 class Draws(Protocol):
     """Stateless noise, keyed so that no draw is used twice and nothing depends on batch or order."""
 
-    def sample(self, logits: torch.Tensor, rows: Sequence[int], node: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(
+        self, logits: torch.Tensor, rows: Sequence[int], node: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw one token per row, honestly: the q returned is the law the token was drawn from.
 
         Args:

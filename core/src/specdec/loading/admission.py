@@ -43,7 +43,9 @@ def check_config(config: PretrainedConfig, name: str) -> None:
             f"{name} is a multimodal model (its configuration has {', '.join(multimodal)}); load its language model "
             "alone and pass it as an object"
         )
-    layer_types = set(getattr(config, "layer_types", None) or ()) | set(getattr(config, "layers_block_type", None) or ())
+    layer_types = set(getattr(config, "layer_types", None) or ()) | set(
+        getattr(config, "layers_block_type", None) or ()
+    )
     other = sorted(layer_types - _ATTENTION_LAYERS)
     if other:
         raise ModelError(
@@ -59,7 +61,9 @@ def check_model(model: PreTrainedModel, name: str) -> None:
         ModelError: with the reason.
     """
     if getattr(model, "_is_stateful", False):
-        raise ModelError(f"{name} ({type(model).__name__}) keeps recurrent state, which cannot be rolled back")
+        raise ModelError(
+            f"{name} ({type(model).__name__}) keeps recurrent state, which cannot be rolled back"
+        )
     if not getattr(model, "_supports_attention_backend", False):
         raise ModelError(
             f"{name} ({type(model).__name__}) does not use transformers' attention interface, so its attention would not "

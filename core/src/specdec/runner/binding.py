@@ -69,7 +69,9 @@ def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
         mask: torch.Tensor | None = sdpa_mask(*args, **kwargs)
         return mask
     if context.probe is not None:
-        return context.probe.mask(kwargs["mask_function"], kwargs.get("local_size"), context.batch.token_ids.device)
+        return context.probe.mask(
+            kwargs["mask_function"], kwargs.get("local_size"), context.batch.token_ids.device
+        )
     return None
 
 
@@ -94,7 +96,14 @@ def _attention(
                 "before using the model outside specdec"
             )
         out, _ = sdpa_attention_forward(
-            module, query, key, value, attention_mask, scaling=scaling, sliding_window=sliding_window, **kwargs
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=scaling,
+            sliding_window=sliding_window,
+            **kwargs,
         )
         return out, None
     layer = module.layer_idx
@@ -120,7 +129,9 @@ def _attention(
 
 def _refuse_unknown(module: nn.Module, kwargs: dict[str, Any]) -> None:
     if not getattr(module, "is_causal", True):
-        raise ModelError(f"{type(module).__name__} is not causal; specdec serves decoder-only language models")
+        raise ModelError(
+            f"{type(module).__name__} is not causal; specdec serves decoder-only language models"
+        )
     unknown = sorted(key for key, value in kwargs.items() if value is not None and key not in _HARMLESS)
     if unknown:
         raise ModelError(

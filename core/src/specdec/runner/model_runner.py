@@ -33,7 +33,9 @@ class ModelRunner:
         ModelError: if some of the model's layers do not reach our attention, so that they would run without a cache.
     """
 
-    def __init__(self, model: PreTrainedModel, device: torch.device, max_context: int, *, fused: bool = True) -> None:
+    def __init__(
+        self, model: PreTrainedModel, device: torch.device, max_context: int, *, fused: bool = True
+    ) -> None:
         self.model = model
         self.device = device
         self.max_context = max_context
@@ -101,11 +103,18 @@ class ModelRunner:
                 handles.append(head.register_forward_pre_hook(lambda _, args: hidden.append(args[0])))
         for k in self._aux_ids:
             handles.append(self.layers[k].register_forward_pre_hook(_keep_input(aux, k), with_kwargs=True))
-        keep = {"logits_to_keep": batch.logits_rows} if self._keeps_rows and batch.logits_rows is not None else {}
+        keep = (
+            {"logits_to_keep": batch.logits_rows}
+            if self._keeps_rows and batch.logits_rows is not None
+            else {}
+        )
         try:
             with running(context):
                 logits = self.model(
-                    input_ids=batch.token_ids[None], position_ids=batch.positions[None], use_cache=False, **keep
+                    input_ids=batch.token_ids[None],
+                    position_ids=batch.positions[None],
+                    use_cache=False,
+                    **keep,
                 ).logits[0]
         finally:
             for handle in handles:

@@ -35,19 +35,27 @@ class StrictSampler(Sampler):
         assert rows is not None
         if not batch.is_all_greedy and scores.logits.device.type == "cpu":
             return self._walk_host(scores, rows, parents, batch)
-        drawn = scores.logits.argmax(-1) if batch.is_all_greedy else self._draw_all(scores, rows, parents, batch)
+        drawn = (
+            scores.logits.argmax(-1) if batch.is_all_greedy else self._draw_all(scores, rows, parents, batch)
+        )
         tokens: list[int] = drawn.tolist()
         nodes_out: list[list[int]] = []
         tokens_out: list[list[int]] = []
         for i, row in enumerate(rows):
             start = scores.row_starts[i]
-            nodes, emitted = follow(tokens[start : start + len(row) + 1], row, None if parents is None else parents[i])
+            nodes, emitted = follow(
+                tokens[start : start + len(row) + 1], row, None if parents is None else parents[i]
+            )
             nodes_out.append(nodes)
             tokens_out.append(emitted)
         return Verdict(nodes_out, tokens_out)
 
     def _walk_host(
-        self, scores: Scores, rows: tuple[tuple[int, ...], ...], parents: list[list[int]] | None, batch: VerifyBatch
+        self,
+        scores: Scores,
+        rows: tuple[tuple[int, ...], ...],
+        parents: list[list[int]] | None,
+        batch: VerifyBatch,
     ) -> Verdict:
         """Draw only along the path that stands."""
         weights = _weights(scores, batch)
@@ -70,18 +78,26 @@ class StrictSampler(Sampler):
         lengths = counts.tolist()
         node_rows, token_rows = nodes.tolist(), tokens.tolist()
         return Verdict(
-            [node_rows[i][:n] for i, n in enumerate(lengths)], [token_rows[i][: n + 1] for i, n in enumerate(lengths)]
+            [node_rows[i][:n] for i, n in enumerate(lengths)],
+            [token_rows[i][: n + 1] for i, n in enumerate(lengths)],
         )
 
     def _draw_all(
-        self, scores: Scores, rows: tuple[tuple[int, ...], ...], parents: list[list[int]] | None, batch: VerifyBatch
+        self,
+        scores: Scores,
+        rows: tuple[tuple[int, ...], ...],
+        parents: list[list[int]] | None,
+        batch: VerifyBatch,
     ) -> torch.Tensor:
         """Draw at every node on the device."""
         device = scores.logits.device
         keys: list[tuple[int, int, int]] = []
         for i, row in enumerate(rows):
             depths = node_depths(len(row), None if parents is None else parents[i])
-            keys += [(batch.seeds[i], batch.num_tokens[i] + depth, batch.sample_indices[i]) for depth in [0, *depths]]
+            keys += [
+                (batch.seeds[i], batch.num_tokens[i] + depth, batch.sample_indices[i])
+                for depth in [0, *depths]
+            ]
         seeds, positions, samples = torch.tensor(keys, device=device).unbind(-1)
         words = torch.full_like(seeds, node_word(Stream.TARGET))
         noise = exponentials(seeds, positions, samples, words, scores.logits.shape[-1])
@@ -105,5 +121,7 @@ def _weights(scores: Scores, batch: VerifyBatch) -> np.ndarray[tuple[int, ...], 
 
 
 def _greedy_rows(scores: Scores, rows: tuple[tuple[int, ...], ...], batch: VerifyBatch) -> torch.Tensor:
-    flags = [p.is_greedy for p, row in zip(batch.sampling_params, rows, strict=True) for _ in range(len(row) + 1)]
+    flags = [
+        p.is_greedy for p, row in zip(batch.sampling_params, rows, strict=True) for _ in range(len(row) + 1)
+    ]
     return torch.tensor(flags, device=scores.logits.device)

@@ -72,7 +72,9 @@ def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
         positions=torch.from_numpy(positions[0] if is_single else np.concatenate(positions)).to(device),
         segments=segments,
         slots=None if is_single else torch.from_numpy(np.concatenate(slots)).to(device),
-        logits_rows=None if len(logits_rows) == row else torch.tensor(logits_rows, dtype=torch.int64, device=device),
+        logits_rows=None
+        if len(logits_rows) == row
+        else torch.tensor(logits_rows, dtype=torch.int64, device=device),
     )
     return step
 

@@ -36,7 +36,9 @@ class TransformersScorer(Scorer):
         """Load the target, check that it can be served and allocate its cache."""
         self.options = options
         self.target = target = load_target(options)
-        self.runner = ModelRunner(target.model, target.device, target.max_model_len, fused=not options.enforce_eager)
+        self.runner = ModelRunner(
+            target.model, target.device, target.max_model_len, fused=not options.enforce_eager
+        )
         self.num_slots = _num_slots(options, target, self.runner)
         self.runner.allocate(self.num_slots)
         path = Path(target.path) if target.path is not None else None

@@ -62,19 +62,30 @@ class HostLayers:
     def supports(layers: list[FusedLayer], device: torch.device, dtype: torch.dtype) -> bool:
         """Return whether this path can run these layers here."""
         is_silu = all(layer.is_silu for layer in layers)
-        return device.type == "cpu" and dtype in (torch.float32, torch.bfloat16) and is_silu and is_available()
+        return (
+            device.type == "cpu" and dtype in (torch.float32, torch.bfloat16) and is_silu and is_available()
+        )
 
     def segments(self, batch: PackedBatch) -> HostSegments | None:
         """Return the segments of a pass if this path is for it."""
         if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
             return None
         segments = host_segments(batch)
-        if segments is not None and segments.visible.size and any(layer.window is not None for layer in self._layers):
+        if (
+            segments is not None
+            and segments.visible.size
+            and any(layer.window is not None for layer in self._layers)
+        ):
             return None
         return segments
 
     def forward(
-        self, x: torch.Tensor, batch: PackedBatch, segments: HostSegments, cache: KVCache, aux_ids: tuple[int, ...]
+        self,
+        x: torch.Tensor,
+        batch: PackedBatch,
+        segments: HostSegments,
+        cache: KVCache,
+        aux_ids: tuple[int, ...],
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """Return the final norm's output `[T, H]` and the inputs of the layers `aux_ids`; `x [T, H]` float32 is overwritten."""
         num_rows = x.shape[0]
@@ -87,7 +98,12 @@ class HostLayers:
         if batch.slots is None and segments.visible.size:
             start = segments.first_slots[0] + segments.cached[0]
             slots = np.arange(start, start + num_rows)
-        rows, counts, first_slots, cached = segments.rows, segments.counts, segments.first_slots, segments.cached
+        rows, counts, first_slots, cached = (
+            segments.rows,
+            segments.counts,
+            segments.first_slots,
+            segments.cached,
+        )
         residual = x.numpy()
         aux: dict[int, torch.Tensor] = {}
         weight, epsilon = self._norms[0]

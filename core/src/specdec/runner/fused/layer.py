@@ -39,7 +39,9 @@ class FusedLayer:
         self.query_norm = FastNorm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
         self.key_norm = FastNorm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
         self.activation: nn.Module = mlp.act_fn  # type: ignore[assignment]  # ditto
-        self.is_silu = isinstance(self.activation, nn.SiLU) or type(self.activation).__name__ == "SiLUActivation"
+        self.is_silu = (
+            isinstance(self.activation, nn.SiLU) or type(self.activation).__name__ == "SiLUActivation"
+        )
         self.intermediate = self.gate_up.weight.shape[0] // 2
 
     def forward(
@@ -52,7 +54,8 @@ class FusedLayer:
         rotated = heads[:, :num_rotated]
         if self.query_norm is not None and self.key_norm is not None:
             rotated = torch.cat(
-                (self.query_norm(rotated[:, : self.num_heads]), self.key_norm(rotated[:, self.num_heads :])), 1
+                (self.query_norm(rotated[:, : self.num_heads]), self.key_norm(rotated[:, self.num_heads :])),
+                1,
             )
         rotated = torch.addcmul(rotated * cos, rotated.roll(self.head_dim // 2, -1), sin)
         attended = backend.attend(

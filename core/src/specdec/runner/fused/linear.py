@@ -17,7 +17,11 @@ _MAX_NATIVE_ROWS = 4
 
 def join(linears: list[nn.Linear]) -> torch.Tensor:
     """Stack the weights `[out, in]` of linears with one input, and let the modules share the stacked memory."""
-    weight = torch.cat([linear.weight.detach() for linear in linears]) if len(linears) > 1 else linears[0].weight.detach()
+    weight = (
+        torch.cat([linear.weight.detach() for linear in linears])
+        if len(linears) > 1
+        else linears[0].weight.detach()
+    )
     start = 0
     for linear in linears:
         end = start + linear.out_features
@@ -48,7 +52,9 @@ class FastLinear:
         self._host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         self._blocked: torch.Tensor | None = None
         if is_packed:
-            self._blocked = torch.ops.mkldnn._reorder_linear_weight(self.weight.float().contiguous(), MAX_PRODUCT_ROWS)
+            self._blocked = torch.ops.mkldnn._reorder_linear_weight(
+                self.weight.float().contiguous(), MAX_PRODUCT_ROWS
+            )
             self._blocked_bias = None if self.bias is None else self.bias.float()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:

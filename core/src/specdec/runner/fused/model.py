@@ -35,7 +35,8 @@ class FusedModel:
         self._runner = runner
         self._embedding = parts.embed_tokens.weight.detach()
         self._layers = [
-            FusedLayer(layer, runner.windows[index], is_packed=is_packed) for index, layer in enumerate(parts.layers)
+            FusedLayer(layer, runner.windows[index], is_packed=is_packed)
+            for index, layer in enumerate(parts.layers)
         ]
         self._norm = FastNorm(parts.norm)
         self._head = FastLinear([parts.head], is_packed=is_packed)
@@ -99,6 +100,8 @@ def fuse(model: PreTrainedModel, runner: ModelRunner) -> FusedModel | None:
     error = (got - expected).norm() / expected.norm()
     tolerance = _TOLERANCE.get(parts.head.weight.dtype, 3e-2)
     if not error <= tolerance:
-        logger.info("%s: fused layers differ by %.1e, using the model's own forward", type(model).__name__, error)
+        logger.info(
+            "%s: fused layers differ by %.1e, using the model's own forward", type(model).__name__, error
+        )
         return None
     return fused

@@ -141,7 +141,11 @@ def attend(
 
 
 def host_attention(
-    query: torch.Tensor, rows: tuple[Stored, Stored], segments: HostSegments, window: int | None, scaling: float
+    query: torch.Tensor,
+    rows: tuple[Stored, Stored],
+    segments: HostSegments,
+    window: int | None,
+    scaling: float,
 ) -> torch.Tensor:
     """Return `attend` for a query tensor `[T, H, Dk]`; `rows` are the layer's keys and values."""
     keys, values = rows
@@ -172,7 +176,19 @@ def is_available() -> bool:
         config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
         one = np.ones((1, 1, 4), np.float32)
         zeros = np.zeros(1, np.int64)
-        attend(one, one, one, zeros, zeros + 1, zeros, zeros, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)
+        attend(
+            one,
+            one,
+            one,
+            zeros,
+            zeros + 1,
+            zeros,
+            zeros,
+            np.empty((0, 0), np.bool_),
+            NO_WINDOW,
+            np.float32(1),
+            one,
+        )
     except Exception as error:  # whatever a platform's threading raises, torch's own attention works
         logger.info("compiled host attention is not available (%s)", error)
         return False

@@ -48,7 +48,9 @@ def silu_multiply(gate_up: Floats, out: Floats) -> None:
     for t in range(out.shape[0]):
         for d in range(size):
             gate = gate_up[t, d]
-            out[t, d] = gate / (np.float32(1.0) + fast_exp(min(-gate, np.float32(87.0)))) * gate_up[t, size + d]
+            out[t, d] = (
+                gate / (np.float32(1.0) + fast_exp(min(-gate, np.float32(87.0)))) * gate_up[t, size + d]
+            )
 
 
 @njit(fastmath=True, nogil=True, cache=True)
