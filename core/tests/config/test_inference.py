@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 import warnings
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -191,8 +193,9 @@ def test_the_zoo_needs_a_method() -> None:
     )
 
 
-def test_the_zoo_has_a_draft_for_a_method(site: Any) -> None:
-    zoo = "import pathlib\ndef path(name):\n    return pathlib.Path('/zoo') / {'draft': 'draft'}[name]\n"
-    site.install("specdec-zoo", {}, {"specdec_zoo": zoo})
+def test_the_zoo_has_a_draft_for_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo = ModuleType("specdec_zoo")
+    zoo.path = lambda name: Path("/zoo") / {"draft": "draft"}[name]  # type: ignore[attr-defined]  # a stand-in
+    monkeypatch.setitem(sys.modules, "specdec_zoo", zoo)
     assert infer(method="draft_model", model="zoo").model == "/zoo/draft"
     assert "the zoo has no 'eagle3'" in error_of(method="eagle3", model="zoo")

@@ -354,3 +354,73 @@ def test_growth_moves_rows_when_the_way_is_blocked(size) -> None:
         rows = tensor[first.first_slot : first.first_slot + 5].flatten().tolist()
         assert rows == [0, 1, 2, 3, POISON]
     assert not kv.reserve(second, 400)
+
+
+def fill(kv: KVManager, sequence: Sequence) -> None:
+    """Write a sequence's rows and make them known."""
+    first = sequence.first_slot
+    rows = torch.from_numpy(markers(sequence.token_ids)).float()[:, None, None]
+    for tensor in (kv._cache.keys[0], kv._cache.values[0]):
+        tensor[first : first + sequence.num_tokens] = rows
+    computed(kv, sequence)
+
+
+def check_marks(kv: KVManager, sequence: Sequence) -> None:
+    first = sequence.first_slot
+    want = markers(sequence.token_ids)[: sequence.num_computed].tolist()
+    for tensor in (kv._cache.keys[0], kv._cache.values[0]):
+        assert tensor[first : first + sequence.num_computed].flatten().tolist() == want
+
+
+def other(name: str, token: int, length: int, max_num_tokens: int) -> Sequence:
+    tokens = np.full(length, token, np.int32)
+    return Sequence(name, tokens, SamplingParams(), seed=0, sample_index=0, max_num_tokens=max_num_tokens)
+
+
+@pytest.mark.parametrize("is_blocked", [False, True], ids=["in place", "by a move"])
+def test_growth_over_known_blocks_makes_them_unknown(is_blocked) -> None:
+    """A sequence grows over what another one left; that one's text must not be found there any more."""
+    kv = manager(70 if is_blocked else 96)
+    first = other("grows", 7, 8, 250)  # two blocks and headroom: 18
+    assert kv.admit(first, 8)
+    wall = other("wall", 9, 4, 5) if is_blocked else None  # directly behind it
+    if wall is not None:
+        assert kv.admit(wall, 4)
+    left = made(72, 73)
+    assert kv.admit(left, 72)
+    fill(kv, left)
+    kv.release(left)
+    fill(kv, first)
+    old = first.first_slot
+    assert kv.reserve(first, 40 * SIZE)
+    assert (first.first_slot != old) == is_blocked
+    first.append([7] * 150, 0)
+    fill(kv, first)
+    again = made(72, 73)
+    if wall is not None:
+        kv.release(wall)
+    assert kv.admit(again, 72)
+    check_marks(kv, again)
+    check_marks(kv, first)
+
+
+def test_a_block_that_copying_overwrote_ends_the_prefix() -> None:
+    """The known blocks lie in the new run, in the wrong order."""
+    kv = manager(40)
+    sequence = made(12, 20)
+    marks = torch.from_numpy(markers(sequence.token_ids)).float()[:, None, None]
+    prefixes = kv._prefixes
+    assert prefixes is not None
+    key = prefixes.publish(0, sequence.token_ids[:4], 1)
+    prefixes.publish(key, sequence.token_ids[4:8], 0)
+    for tensor in (kv._cache.keys[0], kv._cache.values[0]):
+        tensor[4:8], tensor[0:4] = marks[:4], marks[4:8]
+    assert kv.admit(sequence, 12)
+    assert sequence.first_slot == 0
+    assert sequence.num_computed == 4
+    check_marks(kv, sequence)
+    fill(kv, sequence)
+    kv.release(sequence)
+    again = made(12, 20)
+    assert kv.admit(again, 12)
+    check_marks(kv, again)

@@ -13,7 +13,9 @@ from specdec.samplers.logits import p_logits
 from specdec.sampling_params import SamplingParams
 
 logit_rows = st.lists(
-    st.one_of(st.integers(-8, 8).map(float), st.floats(-10, 10, width=32)), min_size=1, max_size=12
+    st.one_of(st.integers(-8, 8).map(float), st.floats(-10, 10, width=32, allow_subnormal=False)),
+    min_size=1,
+    max_size=12,
 )
 cuts = st.fixed_dictionaries(
     {
