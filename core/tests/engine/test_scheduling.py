@@ -172,10 +172,11 @@ def test_every_decoding_request_gets_a_row_of_a_small_budget(subject) -> None:
         engine.add(request, watches)
     counts: dict[str, list[int]] = {"r0": [], "r2": []}
     while engine.has_work:
-        for output in engine.step():
+        outputs = engine.step()
+        for output in outputs:
             counts[output.request_id].append(len(output.outputs[0].token_ids))
-        if len(counts["r0"]) == 3 and len(counts["r2"]) == 0:
-            pytest.fail("a request waits while another one drafts")
+        waiting = {name for name, lengths in counts.items() if not lengths or lengths[-1] < 32}
+        assert waiting <= {output.request_id for output in outputs}
     assert counts["r0"][-1] == counts["r2"][-1] == 32
 
 
