@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 # Before torch is imported, and inherited by the processes that tests start: rounding then does not depend on the number
 # of cores, and on a machine with other work threads do not wait for each other. `OMP_NUM_THREADS=2 make test` tests threads.
@@ -20,6 +21,13 @@ SKIPPED = {
     ),
 }
 """Markers, whether their tests cannot run here, and why."""
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    """Take back what a test did to torch's number of threads."""
+    yield
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

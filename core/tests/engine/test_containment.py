@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
-from speccheck.proposers import MALFORMED
+from speccheck.malformed import MALFORMED
 
 from specdec import FinishReason, SamplingParams
 from specdec.engine import guard as guard_module
