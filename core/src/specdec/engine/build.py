@@ -120,6 +120,11 @@ def _check_capabilities(proposer: Proposer) -> None:
         raise ConfigError(
             f"proposer {proposer.name!r} declares TOKENS_ONLY together with {', '.join(sorted(c.name for c in wrong))}"
         )
+    if Capability.ON_DEVICE in given and given & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
+        raise ConfigError(
+            f"proposer {proposer.name!r} needs hidden states in the device form, which this version does not give: leave "
+            "ON_DEVICE out"
+        )
     beyond = given - type(proposer).capabilities
     if beyond:
         raise ConfigError(

@@ -74,6 +74,7 @@ class Sequence:
         """Committed tokens at which the sample ends: by `max_tokens` or by the context window."""
         self._array = np.empty(max_num_tokens, np.int32)
         self._array[: self.num_tokens] = prompt_token_ids
+        self._array.flags.writeable = False
         self.num_computed = 0
         """Tokens whose keys and values are in the cache."""
         self.first_slot = -1
@@ -99,10 +100,8 @@ class Sequence:
 
     @property
     def token_ids(self) -> HostIds:
-        """All committed tokens, prompt included, as a read-only view."""
-        view = self._array[: self.num_tokens]
-        view.flags.writeable = False
-        return view
+        """All committed tokens, prompt included, as a read-only view; its base is read-only as well."""
+        return self._array[: self.num_tokens]
 
     @property
     def output_token_ids(self) -> list[int]:
@@ -124,7 +123,9 @@ class Sequence:
         """Commit tokens, the first `num_drafted` of which a draft had guessed; there must be room for them."""
         count = len(token_ids)
         end = self.num_tokens + count
+        self._array.flags.writeable = True
         self._array[self.num_tokens : end] = token_ids
+        self._array.flags.writeable = False
         self.num_tokens = end
         self.draft_flags += b"\x01" * num_drafted + bytes(count - num_drafted)
 

@@ -21,7 +21,7 @@ def check_directory(path: Path) -> None:
     Raises:
         ModelError: for adapters and for directories without a configuration.
     """
-    if (path / "adapter_config.json").exists() and not (path / "config.json").exists():
+    if (path / "adapter_config.json").exists():
         raise ModelError(
             f"{path} holds an adapter, not a model: merge it first (peft: model.merge_and_unload().save_pretrained(...))"
         )
