@@ -15,6 +15,8 @@ import torch
 
 from specdec import registry
 from specdec.bench.workload import Workload
+from specdec.config.zoo import ZOO, zoo_path
+from specdec.errors import ConfigError
 from specdec.loading.target import LoadedTarget
 
 
@@ -23,7 +25,7 @@ def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> di
     ours = sorted({info.distribution for info in registry.installed()} | {"specdec-core"})
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "commit": _commit(),
         "versions": {name: version(name) for name in (*ours, "torch", "transformers")},
         "python": platform.python_version(),
@@ -32,13 +34,21 @@ def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> di
         "num_cpus": os.cpu_count(),
         "num_threads": torch.get_num_threads(),
         "device": _device(target.device),
-        "model": target.path,
+        "model": _model_name(target.path),
         "dtype": str(target.dtype).removeprefix("torch."),
         "max_tokens": workload.max_tokens,
         "temperature": workload.temperature,
         "seed": workload.seed,
         "rounds": num_rounds,
     }
+
+
+def _model_name(path: str | None) -> str | None:
+    """Return `zoo` for the zoo's target, wherever it is installed, and every other name as it is."""
+    try:
+        return ZOO if path == zoo_path("target") else path
+    except ConfigError:
+        return path
 
 
 def _device(device: torch.device) -> str:
