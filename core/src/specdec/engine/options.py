@@ -45,7 +45,6 @@ class EngineOptions:
     strict_drafts: bool = False
     """Raise on malformed drafts instead of cutting them."""
     skip_tokenizer_init: bool = False
-    disable_log_stats: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "tensor_parallel_size"):

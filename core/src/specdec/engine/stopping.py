@@ -29,11 +29,6 @@ class StopWatch:
         self.text = ""
 
     @property
-    def watches_text(self) -> bool:
-        """Whether text must be made while the sample runs, because a stop string may end it."""
-        return bool(self._stops)
-
-    @property
     def visible_text(self) -> str:
         """The text that can be shown already: what might become a stop string is held back."""
         if not self._stops or self._sequence.is_finished:

@@ -26,8 +26,7 @@ class TextStream:
         self._backend: Any = getattr(tokenizer, "backend_tokenizer", None)
         self._skips = skip_special_tokens
         self._ids = list(prompt_token_ids[-_CONTEXT:])
-        self._read = self._prefix = len(self._ids)
-        self._prefix = 0
+        self._prefix, self._read = 0, len(self._ids)
         if self._backend is not None:
             self._stream = DecodeStream(ids=self._ids, skip_special_tokens=skip_special_tokens)
 

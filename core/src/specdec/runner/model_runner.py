@@ -13,11 +13,9 @@ from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, r
 from specdec.runner.fused import FusedModel, fuse
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
-from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
+from specdec.runner.packed import PROBE_ROWS, ForwardOutput, PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaBackend
-
-_PROBE_ROWS = 3
 
 
 class ModelRunner:
@@ -47,7 +45,7 @@ class ModelRunner:
         self._bodies = [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
         register()
         model.set_attn_implementation(ATTENTION_NAME)
-        self.cache = KVCache(_PROBE_ROWS, device)
+        self.cache = KVCache(PROBE_ROWS, device)
         self.backend = SdpaBackend(self.cache, max_context)
         self._probe()
         self.fused: FusedModel | None = None
@@ -130,14 +128,7 @@ class ModelRunner:
     @torch.inference_mode()
     def _probe(self) -> None:
         """Run three tokens to learn the cache's shapes and to see that every layer reaches our attention."""
-        ids = torch.zeros(_PROBE_ROWS, dtype=torch.int64, device=self.device)
-        batch = PackedBatch(
-            token_ids=ids,
-            positions=torch.arange(_PROBE_ROWS, device=self.device),
-            segments=[Segment(row=0, num_rows=_PROBE_ROWS, first_slot=0, num_cached=0)],
-            slots=None,
-            logits_rows=None,
-        )
+        batch = probe_batch(self.model.config.get_text_config().vocab_size, self.device)
         probe = AttentionProbe(self.max_context)
         self._forward(batch, AttentionContext(self.backend, batch, probe=probe))
         self.windows = probe.windows

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+PROBE_ROWS = 3
+"""Rows of `probe_batch`."""
+
 
 @dataclass(slots=True)
 class Segment:
@@ -54,3 +57,10 @@ class ForwardOutput:
     """`[T, H]` after the final norm, where asked for."""
     aux_hidden_states: tuple[torch.Tensor, ...]
     """`[T, H]` per aux layer id: the input of that layer."""
+
+
+def probe_batch(vocab_size: int, device: torch.device) -> PackedBatch:
+    """Return a pass of `PROBE_ROWS` rows of one request, all logits wanted, for looking at a model once at load."""
+    positions = torch.arange(PROBE_ROWS, device=device)
+    segments = [Segment(row=0, num_rows=PROBE_ROWS, first_slot=0, num_cached=0)]
+    return PackedBatch(positions % vocab_size, positions, segments, slots=None, logits_rows=None)

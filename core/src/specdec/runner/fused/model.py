@@ -14,14 +14,13 @@ from specdec.runner.fused.linear import FastLinear, can_pack
 from specdec.runner.fused.norm import FastNorm
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import LlamaParts, llama_parts
-from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
+from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
 
 if TYPE_CHECKING:
     from specdec.runner.model_runner import ModelRunner
 
 logger = logging.getLogger("specdec")
 
-_PROBE_ROWS = 3
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 
@@ -86,14 +85,7 @@ def fuse(model: PreTrainedModel, runner: ModelRunner) -> FusedModel | None:
     parts = llama_parts(model)
     if parts is None:
         return None
-    ids = torch.arange(_PROBE_ROWS, device=runner.device) % parts.embed_tokens.num_embeddings
-    batch = PackedBatch(
-        token_ids=ids,
-        positions=torch.arange(_PROBE_ROWS, device=runner.device),
-        segments=[Segment(row=0, num_rows=_PROBE_ROWS, first_slot=0, num_cached=0)],
-        slots=None,
-        logits_rows=None,
-    )
+    batch = probe_batch(parts.embed_tokens.num_embeddings, runner.device)
     expected = runner.forward_reference(batch).logits.float()
     fused = FusedModel(parts, runner)
     got = fused.forward(batch, False, ()).logits.float()
