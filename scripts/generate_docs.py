@@ -7,50 +7,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from option_tables import options_table
 from packages import ROOT, packages
 from readme_table import markdown_table, results_table
 
-from specdec import ProposerConfig, SamplingParams
+from specdec import ProposerConfig
 from specdec.cli.lazy import OFFICIAL
 from specdec.registry.catalogue import known_methods
-from specdec.samplers.logits import unsupported
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.S)
 
 
-PROBES: Mapping[str, Any] = {
-    "n": 2,
-    "temperature": 0.5,
-    "top_p": 0.5,
-    "top_k": 5,
-    "min_p": 0.5,
-    "seed": 1,
-    "max_tokens": 5,
-    "min_tokens": 5,
-    "stop": "x",
-    "stop_token_ids": [1],
-    "include_stop_str_in_output": True,
-    "ignore_eos": True,
-    "logprobs": 1,
-    "prompt_logprobs": 1,
-    "presence_penalty": 0.5,
-    "frequency_penalty": 0.5,
-    "repetition_penalty": 1.5,
-    "logit_bias": {1: 1.0},
-    "bad_words": ["x"],
-    "allowed_token_ids": [1],
-    "logits_processors": [lambda tokens, logits: logits],
-    "structured_outputs": {"regex": "a+"},
-    "skip_special_tokens": False,
-    "truncate_prompt_tokens": 5,
-    "speculative": False,
-}
 """A value of every sampling parameter that is not its default."""
 
 
@@ -84,21 +55,11 @@ def results(file: str) -> str:
     return results_table(ROOT / "benchmarks/results" / file)
 
 
-def unsupported_parameters(_: str) -> str:
-    """The sampling parameters that this version refuses."""
-    names = [name for name, value in PROBES.items() if unsupported(SamplingParams(**{name: value}))]
-    if not names:
-        return "Every sampling parameter works with speculation on."
-    listed = ", ".join(f"`{name}`" for name in names)
-    return f"These parameters of `SamplingParams` cannot be applied yet and raise `ConfigError`: {listed}."
-
-
 GENERATORS: dict[str, Callable[[str], str]] = {
     "commands": commands,
     "methods": methods,
     "options": options,
     "results": results,
-    "unsupported": unsupported_parameters,
 }
 
 

@@ -130,15 +130,6 @@ def test_generated_parts_are_up_to_date(document: Path) -> None:
     assert text.count("<!-- generated:") == text.count("<!-- end -->")
 
 
-def test_every_sampling_parameter_is_probed() -> None:
-    from specdec import SamplingParams
-
-    assert set(generate_docs.PROBES) == set(SamplingParams.model_fields)
-    assert all(
-        SamplingParams.model_fields[name].default != value for name, value in generate_docs.PROBES.items()
-    )
-
-
 def test_the_map_names_every_folder() -> None:
     text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
     folders = [folder.name for folder in ROOT.iterdir() if folder.is_dir() and any(folder.rglob("*.py"))]

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from specdec.interfaces import VerifyBatch as VerifyBatch
     from specdec.llm import LLM as LLM
     from specdec.outputs import CompletionOutput as CompletionOutput
+    from specdec.outputs import Logprob as Logprob
     from specdec.outputs import RequestOutput as RequestOutput
     from specdec.sampling_params import SamplingParams as SamplingParams
+    from specdec.structured_outputs import StructuredOutputsParams as StructuredOutputsParams
 
 __version__ = "0.1.0"
 
@@ -49,10 +51,12 @@ _HOME = {
     "CompletionOutput": "specdec.outputs",
     "ConfigError": "specdec.errors",
     "LLM": "specdec.llm",
+    "Logprob": "specdec.outputs",
     "ModelError": "specdec.errors",
     "PluginError": "specdec.errors",
     "RequestOutput": "specdec.outputs",
     "SamplingParams": "specdec.sampling_params",
+    "StructuredOutputsParams": "specdec.structured_outputs",
     "hookimpl": "specdec.hooks",
 }
 
@@ -67,6 +71,7 @@ __all__ = [
     "Draft",
     "DraftSampling",
     "FinishReason",
+    "Logprob",
     "ModelError",
     "PluginError",
     "ProposeBatch",
@@ -78,6 +83,7 @@ __all__ = [
     "SamplingParams",
     "Scorer",
     "Scores",
+    "StructuredOutputsParams",
     "TargetHandle",
     "TargetInfo",
     "Verdict",

@@ -6,6 +6,17 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Logprob:
+    """Log probability of one token at one place."""
+
+    logprob: float
+    rank: int
+    """1 for the most probable token."""
+    decoded_token: str | None = None
+    """The token's text; None without a tokenizer."""
+
+
+@dataclass(frozen=True)
 class CompletionOutput:
     """One sample of a request."""
 
@@ -14,11 +25,14 @@ class CompletionOutput:
     """Text so far; never runs past a stop string."""
     token_ids: list[int]
     finish_reason: str | None = None
-    """`stop`, `length`, `abort`, or None while it runs."""
+    """`stop`, `length`, `abort`, `error`, or None while it runs."""
     stop_reason: int | str | None = None
-    """The stop id or stop string that ended it; None for the model's own end of text."""
-    logprobs: list[dict[int, float]] | None = None
+    """The stop id or stop string that ended it; None for the model's own end of text. With `error`, what went wrong."""
+    logprobs: list[dict[int, Logprob]] | None = None
+    """For each token, by id: the token itself first, then the most probable ones; of the target's own distribution,
+    before any sampling parameter. None unless asked for."""
     cumulative_logprob: float | None = None
+    """Sum over the tokens; None unless `logprobs` is asked for."""
     is_from_draft: list[bool] = field(default_factory=list, repr=False)
     """For each token whether a draft had guessed it."""
 
@@ -59,4 +73,5 @@ class RequestOutput:
     metrics: RequestMetrics
     num_cached_tokens: int = 0
     """Prompt tokens that were found in the prefix cache."""
-    prompt_logprobs: list[dict[int, float] | None] | None = None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    """For each prompt token, as `CompletionOutput.logprobs`; None for the first one. None unless asked for."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from specdec.logits.pipeline import p_logits
+from specdec.logits.rows import RowBlock
+from specdec.logits.rules import RequestRules
 from specdec.noise import exponentials
-from specdec.samplers.logits import p_logits
 from specdec.sampling_params import SamplingParams
 
 Propose = Callable[[list[int], int], list[int]]
@@ -26,8 +29,11 @@ def generate(
     propose: Propose,
     num_speculative_tokens: int,
     params: SamplingParams,
+    rules: RequestRules | None = None,
 ) -> list[int]:
     """Return the tokens after `prompt`: `params.max_tokens` of them, drawn from the model's own distribution.
+
+    `rules` are what `params` ask for beyond temperature and cuts.
 
     Whatever `propose` returns, the result is the same: that is what speculation promises.
     """
@@ -41,7 +47,9 @@ def generate(
         # Score: one pass over the tokens the cache does not hold yet and the draft.
         known = cache.get_seq_length()
         rows = model(torch.tensor([tokens[known:] + draft]), past_key_values=cache, use_cache=True).logits[0]
-        rows = p_logits(rows[-len(draft) - 1 :], [params], [len(draft) + 1])
+        committed = np.array(tokens, np.int32)
+        block = RowBlock(params, draft, rules=rules, committed=committed, num_prompt_tokens=len(prompt))
+        rows = p_logits(rows[-len(draft) - 1 :], [block])
         # Verify: the draft stands as long as it equals what plain sampling draws at its position.
         emitted: list[int] = []
         for depth in range(len(draft) + 1):

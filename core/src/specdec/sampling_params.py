@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from specdec.errors import ConfigError
+from specdec.structured_outputs import StructuredOutputsParams
 
-LogitsProcessor = Callable[[Sequence[int], torch.Tensor], torch.Tensor]
-"""Takes the output tokens so far and logits `[V]`, returns logits `[V]`."""
+LogitsProcessor = (
+    Callable[[list[int], torch.Tensor], torch.Tensor]
+    | Callable[[list[int], list[int], torch.Tensor], torch.Tensor]
+)
+"""Takes the output tokens so far (or the prompt's and the output's) and logits `[V]`, returns logits `[V]`."""
 
 
 class SamplingParams(BaseModel):
@@ -30,21 +35,25 @@ class SamplingParams(BaseModel):
     min_p: float = Field(0.0, ge=0.0, le=1.0)
     seed: int | None = None
     max_tokens: int | None = Field(16, ge=1, description="None means up to the context window.")
-    min_tokens: int = Field(0, ge=0)
+    min_tokens: int = Field(0, ge=0, description="Output tokens before which nothing ends the sample.")
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    logprobs: int | None = Field(None, ge=0)
-    prompt_logprobs: int | None = Field(None, ge=0)
+    logprobs: int | None = Field(
+        None,
+        ge=-1,
+        description="How many of the most probable tokens to list for each output token; -1 means all.",
+    )
+    prompt_logprobs: int | None = Field(None, ge=-1, description="The same for each prompt token.")
     presence_penalty: float = Field(0.0, ge=-2.0, le=2.0)
     frequency_penalty: float = Field(0.0, ge=-2.0, le=2.0)
     repetition_penalty: float = Field(1.0, gt=0.0)
     logit_bias: dict[int, float] | None = None
     bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = None
+    allowed_token_ids: list[int] | None = Field(None, min_length=1)
     logits_processors: list[LogitsProcessor] | None = None
-    structured_outputs: Any = None
+    structured_outputs: StructuredOutputsParams | None = None
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = Field(None, ge=1)
     speculative: Literal[False] | Mapping[str, int] | None = Field(
@@ -71,10 +80,28 @@ class SamplingParams(BaseModel):
                 raise ValueError("num_speculative_tokens must be at least 0")
         return value
 
+    @field_validator("structured_outputs", mode="before")
+    @classmethod
+    def _structured_outputs_of(cls, value: object) -> object:
+        return StructuredOutputsParams(**value) if isinstance(value, Mapping) else value
+
+    @field_validator("logit_bias")
+    @classmethod
+    def _biases_are_numbers(cls, bias: dict[int, float] | None) -> object:
+        if bias is not None and not all(math.isfinite(value) for value in bias.values()):
+            raise ValueError("biases must be finite; to forbid ids use allowed_token_ids or a bias of -100")
+        return bias
+
     @model_validator(mode="after")
-    def _stop_strings_are_not_empty(self) -> SamplingParams:
+    def _parameters_fit_together(self) -> SamplingParams:
         if any(not s for s in self.stop_strings):
             raise ValueError("stop strings must not be empty")
+        if any(not word.strip() for word in self.bad_words or ()):
+            raise ValueError("bad_words must not be empty or blank")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise ValueError(
+                f"min_tokens = {self.min_tokens} must not be above max_tokens = {self.max_tokens}"
+            )
         return self
 
     @property

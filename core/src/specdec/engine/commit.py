@@ -12,6 +12,7 @@ from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence
 from specdec.engine.stopping import StopWatch
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.scorer import Scores
 from specdec.runner.kv_cache import KVCache
@@ -51,6 +52,7 @@ class Committer:
         assert rows is not None
         done = Committed()
         row_of_decoding = {index: row for row, index in enumerate(plan.decoding)}
+        num_prompt_rows = 0
         for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
             if chunk == 0:
                 continue
@@ -58,9 +60,14 @@ class Committer:
             nodes: list[int] = []
             emitted: list[int] = []
             if row is not None:
-                emitted = watches[sequence.request_id].accept(list(verdict.token_ids[row]))
-                nodes = list(verdict.accepted_nodes[row][: len(emitted)])
+                nodes = list(verdict.accepted_nodes[row])
+                emitted, dead_end = _choosable(sequence, nodes, list(verdict.token_ids[row]))
+                emitted = watches[sequence.request_id].accept(emitted)
+                if dead_end is not None and sequence.finish_reason is None:
+                    sequence.finish_reason, sequence.stop_reason = FinishReason.ERROR, dead_end
+                nodes = nodes[: len(emitted)]
                 self._count(done, sequence, len(rows[row]), len(nodes), len(emitted))
+            num_prompt_rows = self._record(sequence, chunk, scores, row, nodes, emitted, num_prompt_rows)
             self._keep_rows(sequence, chunk, nodes)
             if self._delivery is not None and self._delivery.needs_hidden:
                 # The row of the last emitted token, where a stop cut the draft behind it, chose nothing that was kept.
@@ -71,8 +78,34 @@ class Committer:
             sequence.num_computed += chunk + len(nodes)
             if emitted:
                 sequence.append(emitted, len(nodes))
+                if sequence.rules is not None and sequence.rules.grammar is not None:
+                    sequence.rules.grammar.advance(emitted)
             self._kv.publish(sequence)
         return done
+
+    def _record(
+        self,
+        sequence: Sequence,
+        chunk: int,
+        scores: Scores,
+        row: int | None,
+        nodes: list[int],
+        emitted: list[int],
+        num_prompt_rows: int,
+    ) -> int:
+        """Record log probabilities where they are asked for; returns the rows of `prompt_logits` used up so far."""
+        missing = sequence.missing_prompt_rows(chunk)
+        if missing and sequence.prompt_logprobs is not None:
+            assert scores.prompt_logits is not None
+            rows = scores.prompt_logits[num_prompt_rows : num_prompt_rows + len(missing)]
+            tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
+            sequence.prompt_logprobs.add(rows, tokens)
+        if sequence.logprobs is not None and emitted:
+            assert row is not None
+            chosen_by = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
+            index = torch.tensor(chosen_by, device=scores.raw_logits.device)
+            sequence.logprobs.add(scores.raw_logits[index], emitted)
+        return num_prompt_rows + len(missing)
 
     def _keep_rows(self, sequence: Sequence, chunk: int, nodes: list[int]) -> None:
         """Move the accepted rows of a tree together; those of a chain lie together already."""
@@ -92,3 +125,13 @@ class Committer:
             done.num_drafts += 1
             done.num_draft_tokens += num_drafted
             done.num_accepted_tokens += num_accepted
+
+
+def _choosable(sequence: Sequence, nodes: list[int], emitted: list[int]) -> tuple[list[int], str | None]:
+    """Return the tokens up to the first row from which nothing could be chosen, and why that was so."""
+    if sequence.rules is not None and sequence.rules.dead_rows:
+        for place, node in enumerate((-1, *nodes)):
+            reason = sequence.rules.dead_rows.get(node + 1)
+            if reason is not None:
+                return emitted[:place], reason
+    return emitted, None

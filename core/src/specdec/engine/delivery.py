@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+
 import numpy as np
 import torch
 
@@ -98,6 +101,7 @@ class Delivery:
             sampling_params=tuple(s.params for s in sequences),
             draws=EngineDraws(sequences),
             token_ids_of=lambda row: sequences[row].token_ids,
+            allowed_after=_allowed_after(sequences),
             hidden_states=hidden,
             aux_hidden_states=aux,
             has_hidden=has_hidden,
@@ -149,3 +153,16 @@ class Delivery:
             sampling_params=tuple(s.params for s in sequences),
             draws=EngineDraws(sequences),
         )
+
+
+def _allowed_after(sequences: list[Sequence]) -> Callable[[int, Ids[int]], torch.Tensor | None] | None:
+    """Return the function behind `ProposeBatch.allowed`, or None where no row has a grammar."""
+    grammars = [None if s.rules is None else s.rules.grammar for s in sequences]
+    if not any(grammars):
+        return None
+
+    def allowed(row: int, path: Ids[int]) -> torch.Tensor | None:
+        grammar = grammars[row]
+        return None if grammar is None else grammar.mask_after(path)
+
+    return allowed

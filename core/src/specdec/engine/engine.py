@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from specdec.engine.commit import Committer
+from specdec.engine.constrain import constrain
 from specdec.engine.delivery import Delivery
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
@@ -135,7 +136,7 @@ class Engine:
         self._finish_leaving()
         if draft is None:
             return Draft.empty(len(plan.decoding))
-        return select_rows(draft, plan.decoding)
+        return constrain(select_rows(draft, plan.decoding), [plan.sequences[i] for i in plan.decoding])
 
     def _restart_proposer(self, sequences: list[Sequence]) -> None:
         """After a failure: have the state dropped and everything delivered again, where that is possible."""

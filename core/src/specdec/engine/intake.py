@@ -16,9 +16,11 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.stopping import StopWatch
 from specdec.engine.text import TextStream
 from specdec.errors import ConfigError
+from specdec.grammar.compiler import GrammarFactory
 from specdec.interfaces.batch import HostIds
 from specdec.interfaces.target import TargetInfo
-from specdec.samplers.logits import unsupported
+from specdec.logits.logprobs import LogprobRecord
+from specdec.logits.rules import make_rules
 from specdec.sampling_params import SamplingParams
 
 Prompt = str | list[int] | Mapping[str, Any]
@@ -45,6 +47,7 @@ class Intake:
     def __init__(self, info: TargetInfo, tokenizer: PreTrainedTokenizerBase | None, seed: int | None) -> None:
         self._info = info
         self._tokenizer = tokenizer
+        self._grammars = GrammarFactory(info, tokenizer)
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._prefix = secrets.token_hex(4)
         self._num_requests = 0
@@ -62,15 +65,7 @@ class Intake:
         Raises:
             ConfigError: for a prompt or parameter that cannot be served.
         """
-        missing = unsupported(params)
-        if missing:
-            raise ConfigError(
-                f"SamplingParams: {', '.join(missing)} cannot be applied by this version; leave it out"
-            )
-        if params.stop_strings and self._tokenizer is None:
-            raise ConfigError(
-                "SamplingParams: stop strings need a tokenizer; pass tokenizer= or use stop_token_ids"
-            )
+        self._check_params(params)
         tokenized = self._tokenize(prompt, params)
         self._check_ids(tokenized.token_ids)
         ids = np.array(tokenized.token_ids, dtype=np.int32)
@@ -86,6 +81,13 @@ class Intake:
         end = limit if params.max_tokens is None else min(limit, len(ids) + params.max_tokens)
         name = request_id if params.n == 1 else f"{request_id}#{index}"
         sequence = Sequence(name, ids, params, seed=seed, sample_index=index, max_num_tokens=end)
+        wanted = params.structured_outputs
+        grammar = None if wanted is None else self._grammars.make(wanted)
+        sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
+        if params.logprobs is not None:
+            sequence.logprobs = LogprobRecord(params.logprobs, self._decode)
+        if params.prompt_logprobs is not None:
+            sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._decode)
         text = None
         if self._tokenizer is not None:
             text = TextStream(self._tokenizer, ids.tolist(), skip_special_tokens=params.skip_special_tokens)
@@ -111,6 +113,21 @@ class Intake:
         if params.truncate_prompt_tokens is not None:
             ids = ids[-params.truncate_prompt_tokens :]
         return Tokenized(text, ids)
+
+    def _decode(self, token_id: int) -> str | None:
+        return None if self._tokenizer is None else str(self._tokenizer.decode([token_id]))
+
+    def _check_params(self, params: SamplingParams) -> None:
+        if self._tokenizer is None:
+            for name, remedy in (("stop", " or use stop_token_ids"), ("bad_words", "")):
+                if getattr(params, name):
+                    raise ConfigError(f"SamplingParams: {name} needs a tokenizer; pass tokenizer={remedy}")
+        for name in ("allowed_token_ids", "logit_bias"):
+            outside = [i for i in getattr(params, name) or () if not 0 <= i < self._info.vocab_size]
+            if outside:
+                raise ConfigError(
+                    f"SamplingParams: {name} has id {outside[0]}, outside the vocabulary of {self._info.vocab_size}"
+                )
 
     def _check_ids(self, ids: list[int]) -> None:
         if not ids:

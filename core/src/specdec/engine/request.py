@@ -6,7 +6,7 @@ import time
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.stopping import StopWatch
-from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from specdec.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 
 
 class Request:
@@ -54,7 +54,12 @@ class Request:
             finished=self.is_finished,
             metrics=self._metrics(),
             num_cached_tokens=self._samples[0][0].num_cached_prompt_tokens,
+            prompt_logprobs=self._prompt_logprobs(),
         )
+
+    def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
+        record = self._samples[0][0].prompt_logprobs
+        return None if record is None else [None, *record.entries]
 
     def _metrics(self) -> RequestMetrics:
         sequences = self.sequences
@@ -81,5 +86,7 @@ def _completion(sequence: Sequence, watch: StopWatch) -> CompletionOutput:
         token_ids=sequence.output_token_ids,
         finish_reason=None if sequence.finish_reason is None else sequence.finish_reason.value,
         stop_reason=sequence.stop_reason,
+        logprobs=None if sequence.logprobs is None else list(sequence.logprobs.entries),
+        cumulative_logprob=None if sequence.logprobs is None else sequence.logprobs.cumulative,
         is_from_draft=[bool(flag) for flag in sequence.draft_flags],
     )

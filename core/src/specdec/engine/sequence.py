@@ -9,6 +9,8 @@ import torch
 
 from specdec.interfaces.batch import HostIds
 from specdec.interfaces.finish import FinishReason
+from specdec.logits.logprobs import LogprobRecord
+from specdec.logits.rules import RequestRules
 from specdec.sampling_params import SamplingParams
 
 
@@ -37,6 +39,7 @@ class Sequence:
         "is_introduced",
         "last_num_accepted",
         "last_num_drafted",
+        "logprobs",
         "max_num_tokens",
         "num_accepted_tokens",
         "num_blocks",
@@ -49,7 +52,9 @@ class Sequence:
         "num_tokens",
         "params",
         "prefix_key",
+        "prompt_logprobs",
         "request_id",
+        "rules",
         "sample_index",
         "seed",
         "stop_reason",
@@ -88,6 +93,10 @@ class Sequence:
         self.is_introduced = False
         """Whether the proposer has had a row for it and has not been told to drop it."""
         self.has_proposals = True
+        self.rules: RequestRules | None = None
+        """What changes its logits beyond temperature and cuts."""
+        self.logprobs: LogprobRecord | None = None
+        self.prompt_logprobs: LogprobRecord | None = None
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.last_num_drafted = self.last_num_accepted = 0
@@ -108,6 +117,13 @@ class Sequence:
         """Committed tokens after the prompt."""
         ids: list[int] = self._array[self.num_prompt_tokens : self.num_tokens].tolist()
         return ids
+
+    def missing_prompt_rows(self, chunk: int) -> range:
+        """Return the positions of the next `chunk` tokens whose rows give log probabilities that are asked for and missing."""
+        if self.prompt_logprobs is None:
+            return range(0)
+        first = max(self.num_computed, len(self.prompt_logprobs.entries))
+        return range(first, min(self.num_computed + chunk, self.num_prompt_tokens - 1))
 
     @property
     def num_output_tokens(self) -> int:

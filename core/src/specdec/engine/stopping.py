@@ -19,13 +19,17 @@ class StopWatch:
     def __init__(self, sequence: Sequence, end_of_text_ids: tuple[int, ...], text: TextStream | None) -> None:
         params = sequence.params
         self._sequence = sequence
-        self._ends = frozenset() if params.ignore_eos else frozenset(end_of_text_ids)
+        # The end of a text that a grammar calls complete is never ignored: nothing could follow it.
+        is_endless = params.ignore_eos and params.structured_outputs is None
+        self._ends = frozenset() if is_endless else frozenset(end_of_text_ids)
         self._stop_ids = frozenset(params.stop_token_ids or ())
         self._stops = params.stop_strings
         self._longest = max(map(len, self._stops), default=0)
         self._includes_stop = params.include_stop_str_in_output
+        self._min_tokens = params.min_tokens
         self._stream = text
         self._num_read = 0
+        self._first_stop = 0
         self.text = ""
 
     @property
@@ -48,7 +52,7 @@ class StopWatch:
                 if self._stops and self._includes_stop and self._stream is not None:
                     self.text += self._stream.push(token_id)
                 break
-            if self._stops and self._meets_stop(token_id):
+            if self._stops and self._meets_stop(token_id, sequence.num_output_tokens + len(kept)):
                 break
         if sequence.finish_reason is None and len(kept) == room:
             sequence.finish_reason = FinishReason.LENGTH
@@ -64,11 +68,14 @@ class StopWatch:
         self.text += "".join(self._stream.push(token_id) for token_id in output[self._num_read : end])
         self._num_read = max(self._num_read, end)
 
-    def _meets_stop(self, token_id: int) -> bool:
+    def _meets_stop(self, token_id: int, num_output_tokens: int) -> bool:
         if self._stream is None:
             return False
-        start = max(0, len(self.text) - self._longest + 1)
+        start = max(self._first_stop, len(self.text) - self._longest + 1, 0)
         self.text += self._stream.push(token_id)
+        if num_output_tokens <= self._min_tokens:
+            self._first_stop = len(self.text)
+            return False
         found = [(at, stop) for stop in self._stops if (at := self.text.find(stop, start)) >= 0]
         if not found:
             return False

@@ -18,4 +18,5 @@ class FinishReason(Enum):
     """Given up by the caller. A proposer must not learn from it."""
 
     ERROR = "error"
-    """The proposer raised: drop the state, everything is delivered again from position 0."""
+    """The proposer raised: drop the state, everything is delivered again from position 0. As the end of a request: nothing
+    can be chosen any more, because its sampling parameters forbid everything or a logits processor raised."""

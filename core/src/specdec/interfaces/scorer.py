@@ -36,6 +36,9 @@ class Scores:
     """`[R, V]`: the target's logits before sampling parameters, for logprobs."""
     first_rows: Sequence[int]
     """First row of the pass of every running request, -1 for those that did not run; for `hidden_states`."""
+    prompt_logits: torch.Tensor | None = None
+    """`[P, V]`: the target's logits at the rows `sequence.missing_prompt_rows(chunk)` of every sequence of the plan, one
+    after the other; None if there are none."""
     hidden_states: torch.Tensor | None = None
     """`[T, H]` of the whole pass, where `capture_hidden` asked for it."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()

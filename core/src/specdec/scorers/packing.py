@@ -10,6 +10,7 @@ import torch
 
 from specdec.engine.plan import Plan
 from specdec.interfaces.draft import Draft
+from specdec.logits.rows import RowBlock
 from specdec.runner.packed import PackedBatch, Segment
 from specdec.samplers.tree import node_depths
 
@@ -23,8 +24,10 @@ class PackedStep:
     batch: PackedBatch
     row_starts: list[int]
     """First logits row of each decoding sequence."""
-    num_rows: list[int]
+    blocks: list[RowBlock]
     """Logits rows of each decoding sequence."""
+    num_prompt_rows: int
+    """Logits rows behind those of the blocks, for log probabilities of prompts."""
     first_rows: list[int]
     """First row of the pass of every sequence of the plan; -1 for those that do not run."""
 
@@ -40,7 +43,8 @@ def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
     positions: list[Int64s] = []
     slots: list[Int64s] = []
     logits_rows: list[int] = []
-    step = PackedStep(None, [], [], [])  # type: ignore[arg-type]  # the batch is set last
+    prompt_rows: list[int] = []
+    step = PackedStep(None, [], [], 0, [])  # type: ignore[arg-type]  # the batch is set last
     row = 0
     for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
         if chunk == 0:
@@ -52,6 +56,8 @@ def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
         ids = np.empty(count, np.int64)
         ids[:chunk] = sequence.token_ids[start : start + chunk]
         ids[chunk:] = nodes
+        missing = sequence.missing_prompt_rows(chunk)
+        prompt_rows.extend(range(row + missing.start - start, row + missing.stop - start))
         offsets = np.arange(start, start + count)
         segment = Segment(row, count, sequence.first_slot, start)
         tokens.append(ids)
@@ -63,18 +69,29 @@ def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
         step.first_rows.append(row)
         if decoding is not None:
             step.row_starts.append(len(logits_rows))
-            step.num_rows.append(len(nodes) + 1)
+            parents = None if all_parents is None else all_parents[decoding]
+            step.blocks.append(
+                RowBlock(
+                    sequence.params,
+                    nodes,
+                    parents,
+                    sequence.rules,
+                    sequence.token_ids,
+                    sequence.num_prompt_tokens,
+                )
+            )
             logits_rows.extend(range(row + chunk - 1, row + count))
         row += count
     is_single = len(segments) == 1
+    step.num_prompt_rows = len(prompt_rows)
     step.batch = PackedBatch(
         token_ids=torch.from_numpy(tokens[0] if is_single else np.concatenate(tokens)).to(device),
         positions=torch.from_numpy(positions[0] if is_single else np.concatenate(positions)).to(device),
         segments=segments,
         slots=None if is_single else torch.from_numpy(np.concatenate(slots)).to(device),
         logits_rows=None
-        if len(logits_rows) == row
-        else torch.tensor(logits_rows, dtype=torch.int64, device=device),
+        if len(logits_rows) == row and not prompt_rows
+        else torch.tensor(logits_rows + prompt_rows, dtype=torch.int64, device=device),
     )
     return step
 

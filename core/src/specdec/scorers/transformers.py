@@ -20,10 +20,10 @@ from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import TargetHandle, TargetInfo
 from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
+from specdec.logits.pipeline import p_logits
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
-from specdec.samplers.logits import p_logits
 from specdec.scorers.packing import pack
 
 
@@ -73,12 +73,13 @@ class TransformersScorer(Scorer):
         output = self.runner.forward(packed.batch)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed.batch))
-        params = [plan.sequences[i].params for i in plan.decoding]
+        num_rows = len(output.logits) - packed.num_prompt_rows
         return Scores(
-            logits=p_logits(output.logits, params, packed.num_rows),
+            logits=p_logits(output.logits[:num_rows], packed.blocks),
             row_starts=packed.row_starts,
-            raw_logits=output.logits,
+            raw_logits=output.logits[:num_rows],
             first_rows=packed.first_rows,
+            prompt_logits=output.logits[num_rows:] if packed.num_prompt_rows else None,
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
         )

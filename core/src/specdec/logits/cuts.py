@@ -1,4 +1,4 @@
-"""Turns the target's logits into p-logits: every sampling parameter of every row, applied once, here."""
+"""Temperature and cuts: min-p, top-k, top-p."""
 
 from __future__ import annotations
 
@@ -6,41 +6,23 @@ import torch
 
 from specdec.sampling_params import SamplingParams
 
-_NOT_YET = {
-    "min_tokens": 0, "logprobs": None, "prompt_logprobs": None, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-    "repetition_penalty": 1.0, "logit_bias": None, "bad_words": None, "allowed_token_ids": None,
-    "logits_processors": None, "structured_outputs": None,
-}  # fmt: skip
 
-
-def unsupported(params: SamplingParams) -> list[str]:
-    """Return the names of parameters that are set and that this version cannot apply."""
-    return [name for name, neutral in _NOT_YET.items() if getattr(params, name) != neutral]
-
-
-def needs_processing(params: SamplingParams) -> bool:
-    """Return whether a row's logits must be changed at all; the order of a greedy row's is all that counts."""
-    return not params.is_greedy
-
-
-def p_logits(logits: torch.Tensor, params: list[SamplingParams], rows: list[int]) -> torch.Tensor:
-    """Return p-logits `[R, V]` in float32; forbidden ids are -inf.
+def cut_logits(logits: torch.Tensor, params: list[SamplingParams], rows: list[int]) -> torch.Tensor:
+    """Return heated and cut logits `[R, V]`; ids that are cut are -inf. Nothing is written into `logits`.
 
     The order is vLLM's: temperature, min-p, top-k, top-p. Greedy rows are left as they are.
 
     Args:
-        logits: `[R, V]`.
+        logits: `[R, V]` float32.
         params: `[B]` one per request.
         rows: `[B]` number of consecutive logits rows of each request.
     """
-    out = logits.float()
     if all(p.is_greedy for p in params):
-        return out
+        return logits
     first = params[0]
     if all(p is first or _same_cuts(p, first) for p in params):
-        return _cut(_heated(out, first.temperature), first)
-    if out is logits:
-        out = out.clone()
+        return _cut(_heated(logits, first.temperature), first)
+    out = logits.clone()
     start = 0
     for request, count in zip(params, rows, strict=True):
         if not request.is_greedy:

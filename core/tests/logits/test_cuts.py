@@ -9,7 +9,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from specdec.samplers.logits import p_logits
+from specdec.logits.cuts import cut_logits
+from specdec.logits.pipeline import p_logits
+from specdec.logits.rows import RowBlock
 from specdec.sampling_params import SamplingParams
 
 logit_rows = st.lists(
@@ -73,7 +75,7 @@ def test_one_request_equals_the_naive_law(row, cut) -> None:
         want = naive(row, **cut)
     except ArithmeticError:
         assume(False)
-    got = law(p_logits(torch.tensor([row]), [SamplingParams(**cut)], [1])[0])
+    got = law(cut_logits(torch.tensor([row]), [SamplingParams(**cut)], [1])[0])
     assert set(got) == set(want)
     for token, probability in want.items():
         assert got[token] == pytest.approx(probability, abs=1e-5)
@@ -88,10 +90,10 @@ def test_a_mixed_batch_gives_each_row_what_it_gets_alone(requests, seed) -> None
     rows = [count for _, _, count in requests]
     logits = torch.randint(-4, 5, (sum(rows), 9), generator=torch.Generator().manual_seed(seed)).float()
     before = logits.clone()
-    together = p_logits(logits, params, rows)
+    together = cut_logits(logits, params, rows)
     start = 0
     for param, count in zip(params, rows, strict=True):
-        alone = p_logits(before[start : start + count].clone(), [param], [count])
+        alone = cut_logits(before[start : start + count].clone(), [param], [count])
         assert torch.equal(together[start : start + count], alone)
         start += count
     assert torch.equal(logits, before)  # the raw logits are shown elsewhere and must not change
@@ -99,34 +101,34 @@ def test_a_mixed_batch_gives_each_row_what_it_gets_alone(requests, seed) -> None
 
 def test_ties_keep_the_lowest_ids() -> None:
     row = torch.tensor([[1.0, 2.0, 2.0, 2.0, 1.0]])
-    kept = p_logits(row, [SamplingParams(temperature=1.0, top_k=2)], [1])[0]
+    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_k=2)], [1])[0]
     assert [i for i in range(5) if kept[i] > -torch.inf] == [1, 2]
-    kept = p_logits(row, [SamplingParams(temperature=1.0, top_k=4)], [1])[0]
+    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_k=4)], [1])[0]
     assert [i for i in range(5) if kept[i] > -torch.inf] == [0, 1, 2, 3]
     flat = torch.zeros((1, 10))
-    kept = p_logits(flat, [SamplingParams(temperature=1.0, top_p=0.25)], [1])[0]
+    kept = cut_logits(flat, [SamplingParams(temperature=1.0, top_p=0.25)], [1])[0]
     assert [i for i in range(10) if kept[i] > -torch.inf] == [0, 1, 2]
-    kept = p_logits(flat, [SamplingParams(temperature=1.0, min_p=1.0)], [1])[0]
+    kept = cut_logits(flat, [SamplingParams(temperature=1.0, min_p=1.0)], [1])[0]
     assert bool((kept > -torch.inf).all())
 
 
 def test_the_order_is_min_p_then_top_k_then_top_p() -> None:
     # top-p is of what top-k left: 0.5 / 0.8 >= 0.6, so one id stays; over all ids it would be two.
     row = torch.tensor([[0.5, 0.3, 0.1, 0.1]]).log()
-    kept = p_logits(row, [SamplingParams(temperature=1.0, top_k=2, top_p=0.6)], [1])[0]
+    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_k=2, top_p=0.6)], [1])[0]
     assert [i for i in range(4) if kept[i] > -torch.inf] == [0]
-    kept = p_logits(row, [SamplingParams(temperature=1.0, top_p=0.6)], [1])[0]
+    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_p=0.6)], [1])[0]
     assert [i for i in range(4) if kept[i] > -torch.inf] == [0, 1]
     # min-p comes after temperature: at temperature 2 the ratio 0.2 becomes its root.
-    kept = p_logits(row, [SamplingParams(temperature=2.0, min_p=0.4)], [1])[0]
+    kept = cut_logits(row, [SamplingParams(temperature=2.0, min_p=0.4)], [1])[0]
     assert bool((kept > -torch.inf).all())
-    kept = p_logits(row, [SamplingParams(temperature=1.0, min_p=0.4)], [1])[0]
+    kept = cut_logits(row, [SamplingParams(temperature=1.0, min_p=0.4)], [1])[0]
     assert [i for i in range(4) if kept[i] > -torch.inf] == [0, 1]
 
 
 def test_greedy_rows_keep_their_order_and_half_precision_is_widened() -> None:
     row = torch.tensor([[1.0, 3.0, 2.0]], dtype=torch.bfloat16)
-    out = p_logits(row, [SamplingParams(temperature=0.0)], [1])
+    out = p_logits(row, [RowBlock(SamplingParams(temperature=0.0))])
     assert out.dtype == torch.float32
     assert out.tolist() == [[1.0, 3.0, 2.0]]
 
@@ -134,5 +136,5 @@ def test_greedy_rows_keep_their_order_and_half_precision_is_widened() -> None:
 def test_a_very_low_temperature_is_still_a_law() -> None:
     row = torch.tensor([[50.0, 49.0, -50.0]])
     for temperature in (1e-3, 1e-6, 1e-30, 1e-45):
-        out = p_logits(row, [SamplingParams(temperature=temperature)], [1])
+        out = cut_logits(row, [SamplingParams(temperature=temperature)], [1])
         assert torch.softmax(out, -1)[0, 0] == pytest.approx(1.0)

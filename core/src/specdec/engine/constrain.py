@@ -1,0 +1,42 @@
+"""Ends drafted branches where a request's grammar does not allow them to go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specdec.engine.sequence import Sequence
+from specdec.interfaces.draft import Draft
+
+
+def constrain(draft: Draft, sequences: list[Sequence]) -> Draft:
+    """Return the draft without nodes that a grammar forbids, where that does not bend q.
+
+    A chain of point masses is cut in front of its first forbidden node, a tree behind its last allowed one. Nodes drawn from
+    q stay, to be rejected: whether a node is there must not depend on its own token.
+
+    Args:
+        draft: checked; row i belongs to `sequences[i]`.
+        sequences: those that sample in this step.
+    """
+    rows = draft.host_rows
+    assert rows is not None
+    if not any(sequence.rules is not None and sequence.rules.grammar is not None for sequence in sequences):
+        return draft
+    kept = list(rows)
+    for index, sequence in enumerate(sequences):
+        grammar = None if sequence.rules is None else sequence.rules.grammar
+        if grammar is None or not rows[index] or _is_drawn(draft, index):
+            continue
+        parents = None if draft.parents is None else draft.parents[index].tolist()
+        allowed = grammar.allowed_nodes(rows[index], parents)
+        length = len(allowed) if parents is not None else (*allowed, False).index(False)
+        while length and not allowed[length - 1]:
+            length -= 1
+        kept[index] = rows[index][:length]
+    return replace(draft, host_rows=tuple(kept))
+
+
+def _is_drawn(draft: Draft, index: int) -> bool:
+    if draft.node_probs is None:
+        return False
+    return draft.has_probs is None or bool(draft.has_probs[index])

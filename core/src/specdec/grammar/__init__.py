@@ -1,0 +1,1 @@
+"""Structured outputs: grammars that a sample's text must follow, through xgrammar."""

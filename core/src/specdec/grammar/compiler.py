@@ -1,0 +1,81 @@
+"""Compiles what `structured_outputs` asks for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from transformers import PreTrainedTokenizerBase
+
+from specdec.errors import ConfigError
+from specdec.grammar.state import GrammarState
+from specdec.interfaces.target import TargetInfo
+from specdec.structured_outputs import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    import xgrammar
+
+_INSTALL = 'structured_outputs needs xgrammar: pip install "specdec-core[grammar]"'
+
+
+class GrammarFactory:
+    """Makes the grammar state of each sample; a grammar that was asked for before is not compiled again.
+
+    Args:
+        info: facts about the target.
+        tokenizer: the target's tokenizer, if it has one.
+    """
+
+    def __init__(self, info: TargetInfo, tokenizer: PreTrainedTokenizerBase | None) -> None:
+        self._info = info
+        self._tokenizer = tokenizer
+        self._compiler: xgrammar.GrammarCompiler | None = None
+
+    def make(self, params: StructuredOutputsParams) -> GrammarState:
+        """Return the state of a sample that has no token yet.
+
+        Raises:
+            ConfigError: if xgrammar is not installed, the target has no tokenizer or no end of text, or the grammar is wrong.
+        """
+        try:
+            import xgrammar
+        except ImportError as error:
+            raise ConfigError(_INSTALL) from error
+        if self._tokenizer is None:
+            raise ConfigError("SamplingParams: structured_outputs needs a tokenizer; pass tokenizer=")
+        ends = list(self._info.eos_token_ids)
+        if not ends:
+            raise ConfigError(
+                "SamplingParams: structured_outputs needs an end-of-text id to end a text with, and the target has none; "
+                "set eos_token_id in its configuration or eos_token in its tokenizer"
+            )
+        if self._compiler is None:
+            facts = xgrammar.TokenizerInfo.from_huggingface(
+                self._tokenizer,
+                vocab_size=self._info.vocab_size,
+                stop_token_ids=ends,
+            )
+            self._compiler = xgrammar.GrammarCompiler(facts, max_threads=2)
+        try:
+            compiled = _compile(self._compiler, params)
+        except (RuntimeError, ValueError, TypeError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ConfigError(
+                f"SamplingParams: structured_outputs {params.kind!r} cannot be compiled: {reason}"
+            ) from error
+        return GrammarState(xgrammar.GrammarMatcher(compiled), self._info.vocab_size)
+
+
+def _compile(compiler: xgrammar.GrammarCompiler, params: StructuredOutputsParams) -> xgrammar.CompiledGrammar:
+    if params.json_schema is not None:
+        schema = params.json_schema
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        return compiler.compile_json_schema(text, any_whitespace=not params.disable_any_whitespace)
+    if params.regex is not None:
+        return compiler.compile_regex(params.regex)
+    if params.choice is not None:
+        alternatives = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in params.choice)
+        return compiler.compile_grammar(f"root ::= {alternatives}")
+    if params.grammar is not None:
+        return compiler.compile_grammar(params.grammar)
+    return compiler.compile_builtin_json_grammar()

@@ -1,0 +1,106 @@
+"""Where one sample stands in its grammar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    import xgrammar
+
+_BITS = 32
+
+
+class GrammarState:
+    """Follows a sample's committed tokens, and looks ahead along drafts without leaving its place.
+
+    Args:
+        matcher: at the start of the grammar.
+        vocab_size: V.
+    """
+
+    def __init__(self, matcher: xgrammar.GrammarMatcher, vocab_size: int) -> None:
+        self._matcher = matcher
+        self._vocab_size = vocab_size
+        self._nodes: tuple[int, ...] = ()
+        self._masks: torch.Tensor | None = None
+        self._is_allowed: list[bool] = []
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether the text is complete and its end has been committed."""
+        return bool(self._matcher.is_terminated())
+
+    def advance(self, token_ids: Sequence[int]) -> None:
+        """Take in committed tokens; what follows a complete text is ignored."""
+        for token_id in token_ids:
+            if self.is_terminated:
+                break
+            accepted = self._matcher.accept_token(token_id)
+            assert accepted, f"token {token_id} was committed against the grammar"
+        self._masks = None
+
+    def allowed_nodes(self, nodes: Sequence[int], parents: Sequence[int] | None) -> list[bool]:
+        """Return for each drafted node whether the grammar allows it and every node before it on its path."""
+        self._walk(nodes, parents)
+        return self._is_allowed[: len(nodes)]
+
+    def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Sequence[int] | None) -> torch.Tensor:
+        """Return rows `[len(nodes) + 1, V]` with forbidden ids at -inf.
+
+        Rows behind a node that is forbidden, or that completes the text, are not changed: nothing is kept from them.
+        """
+        self._walk(nodes, parents)
+        assert self._masks is not None
+        return logits.masked_fill(~unpacked(self._masks[: len(nodes) + 1], logits), -torch.inf)
+
+    def mask_after(self, path: Sequence[int]) -> torch.Tensor:
+        """Return the bitmask `[ceil(V / 32)]` int32 of ids allowed after drafting `path`: none after a path that is not
+        allowed or that completes the text."""
+        taken = 0
+        for token_id in path:
+            if self.is_terminated or not self._matcher.accept_token(token_id):
+                break
+            taken += 1
+        bitmask = torch.zeros_like(self._blank(1))
+        if taken == len(path) and not self.is_terminated:
+            self._matcher.fill_next_token_bitmask(bitmask, 0)
+        if taken:
+            self._matcher.rollback(taken)
+        return bitmask[0]
+
+    def _walk(self, nodes: Sequence[int], parents: Sequence[int] | None) -> None:
+        """Fill the masks of all rows, depth first; a walk over these nodes or more of them is not repeated."""
+        if self._masks is not None and self._nodes[: len(nodes)] == tuple(nodes):
+            return
+        self._nodes = tuple(nodes)
+        self._masks = self._blank(len(nodes) + 1)
+        self._is_allowed = [False] * len(nodes)
+        children: list[list[int]] = [[] for _ in range(len(nodes) + 1)]
+        for node in range(len(nodes)):
+            children[(node - 1 if parents is None else parents[node]) + 1].append(node)
+        self._descend(0, children)
+
+    def _descend(self, row: int, children: list[list[int]]) -> None:
+        assert self._masks is not None
+        if self.is_terminated:
+            return
+        self._matcher.fill_next_token_bitmask(self._masks, row)
+        for node in children[row]:
+            if 0 <= self._nodes[node] < self._vocab_size and self._matcher.accept_token(self._nodes[node]):
+                self._is_allowed[node] = True
+                self._descend(node + 1, children)
+                self._matcher.rollback(1)
+
+    def _blank(self, num_rows: int) -> torch.Tensor:
+        """Return bitmasks `[num_rows, ceil(V / 32)]` that allow everything."""
+        return torch.full((num_rows, -(-self._vocab_size // _BITS)), -1, dtype=torch.int32)
+
+
+def unpacked(bitmask: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return a bitmask `[R, ceil(V / 32)]` int32 as booleans `[R, V]` on the device of `like` `[R, V]`."""
+    shifts = torch.arange(_BITS, dtype=torch.int32, device=like.device)
+    bits = (bitmask.to(like.device)[..., None] >> shifts) & 1
+    return bits.flatten(-2)[..., : like.shape[-1]].bool()

@@ -1,0 +1,95 @@
+"""Rules that forbid ids: a whitelist, the end before `min_tokens`, bad words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from specdec.logits.rows import RowBlock
+
+
+class AllowedIdsRule:
+    """Forbids all ids but some.
+
+    Args:
+        allowed: ids that may be chosen.
+        vocab_size: V.
+        device: where logits live.
+    """
+
+    def __init__(self, allowed: Sequence[int], vocab_size: int, device: torch.device) -> None:
+        self._is_forbidden = torch.ones(vocab_size, dtype=torch.bool, device=device)
+        self._is_forbidden[torch.tensor(allowed, device=device)] = False
+
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        """Return the rows `[num_rows, V]` with everything else at -inf."""
+        return logits.masked_fill(self._is_forbidden, -torch.inf)
+
+
+class MinTokensRule:
+    """Forbids the ids that end a sample while it is too short.
+
+    Args:
+        min_tokens: output tokens before which the sample must not end.
+        end_ids: end-of-text and stop ids.
+        device: where logits live.
+    """
+
+    def __init__(self, min_tokens: int, end_ids: Sequence[int], device: torch.device) -> None:
+        self._min_tokens = min_tokens
+        self._end_ids = torch.tensor(sorted(end_ids), device=device)
+
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        """Return the rows `[num_rows, V]`; those that are long enough are left as they are."""
+        missing = self._min_tokens - len(block.output_token_ids)
+        if missing <= 0:
+            return logits
+        rows = [row for row, path in enumerate(block.paths()) if len(path) < missing]
+        out = logits.clone()
+        out[torch.tensor(rows, device=logits.device)[:, None], self._end_ids] = -torch.inf
+        return out
+
+
+class BadWordsRule:
+    """Forbids the last token of a word wherever the tokens before it stand at the end of the output.
+
+    Args:
+        words: token ids of each word, none empty.
+    """
+
+    def __init__(self, words: Sequence[Sequence[int]]) -> None:
+        self._words = [(tuple(word[:-1]), word[-1]) for word in words]
+        self._longest = max(len(start) for start, _ in self._words)
+
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        """Return the rows `[num_rows, V]` with the ends of begun words at -inf."""
+        output = block.output_token_ids
+        tail = tuple(output[max(0, len(output) - self._longest) :].tolist())
+        places = []
+        for row, path in enumerate(block.paths()):
+            text = tail + path
+            places += [
+                (row, last) for start, last in self._words if not start or text[-len(start) :] == start
+            ]
+        if not places:
+            return logits
+        out = logits.clone()
+        out[torch.tensor(places, device=logits.device).unbind(-1)] = -torch.inf
+        return out
+
+
+def bad_word_ids(words: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """Return the token ids of words as they stand at the start of a text and, where that differs, after a blank.
+
+    vLLM's rule: the form after a blank counts if it has as many tokens and another first one.
+    """
+    found: list[list[int]] = []
+    for word in words:
+        plain = tokenizer.encode(word.lstrip(), add_special_tokens=False)
+        spaced = tokenizer.encode(" " + word.lstrip(), add_special_tokens=False)
+        found.append(plain)
+        if spaced[0] != plain[0] and len(spaced) == len(plain):
+            found.append(spaced)
+    return found

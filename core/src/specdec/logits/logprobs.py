@@ -1,0 +1,62 @@
+"""Log probabilities of the tokens of one sample, under the target as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from specdec.outputs import Logprob
+
+_ROWS_AT_ONCE = 64
+
+
+class LogprobRecord:
+    """Collects `logprobs` or `prompt_logprobs` of one sample.
+
+    They are of the target's own distribution, before temperature and every other sampling parameter, as vLLM's
+    `raw_logprobs`.
+
+    Args:
+        num_top: how many of the most probable tokens to list besides the one that stands there; -1 for all.
+        decode: makes text of a token id, or None without a tokenizer.
+    """
+
+    def __init__(self, num_top: int, decode: Callable[[int], str | None]) -> None:
+        self._num_top = num_top
+        self._decode = decode
+        self.entries: list[dict[int, Logprob]] = []
+        """For each token, by id: the one that stands there first, then the most probable ones."""
+        self.cumulative = 0.0
+        """Sum over the tokens that stand there."""
+
+    def add(self, logits: torch.Tensor, token_ids: Sequence[int]) -> None:
+        """Record tokens.
+
+        Args:
+            logits: `[N, V]` the target's rows that the tokens were chosen from.
+            token_ids: `[N]`.
+        """
+        for start in range(0, len(token_ids), _ROWS_AT_ONCE):
+            self._add(logits[start : start + _ROWS_AT_ONCE], token_ids[start : start + _ROWS_AT_ONCE])
+
+    def _add(self, logits: torch.Tensor, token_ids: Sequence[int]) -> None:
+        logprobs = torch.log_softmax(logits.float(), -1)
+        ids = torch.tensor(token_ids, device=logits.device)[:, None]
+        chosen = logprobs.gather(-1, ids)
+        ranks = (logprobs > chosen).sum(-1) + 1
+        count = logprobs.shape[-1] if self._num_top < 0 else min(self._num_top, logprobs.shape[-1])
+        top = logprobs.topk(count, -1)
+        rows = zip(
+            token_ids, chosen[:, 0].tolist(), ranks.tolist(), top.indices.tolist(), top.values.tolist(),
+            strict=True,
+        )  # fmt: skip
+        for token_id, logprob, rank, top_ids, top_logprobs in rows:
+            entry = {token_id: self._logprob(token_id, logprob, rank)}
+            for place, (other, value) in enumerate(zip(top_ids, top_logprobs, strict=True), 1):
+                entry.setdefault(other, self._logprob(other, value, place))
+            self.entries.append(entry)
+            self.cumulative += logprob
+
+    def _logprob(self, token_id: int, logprob: float, rank: int) -> Logprob:
+        return Logprob(logprob, rank, self._decode(token_id))

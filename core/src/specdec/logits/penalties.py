@@ -1,0 +1,54 @@
+"""Repetition, presence and frequency penalties."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.logits.rows import RowBlock
+from specdec.sampling_params import SamplingParams
+
+
+class PenaltyRule:
+    """Lowers the logits of tokens that occurred: in prompt or output (repetition), in the output (presence, frequency).
+
+    The drafted tokens before a row count as output. Formulas: CTRL (arXiv 1909.05858) for repetition, OpenAI's for the others.
+
+    Args:
+        params: of the request.
+        vocab_size: V.
+        device: where logits live.
+    """
+
+    def __init__(self, params: SamplingParams, vocab_size: int, device: torch.device) -> None:
+        self._repetition = params.repetition_penalty
+        self._presence = params.presence_penalty
+        self._frequency = params.frequency_penalty
+        self._counts = torch.zeros(vocab_size, device=device)
+        self._is_in_prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+        self._num_counted = -1
+
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        """Return the penalised rows `[num_rows, V]`."""
+        self._count_committed(block)
+        counts = self._counts.expand_as(logits).clone()
+        places = [(row, token_id) for row, path in enumerate(block.paths()) for token_id in path]
+        if places:
+            index = torch.tensor(places, device=logits.device).unbind(-1)
+            counts.index_put_(index, torch.ones(len(places), device=logits.device), accumulate=True)
+        is_in_output = counts > 0
+        if self._repetition != 1.0:
+            lowered = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
+            logits = torch.where(is_in_output | self._is_in_prompt, lowered, logits)
+        return logits - self._frequency * counts - self._presence * is_in_output
+
+    def _count_committed(self, block: RowBlock) -> None:
+        """Take in the tokens committed since the last step."""
+        device = self._counts.device
+        if self._num_counted < 0:
+            prompt = torch.from_numpy(block.token_ids[: block.num_prompt_tokens].astype("int64"))
+            self._is_in_prompt[prompt.to(device)] = True
+            self._num_counted = block.num_prompt_tokens
+        if self._num_counted < len(block.token_ids):
+            new = torch.from_numpy(block.token_ids[self._num_counted :].astype("int64")).to(device)
+            self._counts.index_add_(0, new, torch.ones(len(new), device=device))
+            self._num_counted = len(block.token_ids)

@@ -1,0 +1,53 @@
+"""The logits rows of one request, and the tokens each of them continues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specdec.interfaces.batch import HostIds
+from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from specdec.logits.rules import RequestRules
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Consecutive logits rows of one request: that of its last committed token, then those of its drafted nodes."""
+
+    params: SamplingParams
+    nodes: Sequence[int] = ()
+    """Drafted token ids."""
+    parents: Sequence[int] | None = None
+    """Parent of each node, -1 for the last committed token; None for a chain."""
+    rules: RequestRules | None = None
+    """What changes the logits beyond temperature and cuts; None for most requests."""
+    committed: HostIds | None = None
+    """Committed tokens, prompt included; needed with `rules`."""
+    num_prompt_tokens: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the block."""
+        return len(self.nodes) + 1
+
+    @property
+    def token_ids(self) -> HostIds:
+        """Committed tokens, prompt included."""
+        assert self.committed is not None
+        return self.committed
+
+    @property
+    def output_token_ids(self) -> HostIds:
+        """Committed tokens after the prompt."""
+        return self.token_ids[self.num_prompt_tokens :]
+
+    def paths(self) -> list[tuple[int, ...]]:
+        """Return for each row the drafted tokens between the last committed token and what the row chooses."""
+        paths: list[tuple[int, ...]] = [()]
+        for node, token_id in enumerate(self.nodes):
+            parent = node - 1 if self.parents is None else self.parents[node]
+            paths.append((*paths[parent + 1], token_id))
+        return paths

@@ -1,0 +1,112 @@
+"""What a request's parameters do to its logits, made once per sample."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from specdec.grammar.state import GrammarState
+from specdec.interfaces.target import TargetInfo
+from specdec.logits.bans import AllowedIdsRule, BadWordsRule, MinTokensRule, bad_word_ids
+from specdec.logits.bias import BiasRule
+from specdec.logits.penalties import PenaltyRule
+from specdec.logits.processors import ProcessorRule
+from specdec.logits.rows import RowBlock
+from specdec.sampling_params import SamplingParams
+
+logger = logging.getLogger("specdec")
+
+
+class Rule(Protocol):
+    """Changes the logits of one request's rows."""
+
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        """Return the changed rows `[num_rows, V]`; `logits` is not written to."""
+
+
+class RequestRules:
+    """The rules of one sample, in the order they apply.
+
+    A row from which nothing can be chosen (everything forbidden, or not numbers) is left as the target made it and noted:
+    the sample ends if it comes to choose from it.
+
+    Args:
+        rules: in order.
+        grammar: the sample's grammar, or None; it applies last, so that nothing can allow what it forbids.
+    """
+
+    def __init__(self, rules: Sequence[Rule], grammar: GrammarState | None) -> None:
+        self._rules = rules
+        self.grammar = grammar
+        self.dead_rows: dict[int, str] = {}
+        """Reason for each row of the last block from which nothing can be chosen."""
+
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        """Return the rows `[num_rows, V]` with every rule applied; forbidden ids are -inf."""
+        self.dead_rows = {}
+        out = logits
+        try:
+            for rule in self._rules:
+                out = rule.apply(out, block)
+        except Exception as error:  # a logits processor is the caller's code; other requests must not suffer
+            reason = f"{type(error).__name__}: {error}"
+            logger.exception("a request ends because its logits_processors raised")
+            self.dead_rows = dict.fromkeys(range(block.num_rows), reason)
+            return logits
+        if self.grammar is not None:
+            out = self.grammar.mask(out, block.nodes, block.parents)
+        return self._without_dead_rows(logits, out)
+
+    def _without_dead_rows(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+        best = after.max(-1).values
+        is_sound = torch.isfinite(best)
+        if bool(is_sound.all()):
+            return after
+        after = after.clone()
+        for row in torch.nonzero(~is_sound)[:, 0].tolist():
+            if best[row] == torch.inf:  # a processor forces an id
+                after[row] = torch.where(after[row] == torch.inf, 0.0, -torch.inf)
+                continue
+            is_empty = best[row] == -torch.inf
+            self.dead_rows[row] = (
+                "no token is allowed: the sampling parameters exclude each other"
+                if is_empty
+                else "the logits are not numbers"
+            )
+            after[row] = before[row]
+        return after
+
+
+def make_rules(
+    params: SamplingParams,
+    info: TargetInfo,
+    tokenizer: PreTrainedTokenizerBase | None,
+    grammar: GrammarState | None,
+) -> RequestRules | None:
+    """Return the rules of a sample, or None if temperature and cuts are all there is.
+
+    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. Before it stand the logits processors, behind
+    it the grammar.
+    """
+    rules: list[Rule] = []
+    vocab_size, device = info.vocab_size, info.device
+    if params.logits_processors:
+        rules.append(ProcessorRule(params.logits_processors))
+    if params.allowed_token_ids is not None:
+        rules.append(AllowedIdsRule(params.allowed_token_ids, vocab_size, device))
+    if params.bad_words:
+        assert tokenizer is not None
+        rules.append(BadWordsRule(bad_word_ids(params.bad_words, tokenizer)))
+    ends = {*(() if params.ignore_eos else info.eos_token_ids), *(params.stop_token_ids or ())}
+    ends = {token_id for token_id in ends if 0 <= token_id < vocab_size}
+    if params.min_tokens and ends:
+        rules.append(MinTokensRule(params.min_tokens, sorted(ends), device))
+    if params.logit_bias:
+        rules.append(BiasRule(params.logit_bias, device))
+    if params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0:
+        rules.append(PenaltyRule(params, vocab_size, device))
+    return RequestRules(rules, grammar) if rules or grammar is not None else None

@@ -1,0 +1,61 @@
+"""What the text of a request must look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from specdec.errors import ConfigError
+
+
+class StructuredOutputsParams(BaseModel):
+    """One constraint on the generated text. Names are vLLM's.
+
+    Raises:
+        ConfigError: naming what is wrong.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    json_schema: str | dict[str, Any] | None = Field(
+        None, alias="json", description="A JSON schema, as text or mapping; or a pydantic model's class."
+    )
+    regex: str | None = Field(None, min_length=1, description="A regular expression for the whole text.")
+    choice: list[str] | None = Field(None, min_length=1, description="The texts to choose from.")
+    grammar: str | None = Field(
+        None, min_length=1, description="A grammar in EBNF (GBNF form); it starts at `root`."
+    )
+    json_object: bool | None = Field(None, description="True: any JSON object.")
+    disable_any_whitespace: bool = Field(False, description="No blanks between the tokens of JSON.")
+
+    def __init__(self, **kwargs: Any) -> None:
+        schema = kwargs.get("json")
+        if isinstance(schema, type) and issubclass(schema, BaseModel):
+            kwargs["json"] = schema.model_json_schema()
+        try:
+            super().__init__(**kwargs)
+        except ValidationError as error:
+            from specdec.config.messages import explain
+
+            raise ConfigError(explain(error, "StructuredOutputsParams", type(self))) from None
+
+    @model_validator(mode="after")
+    def _is_exactly_one(self) -> StructuredOutputsParams:
+        if len(self._given) != 1:
+            names = ", ".join(self._given) or "none"
+            raise ValueError(f"give exactly one of json, regex, choice, grammar, json_object (got {names})")
+        return self
+
+    @property
+    def _given(self) -> list[str]:
+        kinds = {
+            "json": self.json_schema, "regex": self.regex, "choice": self.choice, "grammar": self.grammar,
+            "json_object": self.json_object or None,
+        }  # fmt: skip
+        return [name for name, value in kinds.items() if value is not None]
+
+    @property
+    def kind(self) -> str:
+        """Name of the constraint that is given."""
+        return self._given[0]

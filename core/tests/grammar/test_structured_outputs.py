@@ -1,0 +1,237 @@
+"""Grammars: masks along drafts, drafts that are cut, texts that follow, errors that say what is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+import pytest
+import torch
+import xgrammar
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from speccheck.engines import engine_of, letter_tokenizer, make_llm, proposer_of, scripted, tokens_of
+from speccheck.models import prompts, tiny
+from speccheck.proposers import Scripted
+from transformers import PreTrainedTokenizerFast
+
+from specdec import ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams
+from specdec.engine.constrain import constrain
+from specdec.engine.sequence import Sequence
+from specdec.grammar.state import GrammarState, unpacked
+from specdec.logits.rules import RequestRules
+from specdec.structured_outputs import StructuredOutputsParams
+
+WORDS = ["a", "b", "ab", "ba", "c", "abc", "<end>"]
+END = WORDS.index("<end>")
+FACTS = xgrammar.TokenizerInfo(WORDS, vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[END])
+COMPILED = xgrammar.GrammarCompiler(FACTS, max_threads=1).compile_regex("(ab|ba)*c?")
+PATTERN = re.compile("(ab|ba)*c?")
+
+
+def state() -> GrammarState:
+    return GrammarState(xgrammar.GrammarMatcher(COMPILED), len(WORDS))
+
+
+def can_go_on(text: str) -> bool:
+    """Whether a text begins a word of the language."""
+    return any(PATTERN.fullmatch(text + rest) for rest in ("", "a", "b"))
+
+
+def allowed_ids(tokens: list[int]) -> set[int] | None:
+    """What may follow, by trying every id on the text; None behind a wrong or a complete text."""
+    if any(token == END for token in tokens):
+        return None
+    text = "".join(WORDS[t] for t in tokens)
+    if not can_go_on(text):
+        return None
+    found = {i for i, word in enumerate(WORDS) if i != END and can_go_on(text + word)}
+    return found | ({END} if PATTERN.fullmatch(text) else set())
+
+
+tokens = st.integers(0, len(WORDS) - 1)
+drafts = st.lists(tokens, max_size=6).flatmap(
+    lambda nodes: st.tuples(
+        st.just(nodes), st.none() | st.tuples(*(st.integers(-1, j - 1) for j in range(len(nodes)))).map(list)
+    )
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(steps=st.lists(st.tuples(drafts, st.integers(0, 6)), min_size=1, max_size=4))
+def test_masks_along_drafts(steps) -> None:
+    """Masks, verdicts on nodes, and the place in the grammar afterwards, against trying every id on the text."""
+    grammar, committed = state(), []
+    for (nodes, parents), choice in steps:
+        paths: list[list[int]] = [[]]
+        for node, token in enumerate(nodes):
+            parent = node - 1 if parents is None else parents[node]
+            paths.append([*paths[parent + 1], token])
+        is_allowed = grammar.allowed_nodes(nodes, parents)
+        masked = grammar.mask(torch.zeros(len(nodes) + 1, len(WORDS)), nodes, parents)
+        for row, path in enumerate(paths):
+            want = allowed_ids(committed + path)
+            got = {i for i in range(len(WORDS)) if masked[row, i] == 0}
+            assert got == (set(range(len(WORDS))) if want is None else want)
+            after = unpacked(grammar.mask_after(path)[None], masked[:1])[0]
+            assert {i for i in range(len(WORDS)) if after[i]} == (want or set())
+            if row:
+                before = allowed_ids(committed + path[:-1])
+                assert is_allowed[row - 1] == (before is not None and path[-1] in before)
+        here = sorted(allowed_ids(committed) or [])
+        if not here:
+            assert grammar.is_terminated
+            break
+        token = here[choice % len(here)]
+        grammar.advance([token])
+        committed.append(token)
+        assert grammar.is_terminated == (token == END)
+
+
+def sequence_with(grammar: GrammarState | None) -> Sequence:
+    made = Sequence(
+        "x", torch.tensor([0]).int().numpy(), SamplingParams(), seed=0, sample_index=0, max_num_tokens=9
+    )
+    made.rules = None if grammar is None else RequestRules([], grammar)
+    return made
+
+
+def test_drafts_are_cut_where_they_were_not_drawn() -> None:
+    chain = [2, 3, 0, 0, 1]  # ab ba a | a b
+    rows = Draft.from_lists([chain, chain, [4, 2], [END, 1]])
+    grammars = [state(), None, state(), state()]
+    got = constrain(rows, [sequence_with(grammar) for grammar in grammars])
+    assert got.host_rows == ((2, 3, 0), tuple(chain), (4,), (END,))
+    tree = Draft.from_lists([[0, 0, 2, 1, 4, 2]], [[-1, 0, -1, 0, 2, 4]])  # a, a>a!, ab, a>b, ab>c, c>ab!
+    assert constrain(tree, [sequence_with(state())]).host_rows == ((0, 0, 2, 1, 4),)
+    drawn = Draft(
+        rows.token_ids, sampling=DraftSampling.IID, node_probs=torch.full((4, 6, len(WORDS)), 1 / 7),
+        has_probs=torch.tensor([True, True, False, True]), host_rows=rows.host_rows,
+    )  # fmt: skip
+    kept = constrain(drawn, [sequence_with(grammar) for grammar in grammars]).host_rows
+    assert kept == (tuple(chain), tuple(chain), (4,), (END, 1)), (
+        "whether a drawn node is there must not depend on it"
+    )
+
+
+class Asking(Scripted):
+    """Asks what is allowed before it drafts."""
+
+    seen: ClassVar[list[Any]] = []
+
+    def draft(self, batch: ProposeBatch) -> Draft:
+        for row in range(batch.batch_size):
+            if batch.max_nodes[row]:
+                self.seen.append((batch.allowed(row), batch.allowed(row, [5])))
+        return super().draft(batch)
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return tiny("llama"), prompts([9, 30, 4], seed=2)
+
+
+def ending_tokenizer() -> PreTrainedTokenizerFast:
+    """The letter tokenizer, whose last id ends texts."""
+    tokenizer = letter_tokenizer()
+    tokenizer.eos_token = "kh"
+    return tokenizer
+
+
+GRAMMARS: dict[str, tuple[dict[str, Any], str]] = {
+    "regex": ({"regex": "(aa|bc|ck){3,5}(dd)?"}, "(aa|bc|ck){3,5}(dd)?"),
+    "choice": ({"choice": ["aabbcc", "aabbdd", "ccddee"]}, "aabbcc|aabbdd|ccddee"),
+    "grammar": ({"grammar": 'root ::= "aa" item{2,4} "ee"\nitem ::= "bb" | "cc"'}, "aa(bb|cc){2,4}ee"),
+}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("name", GRAMMARS)
+def test_texts_follow_with_any_draft(subject, name, temperature) -> None:
+    model, many = subject
+    wanted, pattern = GRAMMARS[name]
+    tokenizer = ending_tokenizer()
+    params = [
+        SamplingParams(temperature=temperature, seed=i, max_tokens=30, structured_outputs=wanted)
+        for i in range(3)
+    ]
+    plain = make_llm(model, tokenizer=tokenizer)
+    outputs = plain.generate(many, params)
+    for output in outputs:
+        assert output.outputs[0].finish_reason == "stop"
+        assert re.fullmatch(pattern, output.outputs[0].text)
+    expected = [output.outputs[0].token_ids for output in outputs]
+    texts = [[*p, *e] for p, e in zip(many, expected, strict=True)]
+    for proposer in (
+        scripted(k=4, wrong=0.3, texts=texts), scripted(k=8, shape="tree", wrong=0.2, texts=texts),
+        scripted(k=5, wrong=1.0), scripted("Asking", k=3),
+    ):  # fmt: skip
+        if proposer["method"].endswith("Asking"):
+            proposer["method"] = f"{__name__}.Asking"
+        llm = make_llm(model, proposer, tokenizer=tokenizer, max_num_seqs=2)
+        assert tokens_of(llm, many, params) == expected
+        if "texts" in proposer:
+            assert engine_of(llm).metrics.num_accepted_tokens > 0
+    assert isinstance(proposer_of(llm), Asking)
+    assert all(mask is not None and mask.dtype == torch.int32 for seen in Asking.seen for mask in seen)
+
+
+def test_a_grammar_that_ends_is_not_ignored(subject) -> None:
+    model, many = subject
+    tokenizer = ending_tokenizer()
+    llm = make_llm(model, scripted(k=6, wrong=1.0), tokenizer=tokenizer)
+    keys = {"structured_outputs": {"choice": ["aabb"]}, "max_tokens": 12, "temperature": 0.0}
+    [endless] = llm.generate(many[:1], SamplingParams(ignore_eos=True, **keys))
+    assert (endless.outputs[0].text, endless.outputs[0].finish_reason) == ("aabb", "stop")
+    [too_long] = llm.generate(many[:1], SamplingParams(min_tokens=8, **keys))
+    assert (too_long.outputs[0].text, too_long.outputs[0].finish_reason) == ("aabb", "error")
+    assert "exclude each other" in str(too_long.outputs[0].stop_reason)
+
+
+def test_a_pydantic_model_is_a_schema() -> None:
+    class Point(BaseModel):
+        x: int
+
+    assert StructuredOutputsParams(json=Point).json_schema == Point.model_json_schema()
+    assert SamplingParams(structured_outputs={"json": {"type": "object"}}).structured_outputs.kind == "json"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({}, "exactly one of json, regex, choice, grammar, json_object .got none"),
+        ({"regex": "a", "choice": ["b"]}, "got regex, choice"),
+        ({"jsn": {}}, "jsn"),
+        ({"choice": []}, "choice"),
+    ],
+)
+def test_wrong_constraints_are_refused(keys, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        StructuredOutputsParams(**keys)
+
+
+@pytest.mark.parametrize(
+    "keys", [{"regex": "(a"}, {"json": "{not json"}, {"grammar": "root ::= ("}, {"json": {"type": "wrong"}}]
+)
+def test_what_cannot_be_compiled_is_refused_with_the_prompt(subject, keys) -> None:
+    model, many = subject
+    llm = make_llm(model, tokenizer=ending_tokenizer())
+    with pytest.raises(ConfigError, match=f"structured_outputs '{next(iter(keys))}' cannot be compiled"):
+        llm.generate(many[:1], SamplingParams(structured_outputs=keys))
+    assert not llm._built.engine.has_work
+
+
+def test_a_target_without_an_end_is_refused(subject) -> None:
+    model, many = subject
+    llm = make_llm(model, tokenizer=letter_tokenizer())
+    with pytest.raises(ConfigError, match="needs an end-of-text id"):
+        llm.generate(many[:1], SamplingParams(structured_outputs={"regex": "aa"}))
+
+
+def test_a_missing_library_is_named(subject, monkeypatch) -> None:
+    model, many = subject
+    llm = make_llm(model, tokenizer=letter_tokenizer())
+    monkeypatch.setitem(__import__("sys").modules, "xgrammar", None)
+    with pytest.raises(ConfigError, match=r'pip install "specdec-core\[grammar\]"'):
+        llm.generate(many[:1], SamplingParams(structured_outputs={"json_object": True}))

@@ -1,0 +1,212 @@
+"""Every rule along drafted paths, against a naive row-by-row computation in which a path is plain output."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec import SamplingParams, TargetInfo
+from specdec.logits.pipeline import p_logits
+from specdec.logits.rows import RowBlock
+from specdec.logits.rules import RequestRules, make_rules
+
+VOCAB = 12
+END = 11
+INFO = TargetInfo(
+    vocab_size=VOCAB, hidden_size=4, num_layers=1, max_model_len=64, dtype=torch.float32,
+    device=torch.device("cpu"), eos_token_ids=(END,), tokenizer_fingerprint="", max_num_seqs=1,
+)  # fmt: skip
+
+
+def shifted(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+    """Raises the id that follows the last output id, by more the longer the output is."""
+    logits[((output[-1] if output else 0) + 1) % VOCAB] += 0.5 * len(output) + 0.5
+    return logits
+
+
+def with_prompt(prompt: list[int], output: list[int], logits: torch.Tensor) -> torch.Tensor:
+    return logits - torch.tensor([0.1 * (prompt + output).count(i) for i in range(VOCAB)])
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "repetition": {"repetition_penalty": 1.7},
+    "encouragement": {"repetition_penalty": 0.6},
+    "presence": {"presence_penalty": 0.9},
+    "frequency": {"frequency_penalty": -0.7},
+    "bias": {"logit_bias": {3: 2.5, 7: -100.0}},
+    "minimum": {"min_tokens": 4, "stop_token_ids": [2, 9]},
+    "allowed": {"allowed_token_ids": [0, 1, 5, 6, END]},
+    "processors": {"logits_processors": [shifted, with_prompt]},
+    "everything": {
+        "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2, "logit_bias": {1: 1.0},
+        "min_tokens": 3, "allowed_token_ids": [0, 1, 2, 5, 6, 8, END], "logits_processors": [shifted],
+    },
+}  # fmt: skip
+
+
+def naive(logits: list[float], params: SamplingParams, prompt: list[int], output: list[int]) -> list[float]:
+    """One row, as the definitions of the parameters say; no rule of the package is used."""
+    row = torch.tensor(logits)
+    for processor in params.logits_processors or ():
+        row = (
+            with_prompt(prompt, output, row)
+            if processor is with_prompt
+            else shifted(list(output), row.clone())
+        )
+    values = row.tolist()
+    if params.allowed_token_ids is not None:
+        values = [v if i in params.allowed_token_ids else -math.inf for i, v in enumerate(values)]
+    if len(output) < params.min_tokens:
+        for i in (END, *(params.stop_token_ids or ())):
+            values[i] = -math.inf
+    for i, bias in (params.logit_bias or {}).items():
+        values[i] += bias
+    for i in range(VOCAB):
+        if i in prompt or i in output:
+            values[i] = (
+                values[i] / params.repetition_penalty
+                if values[i] > 0
+                else values[i] * params.repetition_penalty
+            )
+        values[i] -= params.frequency_penalty * output.count(i) + params.presence_penalty * (i in output)
+    return values
+
+
+def rules_of(params: SamplingParams) -> RequestRules:
+    rules = make_rules(params, INFO, None, None)
+    assert rules is not None
+    return rules
+
+
+def path_to(node: int, nodes: Sequence[int], parents: Sequence[int] | None) -> list[int]:
+    path: list[int] = []
+    while node >= 0:
+        path.insert(0, nodes[node])
+        node = node - 1 if parents is None else parents[node]
+    return path
+
+
+token_ids = st.integers(0, VOCAB - 1)
+drafts = st.lists(token_ids, max_size=6).flatmap(
+    lambda nodes: st.tuples(
+        st.just(nodes), st.none() | st.tuples(*(st.integers(-1, j - 1) for j in range(len(nodes)))).map(list)
+    )
+)
+
+
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=25, deadline=None)
+@given(
+    prompt=st.lists(token_ids, min_size=1, max_size=4),
+    steps=st.lists(st.tuples(st.lists(token_ids, max_size=3), drafts), min_size=1, max_size=3),
+    seed=st.integers(0, 1000),
+)
+def test_a_drafted_path_counts_as_output(name, prompt, steps, seed) -> None:
+    """Over several steps with the same rules: what one step leaves behind must not reach the next."""
+    params = SamplingParams(temperature=0.0, max_tokens=40, **RULES[name])
+    rules, output = rules_of(params), []
+    generator = torch.Generator().manual_seed(seed)
+    for committed, (nodes, parents) in steps:
+        output += committed
+        logits = torch.randn(len(nodes) + 1, VOCAB, generator=generator) * 3
+        before = logits.clone()
+        block = RowBlock(params, nodes, parents, rules, np.array(prompt + output, np.int32), len(prompt))
+        got = p_logits(logits, [block])
+        assert torch.equal(logits, before), "raw logits are kept for log probabilities"
+        for row in range(len(nodes) + 1):
+            path = path_to(row - 1, nodes, parents)
+            want = naive(before[row].tolist(), params, prompt, output + path)
+            assert got[row].tolist() == pytest.approx(want, abs=1e-4), (row, path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    words=st.lists(st.lists(token_ids, min_size=1, max_size=3), min_size=1, max_size=3),
+    output=st.lists(token_ids, max_size=4),
+    draft=drafts,
+)
+def test_bad_words_are_met_across_drafts(words, output, draft) -> None:
+    from specdec.logits.bans import BadWordsRule
+
+    nodes, parents = draft
+    params = SamplingParams(temperature=0.0, max_tokens=40)
+    committed = np.array([0, *output], np.int32)
+    rules = RequestRules([BadWordsRule(words)], None)
+    got = p_logits(
+        torch.zeros(len(nodes) + 1, VOCAB), [RowBlock(params, nodes, parents, rules, committed, 1)]
+    )
+    for row in range(len(nodes) + 1):
+        text = output + path_to(row - 1, nodes, parents)
+        forbidden = {
+            w[-1] for w in words if text[len(text) - len(w) + 1 :] == w[:-1] and len(text) >= len(w) - 1
+        }
+        assert row in rules.dead_rows or {i for i in range(VOCAB) if got[row, i] == -math.inf} == forbidden
+        assert (row in rules.dead_rows) == (len(forbidden) == VOCAB)
+
+
+def test_requests_of_one_batch_do_not_touch_each_other() -> None:
+    plain = SamplingParams(temperature=0.7)
+    ruled = SamplingParams(temperature=0.7, logit_bias={0: 5.0}, max_tokens=9)
+    logits = torch.randn(5, VOCAB, generator=torch.Generator().manual_seed(0))
+    one = RowBlock(ruled, [4], None, rules_of(ruled), np.array([1, 2], np.int32), 2)
+    together = p_logits(logits, [RowBlock(plain), one, RowBlock(plain, [3])])
+    assert torch.equal(
+        together[[0, 3, 4]], p_logits(logits[[0, 3, 4]], [RowBlock(plain), RowBlock(plain, [3])])
+    )
+    assert torch.equal(together[1:3], p_logits(logits[1:3], [one]))
+
+
+def test_rows_from_which_nothing_can_be_chosen_are_named_and_left_alone() -> None:
+    params = SamplingParams(temperature=0.0, allowed_token_ids=[END], min_tokens=2, max_tokens=5)
+    rules = rules_of(params)
+    logits = torch.randn(3, VOCAB)
+    got = p_logits(logits, [RowBlock(params, [END, END], None, rules, np.array([1], np.int32), 1)])
+    assert sorted(rules.dead_rows) == [0, 1], "the third row is long enough"
+    assert "exclude each other" in rules.dead_rows[0]
+    assert torch.equal(got[:2], logits[:2])
+    assert torch.isfinite(got[2]).nonzero().flatten().tolist() == [END]
+
+
+@pytest.mark.parametrize(
+    ("processor", "reason"),
+    [
+        (lambda output, logits: 1 / 0, "ZeroDivisionError"),
+        (lambda output, logits: logits[:3], r"returned \(3,\) for logits of shape \(12,\)"),
+        (lambda output, logits: None, "returned NoneType"),
+        (lambda output, logits: logits * math.nan, "not numbers"),
+    ],
+)
+def test_a_broken_processor_ends_its_own_request(processor, reason) -> None:
+    params = SamplingParams(temperature=0.0, logits_processors=[processor])
+    rules = rules_of(params)
+    logits = torch.randn(1, VOCAB)
+    got = p_logits(
+        logits, [RowBlock(params, rules=rules, committed=np.array([1], np.int32), num_prompt_tokens=1)]
+    )
+    assert torch.equal(got, logits)
+    assert re.search(reason, rules.dead_rows[0])
+
+
+def test_a_processor_may_force_an_id() -> None:
+    def force(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        logits[5] = math.inf
+        return logits
+
+    params = SamplingParams(temperature=1.0, logits_processors=[force])
+    rules = rules_of(params)
+    block = RowBlock(params, rules=rules, committed=np.array([1], np.int32), num_prompt_tokens=1)
+    got = torch.softmax(p_logits(torch.randn(1, VOCAB), [block]), -1)
+    assert got[0, 5] == 1.0
+    assert not rules.dead_rows
+
+
+def test_without_rules_there_is_nothing_to_apply() -> None:
+    assert make_rules(SamplingParams(temperature=0.3, top_k=4, seed=1, stop="x"), INFO, None, None) is None
