@@ -7,8 +7,9 @@ import ast
 import pytest
 
 from specdec_train.corpus import SourceFile
-from specdec_train.prompts import MAX_TOKENS, MIN_TOKENS, cut_prompts
-from specdec_train.regions import KINDS, regions
+from specdec_train.prompts import KINDS, MAX_TOKENS, MIN_TOKENS, cut_prompts
+from specdec_train.regions import KINDS as REGION_KINDS
+from specdec_train.regions import regions
 from specdec_train.tokenizer import encode, train_tokenizer
 
 BODY = "\n".join(f"    step_{i} = compute(value, {i})" for i in range(12))
@@ -31,6 +32,20 @@ def work(value):
 TABLE = {{
 {TABLE}
 }}
+
+
+def total(first, second):
+    third = first + second
+    third += first
+    third += second
+    return third
+
+
+def scale(values, factor):
+    result = [factor * value for value in values]
+    result += [factor]
+    result += values
+    return result
 '''
 TOKENIZER = train_tokenizer([TEXT], vocab_size=500, max_length=1024)
 HELDOUT = SourceFile("a.py", TEXT, "0", len(TEXT.encode()), "heldout")
@@ -42,7 +57,7 @@ def test_regions_are_where_they_should_be() -> None:
     ast.parse(TEXT)
     for region in found:
         assert 0 <= region.shown <= region.start < region.stop < len(TEXT)
-    by_kind = {kind: [region for region in found if region.kind == kind] for kind in KINDS}
+    by_kind = {kind: [region for region in found if region.kind == kind] for kind in REGION_KINDS}
     (docstring,) = by_kind["docstring"]
     assert TEXT[docstring.shown :].startswith('"""Work.')
     assert TEXT[docstring.start : docstring.stop].strip()[:4] in DOC
@@ -63,7 +78,9 @@ def test_short_things_are_no_regions() -> None:
 def test_prompts_are_prefixes_within_bounds() -> None:
     prompts = cut_prompts([HELDOUT], TOKENIZER, per_kind=1, seed=5)
     assert [prompt.kind for prompt in prompts] == list(KINDS)
-    for prompt in prompts:
+    assert prompts[-1].prompt.startswith("<|user|>Re")
+    assert prompts[-1].prompt.endswith("<|assistant|>")
+    for prompt in prompts[:-1]:
         start = TEXT.index(prompt.prompt)
         end = start + len(prompt.prompt)
         assert start == 0 or TEXT[start - 1] == "\n"

@@ -83,7 +83,7 @@ def test_manifest_names_every_file_and_its_side(tiny_zoo: TinyZoo) -> None:
     assert sorted(files) == sorted(tiny_zoo.recipe.only)
     assert set(files.values()) == {"train", "heldout"}
     assert target["training"]["steps"] == tiny_zoo.recipe.max_steps
-    assert content["prompts"]["count"] == len(prompts(tiny_zoo)) == 12
+    assert content["prompts"]["count"] == len(prompts(tiny_zoo)) == 16
 
 
 def test_prompts_come_from_heldout_files(tiny_zoo: TinyZoo) -> None:
@@ -91,7 +91,12 @@ def test_prompts_come_from_heldout_files(tiny_zoo: TinyZoo) -> None:
     for row in prompts(tiny_zoo):
         path = row["source"].rpartition(":")[0]
         assert files[path] == "heldout"
-        assert row["prompt"] in (stdlib_root() / path).read_bytes().decode()
+        text = (stdlib_root() / path).read_bytes().decode()
+        if row["kind"] == "edit":
+            function = row["prompt"].partition(":\n")[2].removesuffix("<|assistant|>")
+            assert all(line.strip() in text for line in function.splitlines())
+        else:
+            assert row["prompt"] in text
 
 
 def test_resume_after_a_kill_gives_the_same_weights(tiny_zoo: TinyZoo, tmp_path: Path) -> None:
@@ -114,11 +119,14 @@ def test_a_run_of_another_recipe_is_not_resumed(tiny_zoo: TinyZoo) -> None:
 
 def test_dialogues_ask_and_answer() -> None:
     files = read_corpus(stdlib_root(), only=("textwrap.py",)).split("train")
-    found = dialogues(files, count=3, seed=0)
-    assert len(found) == 3
+    found = dialogues(files, num_written=3, num_edited=2, seed=0)
+    assert [text.split()[0] for text in found[:3]] == ["<|user|>Write"] * 3
+    assert len(found) == 5
     for text in found:
-        assert text.startswith("<|user|>Write the function ")
         assert text.partition("<|assistant|>")[2].startswith("def ")
+    for text in found[3:]:
+        question, _, answer = text.partition("<|assistant|>")
+        assert question.partition(":\n")[2] != answer
 
 
 def test_recipe_checks_itself() -> None:

@@ -48,7 +48,7 @@ def test_prompts_are_many_and_mixed() -> None:
     assert len(found) >= 200
     assert len({prompt["prompt"] for prompt in found}) == len(found)
     assert Counter(prompt["kind"] for prompt in found).keys() == set(specdec_zoo.KINDS)
-    assert {prompt["kind"] for prompt in found[:3]} == set(specdec_zoo.KINDS)
+    assert {prompt["kind"] for prompt in found[:4]} == set(specdec_zoo.KINDS)
     assert set(found[0]) == {"prompt", "kind", "source"}
 
 
@@ -62,7 +62,7 @@ def test_prompts_can_be_limited() -> None:
 
 def test_wrong_arguments_say_what_is_right() -> None:
     with pytest.raises(
-        ValueError, match="no prompts of kind 'poem'; kinds are: docstring, function, repetition"
+        ValueError, match="no prompts of kind 'poem'; kinds are: docstring, function, repetition, edit"
     ):
         specdec_zoo.prompts(kind="poem")
     with pytest.raises(ValueError, match="limit=-1"):

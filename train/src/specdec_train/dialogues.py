@@ -1,4 +1,4 @@
-"""One-turn dialogues made of documented functions, so that the chat tokens are not strangers."""
+"""One-turn dialogues made of functions, so that the chat tokens are not strangers and copying is worth learning."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ import random
 from collections.abc import Iterator, Sequence
 
 from specdec_train.corpus import SourceFile
+from specdec_train.edits import file_edits
+from specdec_train.functions import functions
 from specdec_train.tokenizer import ASSISTANT, USER
 
 _MAX_BYTES = 2000
 
 
-def dialogues(files: Sequence[SourceFile], *, count: int, seed: int) -> list[str]:
-    """Dialogues `<|user|>question<|assistant|>function` drawn from documented functions.
+def dialogues(files: Sequence[SourceFile], *, num_written: int, num_edited: int, seed: int) -> list[str]:
+    """Dialogues `<|user|>question<|assistant|>function` of two kinds.
 
-    The question is the name and the first line of the docstring; the answer is the function's source.
-    The end-of-text token that closes an answer is the separator of the packed stream.
+    Writing: the question is a function's name and the first line of its docstring. Editing: the question
+    is a function and what to change in it. The end-of-text token that closes an answer is the separator
+    of the packed stream.
 
     Args:
         files: training files; held-out ones must not be among them.
-        count: how many to draw; fewer if there are not so many.
-        seed: seed of the draw.
+        num_written, num_edited: how many to draw of each kind; fewer if there are not so many.
+        seed: seed of the draws.
     """
-    found = [pair for file in files for pair in _documented_functions(file)]
-    random.Random(seed).shuffle(found)
-    return [f"{USER}{question}{ASSISTANT}{answer}" for question, answer in found[:count]]
+    written = [pair for file in files for pair in _documented_functions(file)]
+    edited = [(edit.question, edit.answer) for file in files for edit in file_edits(file, seed=seed)]
+    rng = random.Random(seed)
+    rng.shuffle(written)
+    rng.shuffle(edited)
+    chosen = written[:num_written] + edited[:num_edited]
+    return [f"{USER}{question}{ASSISTANT}{answer}" for question, answer in chosen]
 
 
 def _documented_functions(file: SourceFile) -> Iterator[tuple[str, str]]:
-    """Question and answer for each documented module-level function and method of a file."""
-    lines = file.text.splitlines(keepends=True)
-    for node in ast.walk(ast.parse(file.text)):
-        if not isinstance(node, ast.FunctionDef) or node.decorator_list:
-            continue
-        docstring = ast.get_docstring(node)
-        source = "".join(lines[node.lineno - 1 : node.end_lineno])
-        if not docstring or len(source) > _MAX_BYTES:
-            continue
-        indent = " " * node.col_offset
-        body = [line.removeprefix(indent) for line in source.splitlines(keepends=True)]
-        summary = docstring.splitlines()[0].strip()
-        yield f"Write the function {node.name}: {summary}", "".join(body)
+    """Question and answer for each documented function of a file."""
+    for function in functions(file, max_bytes=_MAX_BYTES):
+        docstring = ast.get_docstring(function.node)
+        if docstring:
+            summary = docstring.splitlines()[0].strip()
+            yield f"Write the function {function.name}: {summary}", function.source

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
 from specdec_train.corpus import SourceFile
-from specdec_train.regions import KINDS, Kind, Region, regions
-from specdec_train.tokenizer import encode
+from specdec_train.edits import Edit, file_edits
+from specdec_train.regions import KINDS as REGION_KINDS
+from specdec_train.regions import Region, regions
+from specdec_train.tokenizer import ASSISTANT, USER, encode
+
+KINDS = (*REGION_KINDS, "edit")
 
 MIN_TOKENS = 20
 MAX_TOKENS = 400
@@ -29,12 +34,13 @@ class Prompt:
 
     Args:
         prompt: the text.
-        kind: `docstring`, `function` or `repetition`: what is cut in the middle.
-        source: file and line of the cut, as `path:line`.
+        kind: `docstring`, `function` or `repetition`: what is cut in the middle; `edit`: a dialogue that
+            asks for a function to be changed.
+        source: file and line of the cut, or of the function, as `path:line`.
     """
 
     prompt: str
-    kind: Kind
+    kind: str
     source: str
 
 
@@ -66,24 +72,45 @@ def write_prompts(prompts: Sequence[Prompt], path: Path) -> None:
 
 
 def _kind_prompts(
-    files: Sequence[SourceFile], tokenizer: PreTrainedTokenizerFast, kind: Kind, count: int, seed: int
+    files: Sequence[SourceFile], tokenizer: PreTrainedTokenizerFast, kind: str, count: int, seed: int
 ) -> Iterator[Prompt]:
     """Up to `count` prompts of one kind, taking files in turn so that no long file crowds out the others."""
     rng = random.Random(f"{seed} {kind}")
-    queues: list[tuple[SourceFile, list[Region]]] = []
+    queues: list[list[Callable[[], Prompt | None]]] = []
     for file in files:
-        places = [region for region in regions(file.text) if region.kind == kind]
+        places: list[Callable[[], Prompt | None]]
+        if kind == "edit":
+            places = [partial(_ask, file, edit, tokenizer) for edit in file_edits(file, seed=seed)]
+        else:
+            places = [
+                partial(_cut, file, region, tokenizer, rng)
+                for region in regions(file.text)
+                if region.kind == kind
+            ]
         rng.shuffle(places)
         if places:
-            queues.append((file, places))
+            queues.append(places)
     rng.shuffle(queues)
     while queues and count > 0:
-        for file, places in queues:
-            prompt = _cut(file, places.pop(), tokenizer, rng)
+        for places in queues:
+            prompt = places.pop()()
             if prompt is not None and count > 0:
                 count -= 1
                 yield prompt
-        queues = [(file, places) for file, places in queues if places]
+        queues = [places for places in queues if places]
+
+
+def _ask(file: SourceFile, edit: Edit, tokenizer: PreTrainedTokenizerFast) -> Prompt | None:
+    """A prompt that asks for an edit; None if it would be too long or short."""
+    return _prompt(f"{USER}{edit.question}{ASSISTANT}", "edit", file, edit.line, tokenizer)
+
+
+def _prompt(
+    text: str, kind: str, file: SourceFile, line: int, tokenizer: PreTrainedTokenizerFast
+) -> Prompt | None:
+    """A prompt, or None if it would be too long or short."""
+    fits = MIN_TOKENS <= len(encode(tokenizer, [text])[0]) <= MAX_TOKENS
+    return Prompt(text, kind, f"{file.path}:{line}") if fits else None
 
 
 def _cut(
@@ -103,7 +130,4 @@ def _cut(
         kept -= 1
         total += sizes[kept]
         start -= len(lines[kept])
-    text = file.text[start:end]
-    if not MIN_TOKENS <= len(encode(tokenizer, [text])[0]) <= MAX_TOKENS:
-        return None
-    return Prompt(text, region.kind, f"{file.path}:{len(lines)}")
+    return _prompt(file.text[start:end], region.kind, file, len(lines), tokenizer)

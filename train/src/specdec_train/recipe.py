@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specdec_train.repeats import Repeats
 from specdec_train.schedule import Schedule
 
 
@@ -28,7 +29,8 @@ class Recipe:
         vocab_size: tokenizer size, special tokens and bytes included.
         only: relative paths of the corpus to use; empty for the whole standard library.
         heldout_permille: share of files held out, in thousandths.
-        num_dialogues: documented functions added as one-turn dialogues, so that the chat tokens mean something.
+        num_written, num_edited: functions added as one-turn dialogues that ask for them to be written, or edited.
+        repeats: when random tokens that repeat are among the sequences.
         seq_len: tokens a sequence predicts.
         batch_size: sequences per optimizer step.
         micro_batch: sequences per forward pass; divides `batch_size`.
@@ -46,11 +48,13 @@ class Recipe:
     vocab_size: int = 4096
     only: tuple[str, ...] = ()
     heldout_permille: int = 70
-    num_dialogues: int = 1000
+    num_written: int = 1000
+    num_edited: int = 4000
+    repeats: Repeats = field(default_factory=lambda: Repeats(650, 950))
     seq_len: int = 1024
     batch_size: int = 4
     micro_batch: int = 4
-    max_steps: int = 1200
+    max_steps: int = 1500
     muon_lr: float = 0.02
     adamw_lr: float = 0.003
     weight_decay: float = 0.02
@@ -59,7 +63,7 @@ class Recipe:
     eval_every: int = 50
     eval_windows: int = 8
     checkpoint_every: int = 25
-    prompts_per_kind: int = 80
+    prompts_per_kind: int = 60
     seed: int = 1
     threads: int = 2
 
@@ -81,7 +85,9 @@ class Recipe:
             ),
             vocab_size=600,
             only=TINY_FILES,
-            num_dialogues=20,
+            num_written=20,
+            num_edited=20,
+            repeats=Repeats(5, 10),
             seq_len=128,
             batch_size=4,
             micro_batch=2,

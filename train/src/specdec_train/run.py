@@ -84,7 +84,12 @@ def train_target(
     assert isinstance(end_of_text, int)
 
     texts = [file.text for file in corpus.split("train")]
-    texts += dialogues(corpus.split("train"), count=recipe.num_dialogues, seed=recipe.seed)
+    texts += dialogues(
+        corpus.split("train"),
+        num_written=recipe.num_written,
+        num_edited=recipe.num_edited,
+        seed=recipe.seed,
+    )
     data = PackedDocuments(
         encode(tokenizer, texts), separator=end_of_text, window=recipe.seq_len + 1, seed=recipe.seed
     )
@@ -99,7 +104,9 @@ def train_target(
         OptimizerPair(
             model, muon_lr=recipe.muon_lr, adamw_lr=recipe.adamw_lr, weight_decay=recipe.weight_decay
         ),
-        lambda step: data.batch(step, recipe.batch_size),
+        lambda step: recipe.repeats.put_into(
+            data.batch(step, recipe.batch_size), step, vocab_size=len(tokenizer), seed=recipe.seed
+        ),
         lambda tokens: next_token_loss(model, tokens),
         lambda: heldout_loss(model, heldout[spread], recipe.micro_batch),
         _loop_config(recipe, max_minutes),

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 _FILE = Path(__file__).with_name("prompts.jsonl")
 
-KINDS = ("docstring", "function", "repetition")
+KINDS = ("docstring", "function", "repetition", "edit")
 """What a prompt is cut in the middle of."""
 
 
