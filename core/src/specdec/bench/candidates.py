@@ -66,8 +66,10 @@ def contender_for(
 def _configured(method: str, facts: TargetFacts) -> Contender:
     known = known_method(method)
     config: dict[str, Any] = {"method": method}
-    if known is not None and known.zoo is not None:
-        config["model"] = ZOO
+    if known is not None:
+        config |= known.zoo_options
+        if known.zoo is not None:
+            config["model"] = ZOO
     try:
         return contenders_of([config], facts)[1]
     except ConfigError:

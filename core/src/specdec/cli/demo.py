@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from specdec.loading.target import LoadedTarget
 
 TEMPERATURES = (0.8, 0.0)
-MOST_PROMPTS = 6
+MOST_PROMPTS = 8
 MIN_ROUNDS = 2
 SECONDS = 90.0
 """No further round is begun once this much time is likely to be exceeded."""

@@ -38,14 +38,14 @@ def _same_cuts(a: SamplingParams, b: SamplingParams) -> bool:
 
 def _heated(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """Divide by the temperature, from the best id down, so that no temperature however low overflows."""
-    return (logits - logits.max(-1, keepdim=True).values) / temperature
+    return (logits - logits.amax(-1, keepdim=True)) / temperature
 
 
 def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     vocab_size = logits.shape[-1]
     if params.min_p > 0.0:
         # p / p_max >= min_p, in logs; equal for the best id itself.
-        floor = logits.max(-1, keepdim=True).values + torch.tensor(params.min_p, device=logits.device).log()
+        floor = logits.amax(-1, keepdim=True) + torch.tensor(params.min_p, device=logits.device).log()
         logits = logits.masked_fill(logits < floor, -torch.inf)
     has_top_k = 0 < params.top_k < vocab_size
     if has_top_k:

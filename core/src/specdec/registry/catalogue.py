@@ -56,6 +56,8 @@ class KnownMethod:
     """The plugin's own option that allows a draft vocabulary other than the target's."""
     zoo: str | None = None
     """The zoo's artefact for it."""
+    zoo_options: Mapping[str, Any] = field(default_factory=dict)
+    """What it runs with in demos on the zoo, where its defaults are made for larger models."""
 
 
 @cache

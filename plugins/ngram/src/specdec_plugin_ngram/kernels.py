@@ -141,6 +141,23 @@ def _draft(
 
 
 @compiled
+def needs_attention(states: Int64s, rows: Int64s, num_new: int) -> bool:
+    """Return whether something about a step is wrong or some segment is too small; arguments as for `run_step`."""
+    total = 0
+    for row in range(rows.shape[1]):
+        for field in range(NUM_ROW_FIELDS):
+            if rows[field, row] < 0:
+                return True
+        state = states[rows[STATE, row]]
+        total += rows[COUNT, row]
+        if rows[START, row] > state[NUM_TOKENS]:
+            return True
+        if 4 * (rows[START, row] + rows[COUNT, row]) > 3 * state[CAPACITY]:
+            return True
+    return total != num_new
+
+
+@compiled
 def run_step(
     tokens: Int32s,
     tables: Int32s,

@@ -48,10 +48,10 @@ class NgramProposer(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens and draft a chain for every row that has a match."""
-        max_nodes = np.minimum(batch.max_nodes, batch.max_depth)
+        max_nodes = list(map(min, batch.max_nodes, batch.max_depth))
         if self._max_model_len is not None:
-            room = self._max_model_len - np.asarray(batch.num_tokens)
-            max_nodes = np.clip(max_nodes, 0, np.maximum(room, 0))
+            room = (max(0, self._max_model_len - held) for held in batch.num_tokens)
+            max_nodes = list(map(min, max_nodes, room))
         token_ids, num_drafted = self._index.step(
             batch.request_ids,
             batch.starts,
