@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from matrix_table import matrix_table
 from option_tables import options_table
 from packages import ROOT, packages
 from readme_table import markdown_table, results_table
@@ -20,9 +21,6 @@ from specdec.cli.lazy import OFFICIAL
 from specdec.registry.catalogue import known_methods
 
 PART = re.compile(r"(<!-- generated: (\w+)(?: (\S+))? -->\n)(.*?)(<!-- end -->)", re.S)
-
-
-"""A value of every sampling parameter that is not its default."""
 
 
 def options(path: str) -> str:
@@ -55,8 +53,14 @@ def results(file: str) -> str:
     return results_table(ROOT / "benchmarks/results" / file)
 
 
+def matrix(sampler: str) -> str:
+    """The cells of one sampler in tests/results/matrix.json."""
+    return matrix_table(ROOT / "tests/results/matrix.json", sampler)
+
+
 GENERATORS: dict[str, Callable[[str], str]] = {
     "commands": commands,
+    "matrix": matrix,
     "methods": methods,
     "options": options,
     "results": results,

@@ -5,19 +5,16 @@ of links that leaves out specdec's own packages and everything that could lead t
 """
 
 import email
-import json
 import subprocess
 import sys
-import sysconfig
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 import wheels
 from packages import Package, packages
+from speccheck.environment import Environment
 
-SITE = Path(sysconfig.get_path("purelib"))
 PLUGINS = [package for package in packages() if package.entry_points("specdec.proposers")]
 
 
@@ -55,50 +52,6 @@ def test_metadata(package: Package, built: dict[str, Path]) -> None:
     assert metadata["License-Expression"].startswith("Apache-2.0")
     assert metadata["Summary"]
     assert "file:" not in str(metadata.get_all("Requires-Dist"))
-
-
-class Environment:
-    """A venv with the dependencies of the tests and none of specdec's packages."""
-
-    def __init__(self, folder: Path) -> None:
-        venv.create(folder / "venv", with_pip=False, symlinks=True)
-        self.python = folder / "venv/bin/python"
-        (site,) = (folder / "venv/lib").glob("python*/site-packages")
-        self.site = site.resolve()
-        links = folder / "dependencies"
-        links.mkdir()
-        for entry in SITE.iterdir():
-            # A .pth file or an editable finder would bring the checkout in, a dist-info the entry points.
-            is_ours = entry.name.startswith(("specdec", "__editable__"))
-            if not is_ours and entry.suffix not in {".pth", ".egg-link"} and entry.name != "__pycache__":
-                (links / entry.name).symlink_to(entry)
-        (site / "dependencies.pth").write_text(f"{links}\n")
-
-    def run(self, code: str) -> str:
-        """Run code and return what it prints; -I keeps the working directory and the environment out."""
-        done = subprocess.run([self.python, "-I", "-c", code], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def specdec(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the command that the wheel installed."""
-        command = [self.python, "-I", self.python.parent / "specdec", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False)
-
-    def pip(self, *arguments: str | Path) -> None:
-        """Run this test's pip on the environment."""
-        command = [sys.executable, "-m", "pip", "--python", self.python, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def install(self, *wheel: Path) -> None:
-        self.pip("install", "--no-index", "--no-deps", *wheel)
-
-    def methods(self) -> list[str]:
-        """The methods that `specdec plugins` lists."""
-        done = self.specdec("plugins", "--json")
-        assert done.returncode == 0, done.stderr
-        return [row["name"] for row in json.loads(done.stdout) if row["group"] == "specdec.proposers"]
 
 
 @pytest.fixture

@@ -7,15 +7,15 @@ A model of few ids; all sequences of three tokens are enumerated. A chi-square s
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 
-import numpy as np
 import pytest
 import torch
 import transformers as hf
+from speccheck.chi_square import bound, statistic
 from speccheck.engines import engine_of, make_llm, scripted
 from speccheck.models import make
+from speccheck.naive import Constraints, Law, text_law
 
 from specdec import SamplingParams
 
@@ -37,35 +37,10 @@ def model():
     return made
 
 
-def naive_law(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
-    weights = np.exp((logits - logits.max()) / params.temperature)
-    if params.top_k > 0:
-        order = sorted(range(VOCAB), key=lambda i: (-weights[i], i))
-        for i in order[params.top_k :]:
-            weights[i] = 0.0
-    law = weights / weights.sum()
-    if params.top_p < 1:
-        total = 0.0
-        for i in sorted(range(VOCAB), key=lambda i: (-law[i], i)):
-            if total >= params.top_p:
-                law[i] = 0.0
-            total += weights[i] / weights.sum()
-    return law / law.sum()
-
-
-@torch.inference_mode()
-def exact(model, params: SamplingParams) -> dict[tuple[int, ...], float]:
-    law: dict[tuple[int, ...], float] = {(): 1.0}
-    wide = model.double()
-    for _ in range(LENGTH):
-        longer = {}
-        for text, probability in law.items():
-            logits = wide(torch.tensor([[*PROMPT, *text]]), use_cache=False).logits[0, -1].numpy()
-            for token, q in enumerate(naive_law(logits, params)):
-                longer[(*text, token)] = probability * q
-        law = longer
-    model.float()
-    return law
+def exact(model, params: SamplingParams) -> Law:
+    return text_law(
+        model, PROMPT, params.model_copy(update={"max_tokens": LENGTH}), Constraints(), lambda text: False
+    )
 
 
 def favourites(model) -> list[list[int]]:
@@ -86,25 +61,6 @@ LAWS = {
     "plain": {"temperature": 1.0},
     "cuts": {"temperature": 0.7, "top_k": 4, "top_p": 0.93},
 }
-
-
-def bound(degrees: int) -> float:
-    return degrees + 10 * math.sqrt(2 * degrees)
-
-
-def statistic(counts: Counter, law: dict[tuple[int, ...], float], total: int) -> tuple[float, int]:
-    """Return chi-square and its degrees of freedom; rare cells are put together."""
-    cells, rare_count, rare_mass = [], 0, 0.0
-    for text, probability in law.items():
-        if probability == 0.0:
-            assert counts[text] == 0, f"{text} cannot be sampled"
-        elif probability * total < 5:
-            rare_count, rare_mass = rare_count + counts[text], rare_mass + probability
-        else:
-            cells.append((counts[text], probability * total))
-    if rare_mass:
-        cells.append((rare_count, rare_mass * total))
-    return sum((got - want) ** 2 / want for got, want in cells), len(cells) - 1
 
 
 @pytest.mark.parametrize("name", PROPOSERS)

@@ -172,7 +172,7 @@ def test_what_the_proposer_learns_is_what_was_emitted(subject) -> None:
 
 
 def test_stop_strings_need_a_tokenizer(subject) -> None:
-    with pytest.raises(ValueError, match="need a tokenizer"):
+    with pytest.raises(ValueError, match="stop needs a tokenizer"):
         make_llm(subject.model).generate([subject.prompts[0]], greedy(4, stop="ab"))
 
 

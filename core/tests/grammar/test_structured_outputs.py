@@ -97,6 +97,19 @@ def sequence_with(grammar: GrammarState | None) -> Sequence:
     return made
 
 
+def test_a_text_against_the_grammar_leaves_it(caplog) -> None:
+    grammar = state()
+    grammar.advance([2, 2, END, 0])
+    assert grammar.is_terminated
+    other = state()
+    other.advance([2, 0, 0, 4])  # ab, a, a: no word of the language begins like this
+    assert "goes on without grammar" in caplog.text
+    assert not other.is_terminated
+    assert other.allowed_nodes([5, 5], None) == [True, True]
+    assert torch.equal(other.mask(torch.zeros(3, len(WORDS)), [5, 5], None), torch.zeros(3, len(WORDS)))
+    assert bool(unpacked(other.mask_after([0])[None], torch.zeros(1, len(WORDS))).all())
+
+
 def test_drafts_are_cut_where_they_were_not_drawn() -> None:
     chain = [2, 3, 0, 0, 1]  # ab ba a | a b
     rows = Draft.from_lists([chain, chain, [4, 2], [END, 1]])

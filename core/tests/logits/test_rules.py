@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speccheck.naive import Constraints, naive_logits
 
 from specdec import SamplingParams, TargetInfo
 from specdec.logits.pipeline import p_logits
@@ -32,8 +33,9 @@ def shifted(output: list[int], logits: torch.Tensor) -> torch.Tensor:
     return logits
 
 
-def with_prompt(prompt: list[int], output: list[int], logits: torch.Tensor) -> torch.Tensor:
-    return logits - torch.tensor([0.1 * (prompt + output).count(i) for i in range(VOCAB)])
+def lowered(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+    """Lowers each id by how often it occurred; a new tensor."""
+    return logits - torch.tensor([0.1 * output.count(i) for i in range(VOCAB)])
 
 
 RULES: dict[str, dict[str, Any]] = {
@@ -44,40 +46,12 @@ RULES: dict[str, dict[str, Any]] = {
     "bias": {"logit_bias": {3: 2.5, 7: -100.0}},
     "minimum": {"min_tokens": 4, "stop_token_ids": [2, 9]},
     "allowed": {"allowed_token_ids": [0, 1, 5, 6, END]},
-    "processors": {"logits_processors": [shifted, with_prompt]},
+    "processors": {"logits_processors": [shifted, lowered]},
     "everything": {
         "repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.2, "logit_bias": {1: 1.0},
         "min_tokens": 3, "allowed_token_ids": [0, 1, 2, 5, 6, 8, END], "logits_processors": [shifted],
     },
 }  # fmt: skip
-
-
-def naive(logits: list[float], params: SamplingParams, prompt: list[int], output: list[int]) -> list[float]:
-    """One row, as the definitions of the parameters say; no rule of the package is used."""
-    row = torch.tensor(logits)
-    for processor in params.logits_processors or ():
-        row = (
-            with_prompt(prompt, output, row)
-            if processor is with_prompt
-            else shifted(list(output), row.clone())
-        )
-    values = row.tolist()
-    if params.allowed_token_ids is not None:
-        values = [v if i in params.allowed_token_ids else -math.inf for i, v in enumerate(values)]
-    if len(output) < params.min_tokens:
-        for i in (END, *(params.stop_token_ids or ())):
-            values[i] = -math.inf
-    for i, bias in (params.logit_bias or {}).items():
-        values[i] += bias
-    for i in range(VOCAB):
-        if i in prompt or i in output:
-            values[i] = (
-                values[i] / params.repetition_penalty
-                if values[i] > 0
-                else values[i] * params.repetition_penalty
-            )
-        values[i] -= params.frequency_penalty * output.count(i) + params.presence_penalty * (i in output)
-    return values
 
 
 def rules_of(params: SamplingParams) -> RequestRules:
@@ -123,7 +97,8 @@ def test_a_drafted_path_counts_as_output(name, prompt, steps, seed) -> None:
         assert torch.equal(logits, before), "raw logits are kept for log probabilities"
         for row in range(len(nodes) + 1):
             path = path_to(row - 1, nodes, parents)
-            want = naive(before[row].tolist(), params, prompt, output + path)
+            ends = Constraints(end_ids=(END,))
+            want = naive_logits(before[row].tolist(), params, prompt, output + path, ends)
             assert got[row].tolist() == pytest.approx(want, abs=1e-4), (row, path)
 
 
@@ -193,6 +168,19 @@ def test_a_broken_processor_ends_its_own_request(processor, reason) -> None:
     )
     assert torch.equal(got, logits)
     assert re.search(reason, rules.dead_rows[0])
+
+
+def test_a_processor_of_three_arguments_gets_the_prompt() -> None:
+    seen = []
+
+    def recorded(prompt: list[int], output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        seen.append((prompt, output))
+        return logits
+
+    params = SamplingParams(temperature=0.0, logits_processors=[recorded])
+    block = RowBlock(params, [4], None, rules_of(params), np.array([1, 2, 3], np.int32), 2)
+    p_logits(torch.randn(2, VOCAB), [block])
+    assert seen == [([1, 2], [3]), ([1, 2], [3, 4])]
 
 
 def test_a_processor_may_force_an_id() -> None:

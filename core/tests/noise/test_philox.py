@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specdec.noise import Stream, exponentials, node_word, uniforms
-from specdec.noise.host import race, walk
+from specdec.noise.host import first_uniforms, race, race_rows, walk
 from specdec.noise.philox import philox
 
 # Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, output.
@@ -116,6 +116,32 @@ def test_compiled_race_equals_torch_over_a_real_vocabulary() -> None:
     for position in range(100):
         weights = torch.softmax(3 * torch.randn(5003, generator=generator), -1).numpy()
         assert race(weights, 11, position, 0, 0) == torch_race(weights, 11, position, 0, 0)
+
+
+keys64 = st.tuples(
+    st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31), st.integers(0, 7), st.integers(0, 2**20)
+)
+
+
+@given(st.lists(keys64, min_size=1, max_size=6), st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=60, deadline=None)
+def test_races_of_many_rows_are_those_of_each(keys, dtype) -> None:
+    weights = np.random.default_rng(len(keys)).gamma(0.3, size=(len(keys), 9)).astype(dtype) + dtype(1e-9)
+    columns = [np.array(column, np.int64) for column in zip(*keys, strict=True)]
+    expected = [torch_race(row, *key) for row, key in zip(weights, keys, strict=True)]
+    assert race_rows(weights, *columns).tolist() == expected
+
+
+@given(st.lists(keys64, min_size=1, max_size=6), st.lists(st.integers(0, 2**31), min_size=0, max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_first_uniforms_are_those_of_id_0(keys, words) -> None:
+    seeds, positions, samples = (np.array(column, np.int64) for column in list(zip(*keys, strict=True))[:3])
+    got = first_uniforms(seeds, positions, samples, np.array(words, np.int64))
+    assert got.shape == (len(keys), len(words))
+    for j, word in enumerate(words):
+        key = (torch.from_numpy(column) for column in (seeds, positions, samples))
+        expected = uniforms(*key, torch.full((len(keys),), word), 1)[:, 0]
+        assert got[:, j].tolist() == expected.tolist()
 
 
 def chi_square_bound(degrees: int) -> float:

@@ -1,4 +1,4 @@
-"""Cuts from a draft what cannot be scored."""
+"""Cuts from a draft what cannot be scored or verified."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from specdec.interfaces.draft import PADDING_ID, Draft
+from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
+
+_SUM_TOLERANCE = 1e-3
+_HALF_SUM_TOLERANCE = 4e-3  # what rounding to bfloat16 alone can do
+_STAND_IN = 0
 
 
 class DraftError(ValueError):
@@ -17,10 +21,16 @@ class DraftError(ValueError):
 def check_draft(
     draft: object, max_nodes: Sequence[int], max_depth: Sequence[int], vocab_size: int
 ) -> tuple[Draft, int]:
-    """Return the part of a draft that can be scored, with `host_rows` set to it, and how many nodes were cut off.
+    """Return the part of a draft that can be used, with `host_rows` set to it, and how many nodes are unfit.
 
-    A row is cut before its first node that has an id outside the vocabulary, a parent that does not precede it, or a depth
-    above the cap: any prefix of a row is a valid draft.
+    A row without q is cut before its first node that has an id outside the vocabulary, a parent that does not precede it, or
+    a depth above the cap: any prefix of a row is a valid draft.
+
+    In a row with q whether a node is there must not depend on what was drawn for it, or acceptance no longer follows from p
+    and q. So an id outside the vocabulary stays: `token_ids` keeps it, to be rejected with its q, and `host_rows` has a
+    valid id in its place, to be scored. A row of q that is no probability law (not finite, negative, not summing to 1)
+    says nothing about the nodes drawn from it; the draft's row is cut before the first of them. That depends on nodes before
+    the cut alone, and so do parents and depths.
 
     Raises:
         DraftError: if it is no draft of this batch at all.
@@ -29,26 +39,39 @@ def check_draft(
         raise DraftError(f"propose returned {type(draft).__name__}, not a Draft")
     size = len(max_nodes)
     _check_shapes(draft, size)
+    is_drawn = _drawn_rows(draft, size)
+    if draft.node_probs is not None and not any(is_drawn):
+        draft = replace(draft, node_probs=None, has_probs=None)
     offered: Sequence[Sequence[int]] = (
-        draft.token_ids.tolist() if draft.host_rows is None else draft.host_rows
+        draft.token_ids.tolist() if draft.host_rows is None or any(is_drawn) else draft.host_rows
     )
     if len(offered) != size:
         raise DraftError(f"Draft.host_rows has {len(offered)} rows for a batch of {size}")
     parents = None if draft.parents is None else draft.parents.tolist()
+    is_law = _lawful_rows(draft) if any(is_drawn) else None
     kept: list[tuple[int, ...]] = []
-    num_cut = 0
+    num_unfit = 0
     for index, row in enumerate(offered):
         length = len(row)
         while length and row[length - 1] == PADDING_ID:
             length -= 1
-        valid = _valid_length(row, min(length, max_nodes[index]), vocab_size)
-        if parents is None:
-            valid = min(valid, max_depth[index])
-        else:
-            valid = _valid_tree_length(parents[index], valid, max_depth[index])
-        num_cut += length - valid
-        kept.append(tuple(row[:valid]))
-    return replace(draft, host_rows=tuple(kept)), num_cut
+        links = None if parents is None else parents[index]
+        valid = min(length, max_nodes[index])
+        if not is_drawn[index]:
+            valid = _valid_length(row, valid, vocab_size)
+        valid = (
+            min(valid, max_depth[index])
+            if links is None
+            else _valid_tree_length(links, valid, max_depth[index])
+        )
+        scored = tuple(row[:valid])
+        if is_law is not None and is_drawn[index]:
+            valid = _lawful_length(is_law[index], links, valid)
+            scored = tuple(token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid])
+            num_unfit += sum(not 0 <= token < vocab_size for token in row[:valid])
+        num_unfit += length - valid
+        kept.append(scored)
+    return replace(draft, host_rows=tuple(kept)), num_unfit
 
 
 def _check_shapes(draft: Draft, size: int) -> None:
@@ -72,6 +95,49 @@ def _check_shapes(draft: Draft, size: int) -> None:
             raise DraftError(
                 f"Draft.{name} has shape {tuple(value.shape)} for a batch of {size} rows of {width} nodes"
             )
+
+
+def _drawn_rows(draft: Draft, size: int) -> list[bool]:
+    """Return for each row whether it carries q.
+
+    Raises:
+        DraftError: if q is there and other fields contradict it.
+    """
+    probs = draft.node_probs
+    if probs is None:
+        return [False] * size
+    is_drawn = [True] * size if draft.has_probs is None else [bool(flag) for flag in draft.has_probs.tolist()]
+    if not any(is_drawn):
+        return is_drawn
+    if draft.sampling not in (DraftSampling.IID, DraftSampling.WITHOUT_REPLACEMENT):
+        raise DraftError(
+            f"Draft.node_probs is given but Draft.sampling is {draft.sampling}, by which nothing was drawn: give "
+            "DraftSampling.IID (for chains too) or WITHOUT_REPLACEMENT, or leave node_probs out"
+        )
+    if not probs.is_floating_point():
+        raise DraftError(f"Draft.node_probs is {probs.dtype}, not floating point")
+    for name in ("token_ids", "parents", "vocab_map"):
+        value = getattr(draft, name)
+        if value is not None and value.dtype != torch.int64:
+            raise DraftError(f"Draft.{name} is {value.dtype} beside node_probs, not int64")
+    if draft.vocab_map is not None and len(draft.vocab_map) != probs.shape[2]:
+        raise DraftError(f"Draft.vocab_map has {len(draft.vocab_map)} ids for a q over {probs.shape[2]}")
+    return is_drawn
+
+
+def _lawful_rows(draft: Draft) -> list[list[bool]]:
+    """Return `[B][N + 1]`: which rows of q are probability laws. Two passes over q."""
+    probs = draft.node_probs
+    assert probs is not None
+    if probs.shape[2] == 0:
+        return [[False] * probs.shape[1]] * probs.shape[0]
+    is_half = probs.dtype in (torch.float16, torch.bfloat16)
+    sums = probs.sum(-1, dtype=torch.float32 if is_half else probs.dtype)
+    # The comparisons are of a few numbers: they cost least on the host.
+    totals, lows = torch.stack((sums, probs.amin(-1).to(sums))).cpu().numpy()
+    tolerance = _HALF_SUM_TOLERANCE if is_half else _SUM_TOLERANCE
+    is_law: list[list[bool]] = ((abs(totals - 1.0) <= tolerance) & (lows >= 0.0)).tolist()
+    return is_law
 
 
 def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:
@@ -109,4 +175,12 @@ def _valid_tree_length(parents: Sequence[int], limit: int, max_depth: int) -> in
         if depth > max_depth:
             return node
         depths.append(depth)
+    return limit
+
+
+def _lawful_length(is_law: Sequence[bool], parents: Sequence[int] | None, limit: int) -> int:
+    """Return the nodes before the first one whose parent's row of q is no law."""
+    for node in range(limit):
+        if not is_law[node if parents is None else parents[node] + 1]:
+            return node
     return limit

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+
+logger = logging.getLogger("specdec")
 
 if TYPE_CHECKING:
     import xgrammar
@@ -26,6 +29,7 @@ class GrammarState:
         self._vocab_size = vocab_size
         self._nodes: tuple[int, ...] = ()
         self._masks: torch.Tensor | None = None
+        self._is_left = False
         self._is_allowed: list[bool] = []
 
     @property
@@ -34,13 +38,19 @@ class GrammarState:
         return bool(self._matcher.is_terminated())
 
     def advance(self, token_ids: Sequence[int]) -> None:
-        """Take in committed tokens; what follows a complete text is ignored."""
-        for token_id in token_ids:
-            if self.is_terminated:
-                break
-            accepted = self._matcher.accept_token(token_id)
-            assert accepted, f"token {token_id} was committed against the grammar"
+        """Take in committed tokens; what follows a complete text is ignored.
+
+        A token against the grammar, which only a sampler that is not lossless can emit, ends its rule over the text.
+        """
         self._masks = None
+        for token_id in token_ids:
+            if self.is_terminated or self._is_left:
+                break
+            if not self._matcher.accept_token(token_id):
+                logger.warning(
+                    "the sampler emitted a token that the grammar forbids; the text goes on without grammar"
+                )
+                self._is_left = True
 
     def allowed_nodes(self, nodes: Sequence[int], parents: Sequence[int] | None) -> list[bool]:
         """Return for each drafted node whether the grammar allows it and every node before it on its path."""
@@ -65,7 +75,9 @@ class GrammarState:
                 break
             taken += 1
         bitmask = torch.zeros_like(self._blank(1))
-        if taken == len(path) and not self.is_terminated:
+        if self._is_left:
+            bitmask = self._blank(1)
+        elif taken == len(path) and not self.is_terminated:
             self._matcher.fill_next_token_bitmask(bitmask, 0)
         if taken:
             self._matcher.rollback(taken)
@@ -77,7 +89,7 @@ class GrammarState:
             return
         self._nodes = tuple(nodes)
         self._masks = self._blank(len(nodes) + 1)
-        self._is_allowed = [False] * len(nodes)
+        self._is_allowed = [self._is_left] * len(nodes)
         children: list[list[int]] = [[] for _ in range(len(nodes) + 1)]
         for node in range(len(nodes)):
             children[(node - 1 if parents is None else parents[node]) + 1].append(node)
@@ -85,7 +97,7 @@ class GrammarState:
 
     def _descend(self, row: int, children: list[list[int]]) -> None:
         assert self._masks is not None
-        if self.is_terminated:
+        if self.is_terminated or self._is_left:
             return
         self._matcher.fill_next_token_bitmask(self._masks, row)
         for node in children[row]:

@@ -22,6 +22,7 @@ class ProposeBatch:
 
     Every running request is a row of every call, also where no draft is wanted (`max_nodes[i] == 0`), so that no cache
     goes stale. Tokens arrive in order and without holes; a start below what the proposer holds means: forget from there.
+    Arrays and tensors are lent for the call: they are not written to, and what is kept of them is copied.
     """
 
     request_ids: tuple[str, ...]

@@ -44,11 +44,13 @@ class Draft:
     has_probs: torch.Tensor | None = None
     """`[B]` bool: rows that carry q. None means all rows do if `node_probs` is given, else none."""
     vocab_map: torch.Tensor | None = None
-    """`[V']` int64: target id of each id of a reduced draft vocabulary, or None where they are the same."""
+    """`[V']` int64: target id of each id of a reduced draft vocabulary, all different, or None where they are the same."""
     confidence: torch.Tensor | None = None
     """`[B, N]` float: estimated probability that a node stands given that its parent stood."""
     host_rows: tuple[tuple[int, ...], ...] | None = field(default=None, repr=False, compare=False)
-    """The same token ids as ragged host rows, kept by `from_lists` so that the host path need not copy them back."""
+    """The same token ids as ragged host rows, kept by `from_lists` so that the host path need not copy them back. In a draft
+    that core has checked: the ids that are scored; a drawn id outside the vocabulary, which can only be rejected, has a valid
+    one in its place here."""
 
     @classmethod
     def from_lists(

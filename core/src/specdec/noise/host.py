@@ -32,13 +32,13 @@ def philox_block(
 
 
 @njit(cache=True, nogil=True)
-def race(weights: npt.NDArray[np.float32], seed: int, position: int, sample: int, word: int) -> int:
+def race(weights: npt.NDArray[np.floating], seed: int, position: int, sample: int, word: int) -> int:
     """Return `argmin(e_j / w_j)`, which draws j with probability proportional to `w_j`; ties go to the lowest id.
 
     An exponential is at least its uniform, so the logarithm is taken only where `u_j < w_j * best`.
 
     Args:
-        weights: `[V]` float32, not negative; need not sum to 1.
+        weights: `[V]`, not negative; need not sum to 1.
         seed: 64-bit request seed.
         position: see `specdec.noise.keys`.
         sample: sample index.
@@ -69,6 +69,61 @@ def race(weights: npt.NDArray[np.float32], seed: int, position: int, sample: int
             if winner < 0 or score < best:
                 best, winner = score, j
     return winner
+
+
+@njit(cache=True, nogil=True)
+def race_rows(
+    weights: npt.NDArray[np.floating],
+    seeds: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
+    samples: npt.NDArray[np.int64],
+    words: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Run one `race` per row.
+
+    Args:
+        weights: `[B, V]`, not negative, in each row at least one above 0.
+        seeds: `[B]`.
+        positions: `[B]`.
+        samples: `[B]`.
+        words: `[B]`.
+
+    Returns:
+        `[B]` the ids drawn.
+    """
+    winners = np.empty(weights.shape[0], np.int64)
+    for i in range(weights.shape[0]):
+        winners[i] = race(weights[i], seeds[i], positions[i], samples[i], words[i])
+    return winners
+
+
+@njit(cache=True, nogil=True)
+def first_uniforms(
+    seeds: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
+    samples: npt.NDArray[np.int64],
+    words: npt.NDArray[np.int64],
+) -> npt.NDArray[np.float64]:
+    """Return one uniform per row and word, that of token id 0.
+
+    Args:
+        seeds: `[B]`.
+        positions: `[B]`.
+        samples: `[B]`.
+        words: `[N]` from `node_word`.
+
+    Returns:
+        `[B, N]` strictly between 0 and 1, as in `specdec.noise.uniforms`.
+    """
+    out = np.empty((seeds.shape[0], words.shape[0]), np.float64)
+    for i in range(seeds.shape[0]):
+        k0, k1 = np.uint32(seeds[i] & 0xFFFFFFFF), np.uint32((seeds[i] >> 32) & 0xFFFFFFFF)
+        for j in range(words.shape[0]):
+            lane = philox_block(
+                np.uint32(0), np.uint32(positions[i]), np.uint32(samples[i]), np.uint32(words[j]), k0, k1
+            )[0]
+            out[i, j] = (np.float64(lane) + 0.5) / 2.0**32
+    return out
 
 
 @njit(cache=True, nogil=True)

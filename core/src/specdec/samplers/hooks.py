@@ -9,6 +9,10 @@ from specdec.interfaces.sampler import Sampler
 @hookimpl
 def specdec_register_samplers() -> list[type[Sampler]]:
     """Return core's samplers."""
+    from specdec.samplers.block import BlockSampler
+    from specdec.samplers.probabilistic import ProbabilisticSampler
     from specdec.samplers.strict import StrictSampler
+    from specdec.samplers.synthetic import SyntheticSampler
+    from specdec.samplers.typical import TypicalSampler
 
-    return [StrictSampler]
+    return [BlockSampler, ProbabilisticSampler, StrictSampler, SyntheticSampler, TypicalSampler]

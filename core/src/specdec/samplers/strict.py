@@ -13,7 +13,9 @@ from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
 from specdec.noise.host import walk
-from specdec.samplers.tree import follow, node_depths
+from specdec.samplers.target_probs import target_probs
+from specdec.samplers.tree import node_depths
+from specdec.samplers.verdicts import follow_all, greedy_verdict
 
 
 class StrictSampler(Sampler):
@@ -30,25 +32,14 @@ class StrictSampler(Sampler):
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
         """Walk every request's draft along the drawn tokens."""
+        if batch.is_all_greedy:
+            return greedy_verdict(scores, draft)
         rows = draft.host_rows
         parents = None if draft.parents is None else draft.parents.tolist()
         assert rows is not None
-        if not batch.is_all_greedy and scores.logits.device.type == "cpu":
+        if scores.logits.device.type == "cpu":
             return self._walk_host(scores, rows, parents, batch)
-        drawn = (
-            scores.logits.argmax(-1) if batch.is_all_greedy else self._draw_all(scores, rows, parents, batch)
-        )
-        tokens: list[int] = drawn.tolist()
-        nodes_out: list[list[int]] = []
-        tokens_out: list[list[int]] = []
-        for i, row in enumerate(rows):
-            start = scores.row_starts[i]
-            nodes, emitted = follow(
-                tokens[start : start + len(row) + 1], row, None if parents is None else parents[i]
-            )
-            nodes_out.append(nodes)
-            tokens_out.append(emitted)
-        return Verdict(nodes_out, tokens_out)
+        return follow_all(self._draw_all(scores, rows, parents, batch).tolist(), scores, draft)
 
     def _walk_host(
         self,
@@ -58,7 +49,7 @@ class StrictSampler(Sampler):
         batch: VerifyBatch,
     ) -> Verdict:
         """Draw only along the path that stands."""
-        weights = _weights(scores, batch)
+        weights = target_probs(scores, batch).numpy()
         size = len(rows)
         width = max(map(len, rows))
         drafted = np.full((size, width + 1), -1, np.int64)
@@ -103,21 +94,6 @@ class StrictSampler(Sampler):
         noise = exponentials(seeds, positions, samples, words, scores.logits.shape[-1])
         drawn = (noise / torch.softmax(scores.logits.double(), -1)).argmin(-1)
         return torch.where(_greedy_rows(scores, rows, batch), scores.logits.argmax(-1), drawn)
-
-
-def _weights(scores: Scores, batch: VerifyBatch) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return unnormalised probabilities `[R, V]`; a greedy row's weight is all on its argmax."""
-    weights = torch.softmax(scores.logits, -1)
-    if any(params.is_greedy for params in batch.sampling_params):
-        for i, params in enumerate(batch.sampling_params):
-            if params.is_greedy:
-                start, end = scores.row_starts[i], scores.row_starts[i] + batch.num_nodes[i] + 1
-                best = scores.logits[start:end].argmax(-1, keepdim=True)
-                weights[start:end] = 0.0
-                weights[start:end].scatter_(-1, best, 1.0)
-    if not torch.isfinite(weights[:, 0]).all():
-        raise FloatingPointError("the target's logits are not numbers; nothing can be sampled from them")
-    return weights.numpy()
 
 
 def _greedy_rows(scores: Scores, rows: tuple[tuple[int, ...], ...], batch: VerifyBatch) -> torch.Tensor:

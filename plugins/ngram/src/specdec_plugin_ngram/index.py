@@ -77,13 +77,17 @@ class NgramIndex:
         num_new = len(new_token_ids)
         if kernels.needs_attention(self._states, rows, num_new):
             if rows.min(initial=0) < 0 or rows[kernels.COUNT].sum() != num_new:
-                raise ValueError(f"a step with {num_new} new tokens but counts {rows[kernels.COUNT].tolist()}")
+                raise ValueError(
+                    f"a step with {num_new} new tokens but counts {rows[kernels.COUNT].tolist()}"
+                )
             self._make_room(request_ids, rows, num_expected)
         if num_new > len(self._new_token_ids):
             self._new_token_ids = np.zeros(2 * num_new, dtype=np.int32)
         self._new_token_ids[:num_new] = new_token_ids
 
-        drafts = np.empty((len(request_ids), max(rows[kernels.MAX_NODES].tolist(), default=0)), dtype=np.int64)
+        drafts = np.empty(
+            (len(request_ids), max(rows[kernels.MAX_NODES].tolist(), default=0)), dtype=np.int64
+        )
         num_drafted = np.empty(len(request_ids), dtype=np.int64)
         most = kernels.run_step(
             self._pool.tokens,

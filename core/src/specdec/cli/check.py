@@ -1,0 +1,138 @@
+"""`specdec check`: whether a plugin keeps its promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from specdec import hookimpl, registry
+from specdec.cli.output import print_json, print_table, progress
+from specdec.errors import ConfigError, PluginError
+from specdec.registry import Group
+
+if TYPE_CHECKING:
+    from specdec.testing.checks import Check
+    from specdec.testing.runner import PromiseReport
+
+
+@hookimpl
+def specdec_register_commands(app: typer.Typer) -> None:
+    """Add `specdec check`."""
+    app.command("check")(check)
+
+
+def check(
+    method: Annotated[
+        str,
+        typer.Argument(metavar="METHOD", help="A method, sampler or scorer: its name, or ./file.py:Class."),
+    ],
+    config: Annotated[str, typer.Option(metavar="JSON", help="The other keys of its configuration.")] = "{}",
+    model: Annotated[
+        str, typer.Option(help="Target: a directory, a hub id, zoo, or tiny for random weights.")
+    ] = "zoo",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run the conformance tests on an installed method.
+
+    One line per promise: kept, broken, or not applicable; what is broken comes with what to mend. The exit code is 1 if a
+    promise is broken. Samplers and scorers are checked likewise.
+    """
+    keys = _keys(config)
+    group = _group_of(method)
+    if find_spec("pytest") is None:
+        raise ConfigError('specdec check needs pytest: pip install "specdec-core[testing]"')
+
+    from specdec.cli.quiet import hush_libraries
+    from specdec.testing.checks import prepare
+
+    hush_libraries()
+    prepared = prepare(group, method, keys, model)
+    with progress(f"checking {method}", prepared.num_promises) as display:
+        reports = prepared.run(lambda _: None if display is None else display.advance(display.task_ids[0]))
+    num_broken = sum(report.verdict == "broken" for report in reports)
+    if as_json:
+        print_json(_as_json(method, prepared, reports))
+    else:
+        _print(method, prepared, reports)
+    if num_broken:
+        raise typer.Exit(1)
+
+
+def _keys(text: str) -> Mapping[str, Any]:
+    try:
+        keys = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"--config: not JSON: {error}") from None
+    if not isinstance(keys, dict):
+        raise ConfigError(f"--config: give an object of keys and values, not {text}")
+    return keys
+
+
+def _group_of(name: str) -> Group:
+    """Return which kind of plugin a name stands for; one that is not installed is taken for a method.
+
+    Raises:
+        PluginError: for a path that leads to no plugin.
+    """
+    from specdec.registry.class_path import is_class_path, load_class
+
+    if not is_class_path(name):
+        kinds = (Group.PROPOSERS, Group.SAMPLERS, Group.SCORERS)
+        installed = (kind for kind in kinds if any(info.name == name for info in registry.installed(kind)))
+        return next(installed, Group.PROPOSERS)
+
+    from specdec.interfaces import Proposer, Sampler, Scorer
+
+    found = load_class(name)
+    bases: dict[type, Group] = {Proposer: Group.PROPOSERS, Sampler: Group.SAMPLERS, Scorer: Group.SCORERS}
+    if isinstance(found, type):
+        for base, group in bases.items():
+            if issubclass(found, base):
+                return group
+    raise PluginError(f"{name!r} is neither a Proposer nor a Sampler nor a Scorer")
+
+
+def _print(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> None:
+    print(f"{prepared.noun} {method}" + (f" on {prepared.model}" if prepared.model else ""))
+    print_table(["verdict", "promise"], [(report.verdict, _line(report)) for report in reports])
+    counts = {
+        verdict: sum(report.verdict == verdict for report in reports)
+        for verdict in ("kept", "broken", "not applicable")
+    }
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+
+
+def _line(report: PromiseReport) -> str:
+    """Return a promise, why it is not kept, what to mend and what was measured, in one line."""
+    parts = [report.promise.removesuffix(".")]
+    if report.reason:
+        parts.append(report.reason)
+    if report.mend:
+        parts.append(f"To mend: {report.mend}")
+    parts += [f"{name.replace('_', ' ')}: {value}" for name, value in report.facts.items()]
+    return " | ".join(parts)
+
+
+def _as_json(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> dict[str, Any]:
+    return {
+        "name": method,
+        "kind": prepared.noun,
+        "model": prepared.model,
+        "config": dict(prepared.config),
+        "is_conforming": all(report.verdict != "broken" for report in reports),
+        "promises": [
+            {
+                "name": report.name,
+                "promise": report.promise,
+                "verdict": report.verdict.value,
+                "reason": report.reason,
+                "mend": report.mend,
+                "facts": report.facts,
+            }
+            for report in reports
+        ],
+    }

@@ -1,0 +1,27 @@
+"""The `block` sampler: block verification."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from specdec.interfaces.capability import Capability
+from specdec.samplers.block_law import block_law
+from specdec.samplers.host_law import host_law
+from specdec.samplers.law import Law
+from specdec.samplers.trial import Trial
+from specdec.samplers.verifier import Verifier
+
+
+class BlockSampler(Verifier):
+    """Decides drafted paths as a whole: in expectation it never accepts fewer tokens than `probabilistic`.
+
+    Lossless under the same condition; drafts without q are verified exactly as `probabilistic` does.
+    """
+
+    name: ClassVar[str] = "block"
+    is_lossless: ClassVar[bool] = True
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
+
+    def law(self, trial: Trial) -> Law:
+        """Return the law of block verification."""
+        return host_law(trial, is_block=True) if trial.is_on_host else block_law(trial)

@@ -1,0 +1,62 @@
+"""Block verification: the accepted path is decided as a whole, which in expectation accepts no fewer tokens than rejection.
+
+Sun et al., arXiv 2403.10444, for chains. On trees the same weights in the order of traversal verification, arXiv 2505.12398,
+with every parent's weight made anew after each child that fails; on chains the two are equal.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.samplers.law import Law, Rule
+from specdec.samplers.rejection import chain_residual, point_mass_law, ratios
+from specdec.samplers.sibling_walk import walk_siblings
+from specdec.samplers.trial import Trial
+
+
+def block_law(trial: Trial) -> Law:
+    """Return the law: thresholds are the chances of nodes after all of their descendants have failed.
+
+    Without q there is nothing to gain: then it is the law of rejection, which for point masses is that of plain sampling.
+    """
+    if trial.draft_probs is None:
+        return point_mass_law(trial)
+    if trial.links is not None:
+        walk = walk_siblings(trial, is_block=True)
+        return Law(walk.weights[:, 1:], Rule.POST_ORDER, walk.residual)
+    weights = _chain_weights(ratios(trial))
+    thresholds = _chain_thresholds(trial, weights)
+    padded = torch.nn.functional.pad(weights, (1, 0), value=1.0)
+    return Law(
+        thresholds,
+        Rule.POST_ORDER,
+        lambda stop: chain_residual(trial, stop, padded[trial.batch_index, stop + 1]),
+    )
+
+
+def _chain_weights(ratios: torch.Tensor) -> torch.Tensor:
+    """Return `[B, N]`: P_i = min(1, P_{i-1} p_i / q_i), P_0 = 1: a sum of logarithms that is held at 0 from above."""
+    # In double, for the logarithms of ratios far from 1 cancel; an infinite one is as good as a very large one.
+    steps = ratios.double().clamp_max(torch.finfo(torch.float32).max).log()
+    total = steps.cumsum(-1)
+    return (total - total.cummax(-1).values.clamp_min(0.0)).exp().to(ratios)
+
+
+def _chain_thresholds(trial: Trial, weights: torch.Tensor) -> torch.Tensor:
+    """Return `[B, N]`: h_i = s_i / (s_i + 1 - P_i) with s_i the mass of max(P_i p - q, 0) after node i; P at the last node."""
+    assert trial.draft_probs is not None
+    width = trial.width
+    if width == 1:
+        return weights
+    before = weights[:, :-1]
+    rest = trial.probs[trial.rows[:, 1:width]]
+    rest = rest.mul_(before[:, :, None]).sub_(trial.draft_probs.rows(1, width)).clamp_min_(0.0)
+    mass = rest.sum(-1)
+    is_drawn = trial.draft_probs.is_drawn
+    if is_drawn is not None:
+        # A point mass leaves all of p but its own.
+        point_mass = before * (1.0 - trial.target_of_nodes()[:, 1:])
+        mass = torch.where(is_drawn[:, None], mass, point_mass)
+    inner = torch.where(mass > 0, mass / (mass + (1.0 - before)), 0.0)
+    has_child = trial.is_node[:, 1:]
+    return torch.cat((torch.where(has_child, inner, before), weights[:, -1:]), 1)

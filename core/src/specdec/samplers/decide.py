@@ -1,0 +1,114 @@
+"""Draws against thresholds: where the accepted path stops."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numba import njit
+
+from specdec.samplers.law import Law, Rule
+from specdec.samplers.links import Links
+from specdec.samplers.trial import Trial
+
+Int64s = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
+
+
+def decide(law: Law, uniforms: torch.Tensor, trial: Trial) -> torch.Tensor:
+    """Return the last accepted node of each draft, `[B]`, -1 for none.
+
+    Args:
+        law: thresholds and rule.
+        uniforms: `[B, N]` float64.
+        trial: whose drafts.
+    """
+    if trial.is_on_host:
+        thresholds = law.thresholds.double().numpy()
+        return torch.from_numpy(
+            stops_on_host(uniforms.numpy(), thresholds, trial.parents, trial.counts, law.rule.value)
+        )
+    passes = uniforms < law.thresholds
+    if law.rule is Rule.POST_ORDER:
+        return first_in_post_order(passes, trial.links)
+    # In a chain all children are first, and the deepest node is the last one on the way.
+    if law.rule is Rule.DEEPEST and trial.links is not None:
+        return deepest(passes, trial.links)
+    return first_children(passes, trial.links)
+
+
+def first_children(passes: torch.Tensor, links: Links | None) -> torch.Tensor:
+    """Return `[B]` by `Rule.FIRST_CHILD`, from passing nodes `[B, N]`."""
+    if links is None:
+        return passes.long().cumprod(-1).sum(-1) - 1
+    stop = links.parents.new_full((len(passes),), -1)
+    for _ in range(links.max_depth):
+        is_next = passes & (links.parents == stop[:, None])
+        stop = torch.where(is_next.any(-1), is_next.byte().argmax(-1), stop)
+    return stop
+
+
+def first_in_post_order(passes: torch.Tensor, links: Links | None) -> torch.Tensor:
+    """Return `[B]` by `Rule.POST_ORDER`, from passing nodes `[B, N]`."""
+    width = passes.shape[1]
+    if links is None:
+        return torch.where(passes, torch.arange(width, device=passes.device), -1).amax(-1)
+    first = torch.where(passes, links.post_order, width).min(-1)
+    return torch.where(first.values < width, first.indices, -1)
+
+
+def deepest(passes: torch.Tensor, links: Links) -> torch.Tensor:
+    """Return `[B]` by `Rule.DEEPEST`, from passing nodes `[B, N]`."""
+    places = (links.parents + 1).clamp_min(0)
+    depths = torch.zeros_like(links.parents)
+    front = passes & (links.parents == -1)
+    for depth in range(1, links.max_depth + 1):
+        depths = torch.where(front, depth, depths)
+        padded = torch.cat((front.new_zeros(len(front), 1), front), 1)
+        front = passes & padded.gather(1, places)
+    best = depths.argmax(-1)
+    return torch.where(depths.gather(1, best[:, None])[:, 0] > 0, best, -1)
+
+
+@njit(cache=True, nogil=True)
+def stops_on_host(
+    uniforms: Doubles, thresholds: Doubles, parents: Int64s, counts: Int64s, rule: int
+) -> Int64s:
+    """Return the last accepted node of each draft, `[B]`.
+
+    Args:
+        uniforms: `[B, N]`.
+        thresholds: `[B, N]`.
+        parents: `[B, N]`.
+        counts: `[B]` nodes of each draft.
+        rule: `Rule.value`.
+    """
+    out = np.empty(counts.shape[0], np.int64)
+    for i in range(counts.shape[0]):
+        passes = uniforms[i] < thresholds[i]
+        count = counts[i]
+        stands = np.zeros(count + 1, np.bool_)
+        stands[0] = True
+        depths = np.zeros(count + 1, np.int64)
+        stop, best = -1, 0
+        if rule == 1:
+            # The first in post-order: go to the first child whose subtree holds a node that passes, as deep as there is one.
+            for node in range(count - 1, -1, -1):
+                if passes[node]:
+                    stands[node + 1] = True
+                if stands[node + 1] and parents[i, node] >= 0:
+                    stands[parents[i, node] + 1] = True
+            for node in range(count):
+                if parents[i, node] == stop and stands[node + 1]:
+                    stop = node
+        else:
+            for node in range(count):
+                parent = parents[i, node]
+                depths[node + 1] = depths[parent + 1] + 1
+                stands[node + 1] = passes[node] and stands[parent + 1]
+                if rule == 0 and parent == stop and passes[node]:
+                    stop = node
+                if rule == 2 and stands[node + 1] and depths[node + 1] > best:
+                    stop, best = node, depths[node + 1]
+        out[i] = stop
+    return out

@@ -1,0 +1,148 @@
+"""q of a batch, over the target's ids whatever vocabulary it came in."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn.functional import pad
+
+
+class HostProbs(NamedTuple):
+    """q as arrays."""
+
+    probs: npt.NDArray[np.floating]
+    """`[B, N + 1, V']`."""
+    is_drawn: npt.NDArray[np.bool_]
+    """`[B]`: rows that carry q."""
+    target_ids: npt.NDArray[np.int64]
+    """`[V']`: target id of each of the draft's, or `[0]` where they are the same."""
+    draft_ids: npt.NDArray[np.int64]
+    """`[V + 1]`: the draft's id of each of the target's, -1 for none; or `[0]`."""
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+
+
+class DraftProbs:
+    """The laws that drafted tokens were drawn from.
+
+    An id of the draft that the target does not have keeps its mass: outside the vocabulary, where p is 0.
+
+    Args:
+        node_probs: `[B, N + 1, V']`, see `Draft.node_probs`. Half precision does not sum to 1 and is normalised.
+        vocab_size: V, of the target.
+        vocab_map: `[V']` int64 target id of each draft id, or None where they are the same.
+        is_drawn: `[B]` bool: rows that carry q; None means all. The tokens of other rows are point masses.
+        is_taken_out: whether a drawn sibling is taken out of q for later ones.
+        like: a tensor of the type and on the device to work with.
+    """
+
+    def __init__(
+        self,
+        node_probs: torch.Tensor,
+        *,
+        vocab_size: int,
+        vocab_map: torch.Tensor | None,
+        is_drawn: torch.Tensor | None,
+        is_taken_out: bool,
+        like: torch.Tensor,
+    ) -> None:
+        probs = node_probs.to(like)
+        if node_probs.dtype in _HALVES:
+            probs = probs / probs.sum(-1, keepdim=True)
+        self._probs = probs
+        self._vocab_size = vocab_size
+        self._vocab_map: torch.Tensor | None = None
+        if vocab_map is not None:
+            known = vocab_map.to(like.device)
+            self._vocab_map = known.masked_fill((known < 0) | (known >= vocab_size), vocab_size)
+            self._target_ids = known
+        self.is_drawn = None if is_drawn is None else is_drawn.to(like.device)
+        self.is_taken_out = is_taken_out
+
+    @cached_property
+    def _batch(self) -> torch.Tensor:
+        return torch.arange(len(self._probs), device=self._probs.device)
+
+    def of_nodes(self, places: torch.Tensor, token_ids: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """Return `[B, N]`: q of drafted ids, none taken out; 1 for point masses, 0 for what q does not know.
+
+        Args:
+            places: `[B, N]` row of q of each node.
+            token_ids: `[B, N]` as they were drawn.
+            columns: `[B, N]` the same, V for ids outside the vocabulary.
+        """
+        ids = token_ids if self._vocab_map is None else self._draft_ids(self._vocab_map)[columns]
+        is_known = (ids >= 0) & (ids < self._probs.shape[2])
+        found = self._probs[self._batch[:, None], places, ids.masked_fill(~is_known, 0)]
+        found = found.masked_fill(~is_known, 0.0)
+        return found if self.is_drawn is None else torch.where(self.is_drawn[:, None], found, 1.0)
+
+    def on_host(self, size: int) -> HostProbs:
+        """Return q as arrays, contiguous ones whatever the tensors are; only for tensors on the host.
+
+        Args:
+            size: B.
+        """
+        nothing = np.empty(0, np.int64)
+        vocab_map = self._vocab_map
+        arrays = (
+            self._probs.numpy(),
+            np.ones(size, np.bool_) if self.is_drawn is None else self.is_drawn.numpy(),
+            nothing if vocab_map is None else self._target_ids.numpy(),
+            nothing if vocab_map is None else self._draft_ids(vocab_map).numpy(),
+        )
+        return HostProbs(*map(np.ascontiguousarray, arrays))
+
+    def row(self, places: torch.Tensor) -> torch.Tensor:
+        """Return `[B, V]`: row `places[i]` of q; what lies outside the vocabulary is left out."""
+        return self._inside(self._probs[self._batch, places])
+
+    def rows(self, first: int, last: int) -> torch.Tensor:
+        """Return `[B, last - first, V]`: rows `first` to `last - 1` of q; what lies outside the vocabulary is left out."""
+        return self._inside(self._probs[:, first:last])
+
+    def wide_rows(self, count: int) -> torch.Tensor:
+        """Return a copy `[B, count, V + 1]` of the first rows of q; the last column is all that lies outside the vocabulary."""
+        probs, size = self._probs[:, :count], self._vocab_size
+        if self._vocab_map is not None:
+            return self._spread(probs)
+        if probs.shape[-1] <= size:
+            return pad(probs, (0, size + 1 - probs.shape[-1]))
+        return torch.cat((probs[..., :size], probs[..., size:].sum(-1, keepdim=True)), -1)
+
+    def outside(self, places: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        """Return `[B]`: q of ids that lie outside the vocabulary; of ids inside, anything.
+
+        Args:
+            places: `[B]` row of q.
+            token_ids: `[B]` as they were drawn.
+        """
+        probs = self._probs[self._batch, places]
+        if self._vocab_map is not None:
+            return (probs * (self._target_ids == token_ids[:, None])).sum(-1)
+        return probs.gather(1, token_ids.clamp(0, probs.shape[1] - 1)[:, None])[:, 0]
+
+    def _draft_ids(self, vocab_map: torch.Tensor) -> torch.Tensor:
+        """Return `[V + 1]`: the draft's id of each of the target's; -1 where it has none."""
+        ids = vocab_map.new_full((self._vocab_size + 1,), -1)
+        ids[vocab_map] = torch.arange(len(vocab_map), device=vocab_map.device)
+        ids[self._vocab_size] = -1
+        return ids
+
+    def _inside(self, probs: torch.Tensor) -> torch.Tensor:
+        size = self._vocab_size
+        if self._vocab_map is not None:
+            return self._spread(probs)[..., :size]
+        if probs.shape[-1] < size:
+            return pad(probs, (0, size - probs.shape[-1]))
+        return probs[..., :size]
+
+    def _spread(self, probs: torch.Tensor) -> torch.Tensor:
+        assert self._vocab_map is not None
+        wide = probs.new_zeros((*probs.shape[:-1], self._vocab_size + 1))
+        return wide.index_add_(-1, self._vocab_map, probs)

@@ -1,0 +1,28 @@
+"""The `probabilistic` sampler: rejection sampling."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from specdec.interfaces.capability import Capability
+from specdec.samplers.host_law import host_law
+from specdec.samplers.law import Law
+from specdec.samplers.rejection import rejection_law
+from specdec.samplers.trial import Trial
+from specdec.samplers.verifier import Verifier
+
+
+class ProbabilisticSampler(Verifier):
+    """Accepts a drawn token with min(1, p / q) and draws from the residual after the first rejection.
+
+    Lossless where q is the law the token was drawn from; a draft without q is verified as point masses, which needs no trust.
+    """
+
+    name: ClassVar[str] = "probabilistic"
+    aliases: ClassVar[tuple[str, ...]] = ("standard",)
+    is_lossless: ClassVar[bool] = True
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
+
+    def law(self, trial: Trial) -> Law:
+        """Return the law of rejection, recursive over siblings."""
+        return host_law(trial, is_block=False) if trial.is_on_host else rejection_law(trial)

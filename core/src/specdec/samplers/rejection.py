@@ -1,0 +1,100 @@
+"""Rejection sampling: a node stands with probability min(1, r / q), a rejected one leaves the residual r - q behind.
+
+Leviathan et al., arXiv 2211.17192, and Chen et al., arXiv 2302.01318, for chains; recursive rejection over siblings as in
+SpecInfer, arXiv 2305.09781, for trees.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.samplers.law import Law, Rule
+from specdec.samplers.sibling_walk import walk_siblings
+from specdec.samplers.trial import Trial
+
+
+def rejection_law(trial: Trial) -> Law:
+    """Return the law: thresholds are the chances of nodes whose parent stands and whose earlier siblings do not."""
+    if trial.draft_probs is None:
+        return point_mass_law(trial)
+    if trial.links is not None:
+        walk = walk_siblings(trial, is_block=False)
+        return Law(walk.chances, Rule.FIRST_CHILD, walk.residual)
+    thresholds = ratios(trial).clamp_max(1.0)
+    return Law(thresholds, Rule.FIRST_CHILD, lambda stop: chain_residual(trial, stop, None))
+
+
+def ratios(trial: Trial) -> torch.Tensor:
+    """Return `[B, N]`: p / q of every drafted id of a batch that carries q; 0 where q says that it cannot have been drawn."""
+    assert trial.draft_probs is not None
+    target = trial.target_of_nodes()
+    law = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
+    return torch.where(law > 0, target / law, 0.0)
+
+
+def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+    """Return `[B, V]`: `max(weight * p - q, 0)` after node `stop[i]` of a chain that carries q; p after its last node.
+
+    Where no mass is left, which happens where p = q and rounding rejected, it is p.
+
+    Args:
+        trial: chains with q.
+        stop: `[B]` last accepted nodes.
+        weight: `[B]`, or None for 1.
+    """
+    assert trial.draft_probs is not None
+    place = stop + 1
+    target = trial.target_after(stop)
+    law = trial.draft_probs.row(place)
+    is_drawn = trial.draft_probs.is_drawn
+    is_tried = place < trial.num_nodes
+    drafted = trial.columns.gather(1, place.clamp_max(trial.width - 1)[:, None])
+    if is_drawn is None:
+        is_tried_law = is_tried
+    else:
+        is_tried_law = is_tried & is_drawn
+    rest = target if weight is None else target * weight[:, None]
+    rest = (rest - law.masked_fill(~is_tried_law[:, None], 0.0)).clamp_min_(0.0)
+    if is_drawn is not None:
+        rest = taken_out(rest, drafted.masked_fill((~is_tried | is_drawn)[:, None], trial.vocab_size))
+    return torch.where(rest.sum(-1, keepdim=True) > 0, rest, target)
+
+
+def point_mass_law(trial: Trial) -> Law:
+    """Return the law for drafts without q: each node was certain to be drafted, so q is 1 at its id.
+
+    A node then stands with probability r, p without its earlier siblings; altogether siblings stand with the sum of their p.
+    """
+    target = trial.target_of_nodes()
+    if trial.links is None:
+        thresholds = target
+        parents = trial.parent_places - 1
+    else:
+        parents = trial.links.parents
+        thresholds = _without_earlier_siblings(target, parents, trial.columns)
+
+    def emission(stop: torch.Tensor) -> torch.Tensor:
+        after = trial.target_after(stop)
+        is_child = (parents == stop[:, None]) & trial.is_node
+        rest = taken_out(after, trial.columns.masked_fill(~is_child, trial.vocab_size))
+        return torch.where(rest.sum(-1, keepdim=True) > 0, rest, after)
+
+    return Law(thresholds, Rule.FIRST_CHILD, emission)
+
+
+def _without_earlier_siblings(
+    target: torch.Tensor, parents: torch.Tensor, columns: torch.Tensor
+) -> torch.Tensor:
+    """Return `[B, N]`: p of each id, divided by the mass that its earlier siblings leave; 0 for ids that one of them has."""
+    is_sibling = parents[:, :, None] == parents[:, None, :]
+    is_earlier = is_sibling & torch.ones_like(is_sibling[0]).tril(-1)
+    is_repeated = (is_earlier & (columns[:, :, None] == columns[:, None, :])).any(-1)
+    fresh = target.masked_fill(is_repeated, 0.0)
+    left = 1.0 - (is_earlier * fresh[:, None, :]).sum(-1)
+    return torch.where(left > 0, fresh / left, 0.0).clamp_max(1.0)
+
+
+def taken_out(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """Return weights `[B, V]` with 0 at some ids `[B, M]`; V stands for none."""
+    keep = weights.new_ones(weights.shape[0], weights.shape[1] + 1)
+    return weights * keep.scatter_(1, columns, 0.0)[:, :-1]

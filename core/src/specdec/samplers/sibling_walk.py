@@ -1,0 +1,88 @@
+"""The recursion over siblings that rejection and block verification share, for trees with q.
+
+At a node with residual r (at first p), weight P and children x_1 .. x_m, drawn from q: child j is tried with
+min(1, P r(x_j) / q(x_j)); when it fails, r becomes max(P r - q, 0) normalised and, where siblings were drawn without
+replacement, x_j leaves q. Rejection sampling has P = 1 everywhere. In block verification a child's chance is its own P, and
+its failure makes its parent's s / (s + 1 - P), s being the mass of max(P r - q, 0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from specdec.samplers.trial import Trial
+
+
+@dataclass(frozen=True)
+class SiblingWalk:
+    """What is left at every node after all of its children have failed."""
+
+    trial: Trial
+    chances: torch.Tensor
+    """`[B, N]`: chance of each node when its turn comes."""
+    weights: torch.Tensor
+    """`[B, N + 1]`: P after the last committed token and after each node; 1 throughout for rejection."""
+    residuals: torch.Tensor
+    """`[B, N + 2, V + 1]`: r, in the order of `weights`; the last row and the last column are scratch."""
+
+    def residual(self, stop: torch.Tensor) -> torch.Tensor:
+        """Return `[B, V]`: r after node `stop[i]`, or p where no mass is left."""
+        rest = self.residuals[self.trial.batch_index, stop + 1, :-1]
+        return torch.where(rest.sum(-1, keepdim=True) > 0, rest, self.trial.target_after(stop))
+
+
+def walk_siblings(trial: Trial, *, is_block: bool) -> SiblingWalk:
+    """Try every node once, parents and earlier siblings first; any other order of the nodes gives the same."""
+    assert trial.draft_probs is not None
+    size, width, scratch = trial.size, trial.width, trial.width + 1
+    batch = trial.batch_index
+    residuals = trial.probs.new_zeros(size, width + 2, trial.vocab_size + 1)
+    residuals[:, :scratch, :-1] = trial.probs[trial.rows]
+    weights = trial.probs.new_ones(size, width + 2)
+    chances = trial.probs.new_zeros(size, width)
+    laws = trial.draft_probs.wide_rows(width + 1)
+    for node in range(width):
+        place, column = trial.parent_places[:, node], trial.columns[:, node]
+        law = _law_of_node(trial, laws, node)
+        weight = weights[batch, place]
+        target = residuals[batch, place] * weight[:, None]
+        at_law = law[batch, column]
+        chance = torch.where(at_law > 0, target[batch, column] / at_law, 0.0).clamp_max(1.0)
+        chances[:, node] = chance
+        rest = (target - law).clamp_min_(0.0)
+        mass = rest.sum(-1)
+        kept = torch.where(trial.is_node[:, node], place, scratch)
+        residuals[batch, kept] = rest * torch.where(mass > 0, 1.0 / mass, 0.0)[:, None]
+        if is_block:
+            weights[batch, kept] = torch.where(mass > 0, mass / (mass + (1.0 - weight)), 0.0)
+            weights[:, node + 1] = chance
+        if trial.draft_probs.is_taken_out:
+            _take_out(trial, laws, node)
+    return SiblingWalk(trial, chances, weights[:, :scratch], residuals)
+
+
+def _law_of_node(trial: Trial, laws: torch.Tensor, node: int) -> torch.Tensor:
+    """Return `[B, V + 1]`: the law that a node was drawn from; a point mass for rows without q."""
+    assert trial.draft_probs is not None
+    law = laws[trial.batch_index, trial.parent_places[:, node]]
+    if trial.draft_probs.is_taken_out:
+        mass = law.sum(-1, keepdim=True)
+        law = torch.where(mass > 0, law / mass, 0.0)
+    is_drawn = trial.draft_probs.is_drawn
+    if is_drawn is None:
+        return law
+    point_mass = torch.zeros_like(law).scatter_(1, trial.columns[:, node, None], 1.0)
+    return torch.where(is_drawn[:, None], law, point_mass)
+
+
+def _take_out(trial: Trial, laws: torch.Tensor, node: int) -> None:
+    """Take a node's id out of its parent's law for the siblings to come."""
+    assert trial.draft_probs is not None
+    place, column = trial.parent_places[:, node], trial.columns[:, node, None]
+    law = laws[trial.batch_index, place]
+    # What lies outside the vocabulary shares one column, so the id's own part of it is looked up.
+    outside = trial.draft_probs.outside(place, trial.token_ids[:, node])
+    drawn = torch.where(column == trial.vocab_size, outside[:, None], law.gather(1, column))
+    laws[trial.batch_index, place] = law.scatter_add(1, column, -drawn).clamp_min_(0.0)

@@ -1,0 +1,39 @@
+"""The target's probabilities from p-logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from specdec.interfaces.sampler import VerifyBatch
+from specdec.interfaces.scorer import Scores
+
+
+def target_probs(scores: Scores, batch: VerifyBatch) -> torch.Tensor:
+    """Return p `[R, V]` in float32, or in float64 for such logits; a greedy row is all on its argmax, the lowest of ties.
+
+    Raises:
+        FloatingPointError: if a row is not made of numbers. Checked on the host only: elsewhere it would cost a wait.
+    """
+    logits = scores.logits
+    probs = torch.softmax(logits if logits.dtype is torch.float64 else logits.float(), -1).contiguous()
+    greedy = [
+        np.arange(start, start + count + 1)
+        for start, count, params in zip(
+            scores.row_starts, batch.num_nodes, batch.sampling_params, strict=True
+        )
+        if params.is_greedy
+    ]
+    if greedy:
+        rows = torch.from_numpy(np.concatenate(greedy)).to(probs.device)
+        best = logits[rows].argmax(-1)
+        probs[rows] = 0.0
+        probs[rows, best] = 1.0
+    if probs.device.type == "cpu" and not np.isfinite(probs.numpy()[:, 0]).all():
+        raise_not_numbers()
+    return probs
+
+
+def raise_not_numbers() -> None:
+    """Say that there is nothing to sample from."""
+    raise FloatingPointError("the target's logits are not numbers; nothing can be sampled from them")

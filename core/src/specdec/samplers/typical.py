@@ -1,0 +1,51 @@
+"""The `typical` sampler: accepts what is plausible. Lossy."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+
+from specdec.interfaces.sampler import SamplerConfig
+from specdec.samplers.law import Law, Rule
+from specdec.samplers.trial import Trial
+from specdec.samplers.verifier import Verifier
+
+
+class TypicalConfig(SamplerConfig):
+    """How plausible a token has to be."""
+
+    posterior_threshold: float = Field(
+        0.09, gt=0.0, le=1.0, description="Lossy: a token with a higher probability always stands (epsilon)."
+    )
+    posterior_alpha: float = Field(
+        0.3,
+        gt=0.0,
+        le=1.0,
+        description="Lossy: factor of exp(-entropy), the bound where that is lower (delta).",
+    )
+
+
+class TypicalSampler(Verifier):
+    """Accepts a drafted token where p > min(epsilon, delta * exp(-entropy of p)), and draws from p after the longest path.
+
+    The output does not follow the target's distribution. (Cai et al., arXiv 2401.10774; temperature 0 is greedy decoding.)
+    """
+
+    name: ClassVar[str] = "typical"
+    is_lossless: ClassVar[bool] = False
+    Config: ClassVar[type[SamplerConfig]] = TypicalConfig
+
+    def law(self, trial: Trial) -> Law:
+        """Return the law: thresholds are 0 or 1."""
+        assert isinstance(self.config, TypicalConfig)
+        # The logarithm of 0 is never taken; what stands for it is multiplied by 0.
+        logs = trial.probs.clamp_min(torch.finfo(trial.probs.dtype).tiny).log_()
+        entropies = -logs.mul_(trial.probs).sum(-1)
+        floors = (self.config.posterior_alpha * torch.exp(-entropies)).clamp_max(
+            self.config.posterior_threshold
+        )
+        parent_rows = trial.rows.gather(1, trial.parent_places)
+        thresholds = (trial.target_of_nodes() > floors[parent_rows]).to(trial.probs)
+        return Law(thresholds, Rule.DEEPEST, trial.target_after)

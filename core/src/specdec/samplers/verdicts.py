@@ -1,0 +1,66 @@
+"""Verdicts from what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.scorer import Scores
+from specdec.samplers.tree import follow
+
+
+def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Verdict:
+    """Return the paths that end at some nodes, each with the token after it.
+
+    Args:
+        draft: a checked draft.
+        stops: `[B]` last accepted node of each row, -1 for none.
+        tokens: `[B]` token after it.
+    """
+    rows = draft.host_rows
+    assert rows is not None
+    if draft.parents is None:
+        paths = [list(range(stop + 1)) for stop in stops]
+    else:
+        paths = [_path(parents, stop) for parents, stop in zip(draft.parents.tolist(), stops, strict=True)]
+    emitted = [
+        [*(row[node] for node in path), token] for row, path, token in zip(rows, paths, tokens, strict=True)
+    ]
+    return Verdict(paths, emitted)
+
+
+def greedy_verdict(scores: Scores, draft: Draft) -> Verdict:
+    """Return the longest paths of best tokens; ties go to the lowest id."""
+    return follow_all(scores.logits.argmax(-1).tolist(), scores, draft)
+
+
+def follow_all(drawn: Sequence[int], scores: Scores, draft: Draft) -> Verdict:
+    """Return the paths along drawn tokens, given one token for every row of the logits.
+
+    Args:
+        drawn: `[R]`.
+        scores: says which rows are whose.
+        draft: a checked draft.
+    """
+    rows = draft.host_rows
+    assert rows is not None
+    parents = None if draft.parents is None else draft.parents.tolist()
+    nodes_out: list[list[int]] = []
+    tokens_out: list[list[int]] = []
+    for i, row in enumerate(rows):
+        start = scores.row_starts[i]
+        drawn_here = list(drawn[start : start + len(row) + 1])
+        nodes, emitted = follow(drawn_here, row, None if parents is None else parents[i])
+        nodes_out.append(nodes)
+        tokens_out.append(emitted)
+    return Verdict(nodes_out, tokens_out)
+
+
+def _path(parents: Sequence[int], stop: int) -> list[int]:
+    path: list[int] = []
+    node = int(stop)
+    while node >= 0:
+        path.append(node)
+        node = int(parents[node])
+    return path[::-1]

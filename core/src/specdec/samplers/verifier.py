@@ -1,0 +1,47 @@
+"""What samplers that decide by a law have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
+from specdec.interfaces.scorer import Scores
+from specdec.samplers.decide import decide
+from specdec.samplers.emission import accept_uniforms, draw_tokens
+from specdec.samplers.law import Law
+from specdec.samplers.target_probs import raise_not_numbers
+from specdec.samplers.trial import Trial, make_trial
+from specdec.samplers.verdicts import greedy_verdict, verdict_of
+
+
+class Verifier(Sampler):
+    """Decides by a law, with noise keyed by (seed, sample, tokens committed when the step began, node).
+
+    The same seed gives the same text with the same proposer and configuration, whatever else is in the batch; another
+    proposer gives another text of the same law.
+    """
+
+    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
+    is_greedy_exact: ClassVar[bool] = True
+    """Whether temperature 0 is the longest path of best tokens, so that a batch of it needs no law."""
+
+    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+        """Decide where every draft's accepted path stops, and draw the token after it."""
+        if not batch.num_nodes or (batch.is_all_greedy and self.is_greedy_exact):
+            return greedy_verdict(scores, draft)
+        uses_q = Capability.DRAFT_PROBS in self.capabilities
+        trial = make_trial(scores, draft, batch, uses_q=uses_q)
+        law = self.law(trial)
+        uniforms = accept_uniforms(batch, trial.width, trial.probs.device)
+        stop = decide(law, uniforms, trial)
+        stops, tokens = draw_tokens(law.emission(stop), stop, batch)
+        if min(tokens) < 0:
+            raise_not_numbers()
+        return verdict_of(draft, stops, tokens)
+
+    @abstractmethod
+    def law(self, trial: Trial) -> Law:
+        """Return what the sampler does with a batch of drafts, before any draw."""

@@ -1,0 +1,47 @@
+"""Writes the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from string import Template
+
+from specdec import __version__
+from specdec.errors import ConfigError
+from specdec.scaffold.kinds import Kind
+from specdec.scaffold.names import PluginNames
+
+
+def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]:
+    """Write the package of a plugin into a new folder of `directory` and return its files.
+
+    Raises:
+        ConfigError: if `directory` is not there, or has such a folder already.
+    """
+    if not directory.is_dir():
+        raise ConfigError(f"--directory: there is no folder {str(directory)!r}")
+    folder = directory / names.folder
+    if folder.exists():
+        raise ConfigError(
+            f"{str(folder)!r} is there already, and nothing is overwritten: choose another name"
+        )
+    values = {
+        "cls": names.cls,
+        "distribution": names.distribution,
+        "group": kind.group.value,
+        "module": names.module,
+        "version": __version__,
+        "next_version": next_version(__version__),
+    }
+    written = []
+    for path, text in kind.files.items():
+        file = folder / Template(path).substitute(values)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(Template(text).substitute(values), encoding="utf-8")
+        written.append(file)
+    return written
+
+
+def next_version(version: str) -> str:
+    """Return the first version that may change the contracts: the next minor one before 1.0, then the next major one."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return f"{major + 1}.0" if major else f"0.{minor + 1}"

@@ -1,0 +1,26 @@
+"""The conformance kit: suites of tests that a plugin must pass, for plugin authors to subclass.
+
+One class in a test file is enough; pytest needs no conftest and no fixture for it:
+
+    from specdec.testing import ProposerConformance
+
+    class TestMine(ProposerConformance):
+        method = "my_idea"
+        config = {"num_speculative_tokens": 4}
+
+Each test is one promise; its docstring says what is promised and, after "To mend:", what to change where it is broken.
+`specdec check my_idea` runs the same tests. Needs pytest: `pip install "specdec-core[testing]"`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+if find_spec("pytest") is None:
+    raise ImportError('specdec.testing needs pytest: pip install "specdec-core[testing]"', name="pytest")
+
+from specdec.testing.proposers import ProposerConformance
+from specdec.testing.samplers import SamplerConformance
+from specdec.testing.scorers import ScorerConformance
+
+__all__ = ["ProposerConformance", "SamplerConformance", "ScorerConformance"]

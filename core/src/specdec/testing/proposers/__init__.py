@@ -1,0 +1,25 @@
+"""The suite for proposers."""
+
+from __future__ import annotations
+
+from specdec.testing.proposers.caps import CapTests
+from specdec.testing.proposers.declarations import DeclarationTests
+from specdec.testing.proposers.delivery import DeliveryTests
+from specdec.testing.proposers.determinism import DeterminismTests
+from specdec.testing.proposers.engine import EngineTests
+from specdec.testing.proposers.laws import LawTests
+from specdec.testing.proposers.life import LifeTests
+
+__all__ = ["ProposerConformance"]
+
+
+# pytest runs the tests of the last base first.
+class ProposerConformance(
+    EngineTests, LawTests, DeterminismTests, LifeTests, DeliveryTests, CapTests, DeclarationTests
+):
+    """The promises of a proposer, one test each.
+
+    A subclass gives `method` (a name, the class, or `./file.py:Class`) and, where needed, `config` (the other keys of
+    `speculative_config`), `model` (the target: `zoo`, `tiny`, a directory, or a model) and `prompts` (texts on which the method
+    drafts). What a method does not claim is skipped, with the reason.
+    """

@@ -1,0 +1,165 @@
+"""Runs a suite in this process and tells, promise by promise, what came out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdec.testing.support.conformance import Conformance
+from specdec.testing.support.subjects import path_of
+from specdec.testing.support.verdicts import NOT_APPLICABLE
+
+_FILE = """\
+from specdec.testing.support import subjects
+
+TestPromises = subjects.{name}
+"""
+_TO_MEND = "To mend:"
+_SETTINGS: Mapping[str, str | None] = {"PYTEST_ADDOPTS": None, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""So that a check is the same whatever is installed beside pytest."""
+
+
+class PromiseVerdict(StrEnum):
+    """What became of a promise."""
+
+    KEPT = "kept"
+    BROKEN = "broken"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True)
+class PromiseReport:
+    """One promise of a suite, and whether it is kept."""
+
+    name: str
+    """The test's name."""
+    promise: str
+    """What is promised, in a sentence."""
+    verdict: PromiseVerdict
+    reason: str = ""
+    """Why it is not kept, or not applicable; one line."""
+    mend: str = ""
+    """What to change where it is broken."""
+    facts: dict[str, object] = field(default_factory=dict)
+    """What was measured."""
+
+
+def run_suite(
+    suite: type[Conformance],
+    only: Sequence[str] = (),
+    on_report: Callable[[PromiseReport], None] | None = None,
+) -> list[PromiseReport]:
+    """Run the tests of a suite with pytest and return one report for each, in their order.
+
+    Args:
+        suite: a subclass of one of the kit's suites.
+        only: names of the tests to run; all if there are none.
+        on_report: called as each test ends.
+    """
+    collected = _Collected(on_report)
+    with tempfile.TemporaryDirectory() as folder, _environment(_SETTINGS):
+        name = path_of(suite).rpartition(".")[2]
+        # A name of its own: pytest takes a module of the same name in another folder from the last run.
+        file, settings = Path(folder) / f"test_{name}.py", Path(folder) / "pytest.ini"
+        file.write_text(_FILE.format(name=name), encoding="utf-8")
+        settings.write_text("[pytest]\naddopts =\n", encoding="utf-8")
+        places = [f"{file}::TestPromises::{name}" for name in only] or [str(file)]
+        options = ["-c", str(settings), "--rootdir", folder, "--noconftest", "--import-mode=importlib"]
+        # The last one collects garbage twice, which takes longer than most tests.
+        quiet = [f"-pno:{plugin}" for plugin in ("terminal", "cacheprovider", "unraisableexception")]
+        code = pytest.main([*places, *options, *quiet], plugins=[collected])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        raise RuntimeError(f"pytest could not run the suite: {collected.problem or code!r}")
+    return collected.reports
+
+
+class _Collected:
+    """A plugin of pytest that keeps what the tests say."""
+
+    def __init__(self, on_report: Callable[[PromiseReport], None] | None) -> None:
+        self.reports: list[PromiseReport] = []
+        self.problem = ""
+        self._on_report = on_report
+        self._docs: dict[str, str] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the docstrings."""
+        self._docs = {item.nodeid: getattr(item, "function").__doc__ or "" for item in items}  # noqa: B009  not on Item
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Keep what went wrong while tests were collected."""
+        if report.failed:
+            self.problem = _reason(report)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the outcome of a test, or of what stands around it if that fails."""
+        if report.when != "call" and report.passed:
+            return
+        promise, mend = _split(self._docs[report.nodeid])
+        verdict = _verdict(report)
+        made = PromiseReport(
+            name=report.nodeid.rpartition("::")[2],
+            promise=promise,
+            verdict=verdict,
+            reason="" if verdict is PromiseVerdict.KEPT else _reason(report),
+            mend=mend if verdict is PromiseVerdict.BROKEN else "",
+            facts=dict(report.user_properties),
+        )
+        self.reports.append(made)
+        if self._on_report is not None:
+            self._on_report(made)
+
+
+def _verdict(report: pytest.TestReport) -> PromiseVerdict:
+    if report.passed:
+        return PromiseVerdict.KEPT
+    if report.skipped and NOT_APPLICABLE in _text(report):
+        return PromiseVerdict.NOT_APPLICABLE
+    return PromiseVerdict.BROKEN
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return " ".join(_text(report).split()).removeprefix(NOT_APPLICABLE)
+
+
+def _text(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Return what a test says of its end: its own words, or the exception that ended it."""
+    longrepr: Any = report.longrepr
+    if isinstance(longrepr, tuple):
+        return str(longrepr[2]).removeprefix("Skipped: ")
+    crash = getattr(longrepr, "reprcrash", None)
+    return str(longrepr if crash is None else crash.message).removeprefix("Failed: ")
+
+
+def _split(doc: str) -> tuple[str, str]:
+    """Return the promise and the remedy of a docstring, each as one line."""
+    head, _, mend = doc.partition(_TO_MEND)
+    promise = " ".join(head.split("\n\n")[0].split())
+    return promise, " ".join(mend.split())
+
+
+@contextmanager
+def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
+    """Set environment variables for a while; None takes one away."""
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

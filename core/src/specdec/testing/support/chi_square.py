@@ -1,0 +1,58 @@
+"""Whether counts follow a law: Pearson's chi-square, with a stated rate of false alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+FALSE_ALARMS = 1e-6
+"""How often a test would call a right law wrong, over all seeds; the kit's seeds are fixed."""
+MIN_EXPECTED = 5.0
+"""Cells in which fewer are expected are put together."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well counts fit a law."""
+
+    statistic: float
+    num_degrees: int
+    impossible: tuple[int, ...]
+    """Cells that the law gives nothing and that were counted all the same."""
+
+    @property
+    def p_value(self) -> float:
+        """How often a right law gives a statistic at least as large."""
+        if self.impossible:
+            return 0.0
+        if self.num_degrees < 1:
+            return 1.0
+        half = torch.tensor([self.num_degrees / 2, self.statistic / 2], dtype=torch.float64)
+        return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def fit(counts: torch.Tensor, expected: torch.Tensor) -> Fit:
+    """Return how well counts fit what is expected.
+
+    For independent draws from laws that differ, with `expected` the sum of the laws, the statistic is on average smaller
+    than for equal laws, so that false alarms are rarer still.
+
+    Args:
+        counts: `[C]` counted in each cell.
+        expected: `[C]` expected in each cell; the sums are equal.
+    """
+    counts, expected = counts.double(), expected.double()
+    impossible = ((expected <= 0.0) & (counts > 0)).nonzero()[:, 0].tolist()
+    is_large = expected >= MIN_EXPECTED
+    rare_count, rare_expected = counts[~is_large].sum(), expected[~is_large].sum()
+    counts, expected = counts[is_large], expected[is_large]
+    if rare_expected >= MIN_EXPECTED or not len(expected):
+        counts = torch.cat((counts, rare_count[None]))
+        expected = torch.cat((expected, rare_expected[None]))
+    elif rare_expected > 0:
+        smallest = int(expected.argmin())
+        counts[smallest] += rare_count
+        expected[smallest] += rare_expected
+    statistic = float(((counts - expected) ** 2 / expected.clamp_min(1e-300)).sum())
+    return Fit(statistic, len(expected) - 1, tuple(impossible))

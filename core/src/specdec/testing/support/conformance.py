@@ -1,0 +1,67 @@
+"""What all suites share: settings that an author gives, and tests that nobody replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeVar
+
+from specdec.testing.support.verdicts import broken
+
+Suite = TypeVar("Suite")
+Made = TypeVar("Made")
+_HOME = __package__.rpartition(".")[0]
+
+
+class Conformance:
+    """Base of the suites. A subclass outside the kit gives settings and may add tests; it replaces nothing of the kit's."""
+
+    settings: ClassVar[frozenset[str]] = frozenset()
+    """Attributes that a subclass may give."""
+
+    def __init_subclass__(cls, **keys: Any) -> None:
+        super().__init_subclass__(**keys)
+        replaced = _replaced(cls)
+        if replaced:
+            raise TypeError(_complaint(cls, replaced))
+
+    def test_nothing_of_the_kit_is_replaced(self) -> None:
+        """The tests that ran are the kit's own.
+
+        To mend: give settings only (`method`, `config`, `model`, ...), and other names to tests of your own.
+        """
+        replaced = _replaced(type(self))
+        if replaced:
+            broken(_complaint(type(self), replaced))
+
+
+def once_per_suite(make: Callable[[Suite], Made]) -> Callable[[Suite], Made]:
+    """Make something once for each class; pytest makes an object for every test."""
+    made: dict[type[Suite], Made] = {}
+
+    def get(self: Suite) -> Made:
+        if type(self) not in made:
+            made[type(self)] = make(self)
+        return made[type(self)]
+
+    return get
+
+
+def _replaced(suite: type[Conformance]) -> list[str]:
+    """Return what classes outside the kit define though the kit does, settings apart."""
+    ours, theirs, settings = set[str](), set[str](), set[str]()
+    for cls in suite.__mro__:
+        if cls.__module__ == _HOME or cls.__module__.startswith(f"{_HOME}."):
+            ours |= vars(cls).keys()
+            settings |= vars(cls).get("settings", frozenset())
+        elif cls is not object:
+            theirs |= vars(cls).keys()
+    return sorted(name for name in (ours & theirs) - settings if not _is_everybodys(name))
+
+
+def _is_everybodys(name: str) -> bool:
+    """Return whether every class has a name of its own: `__module__`, `__doc__` and their like."""
+    return name.startswith("__") and name.endswith("__") and name != "__init_subclass__"
+
+
+def _complaint(suite: type[Conformance], replaced: list[str]) -> str:
+    return f"{suite.__name__} replaces {', '.join(replaced)} of the kit: what it would show then is no conformance"

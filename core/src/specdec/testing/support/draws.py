@@ -1,0 +1,34 @@
+"""The noise source, with a record of what was drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from specdec.interfaces import Draws
+
+
+class RecordingDraws:
+    """Passes every draw on and keeps which were made, for one call of `propose`.
+
+    Args:
+        draws: the engine's.
+    """
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+        self.sampled: Counter[tuple[int, int]] = Counter()
+        """How often a row and a node were drawn for."""
+
+    def sample(
+        self, logits: torch.Tensor, rows: Sequence[int], node: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Draw as the engine does."""
+        self.sampled.update((int(row), int(node)) for row in rows)
+        return self._draws.sample(logits, rows, node)
+
+    def coupled(self, logits: torch.Tensor, rows: Sequence[int], depth: int) -> torch.Tensor:
+        """Choose as the engine does."""
+        return self._draws.coupled(logits, rows, depth)

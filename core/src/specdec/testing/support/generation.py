@@ -1,0 +1,52 @@
+"""Texts through the whole engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from specdec.llm import LLM
+from specdec.sampling_params import SamplingParams
+from specdec.testing.support.target import CheckTarget
+
+MAX_TOKENS = 28
+_MAX_BATCHED_TOKENS = 32
+"""Few enough that prompts run in pieces."""
+_MAX_SEQS = 3
+
+
+def params(temperature: float, count: int) -> list[SamplingParams]:
+    """Return sampling parameters for `count` requests, each with a seed of its own."""
+    return [
+        SamplingParams(temperature=temperature, seed=1000 + i, max_tokens=MAX_TOKENS, ignore_eos=True)
+        for i in range(count)
+    ]
+
+
+def generate(
+    target: CheckTarget,
+    speculation: Mapping[str, Any] | None,
+    prompts: Sequence[Sequence[int]],
+    temperature: float,
+) -> list[list[int]]:
+    """Return the output tokens for every prompt, from an engine with little room: pieces of prompts, preemption, joins."""
+    per_token = target.scorer.cache.bytes_per_token
+    slots = target.max_len + 32
+    llm = LLM(
+        target.loaded,
+        speculative_config=None if speculation is None else {**speculation, "on_proposer_error": "raise"},
+        max_model_len=target.max_len,
+        max_num_seqs=_MAX_SEQS,
+        max_num_batched_tokens=_MAX_BATCHED_TOKENS,
+        kv_cache_memory_bytes=per_token * slots,
+        strict_drafts=True,
+    )
+    outputs = llm.generate([list(prompt) for prompt in prompts], params(temperature, len(prompts)))
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+@cache
+def plain(target: CheckTarget, prompts: tuple[tuple[int, ...], ...], temperature: float) -> list[list[int]]:
+    """Return what plain decoding gives."""
+    return generate(target, None, prompts, temperature)

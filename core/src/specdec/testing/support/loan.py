@@ -1,0 +1,89 @@
+"""What a batch lends a proposer for one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from specdec.interfaces import DeviceProposeBatch, ProposeBatch
+from specdec.interfaces.batch import HostIds
+
+_LISTS = (
+    "max_nodes", "max_depth", "num_tokens", "num_prompt_tokens", "starts", "counts", "last_num_drafted",
+    "last_num_accepted",
+)  # fmt: skip
+_TENSORS = ("hidden_states", "aux_hidden_states", "has_hidden", "new_token_ids")
+
+
+class Loan:
+    """A batch on memory of its own, which can be compared afterwards, and scribbled over.
+
+    Args:
+        batch: the batch as the engine builds it.
+        texts: `[B]` all committed tokens of each row.
+        is_watched: whether what is lent is remembered, for `written`.
+    """
+
+    def __init__(
+        self, batch: ProposeBatch | DeviceProposeBatch, texts: Sequence[HostIds], *, is_watched: bool
+    ) -> None:
+        self._arrays: list[HostIds] = []
+        if isinstance(batch, ProposeBatch):
+            views = [self._lend(text.copy()) for text in texts]
+            self.batch: ProposeBatch | DeviceProposeBatch = replace(
+                batch, new_token_ids=self._lend(batch.new_token_ids.copy()), token_ids_of=views.__getitem__
+            )
+        else:
+            self.batch = batch
+        self._before = self._content() if is_watched else None
+
+    def written(self) -> str | None:
+        """Return the name of a field that is not as it was, or None."""
+        if self._before is None:
+            return None
+        after = self._content()
+        for name, old in self._before.items():
+            if not _equal(old, after[name]):
+                return name
+        return None
+
+    def scribble(self) -> None:
+        """Overwrite everything lent, as an engine may that uses its buffers again."""
+        for array in self._arrays:
+            array.flags.writeable = True
+            array[:] = (array[::-1] + 1) % (array.max(initial=1) + 1)
+            array.flags.writeable = False
+        for value in self._tensors().values():
+            value.fill_(float("nan") if value.is_floating_point() else 0)
+
+    def _lend(self, array: HostIds) -> HostIds:
+        array.flags.writeable = False
+        self._arrays.append(array)
+        return array[:]
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        found = {}
+        for name in (*_TENSORS, *_LISTS):
+            value = getattr(self.batch, name, None)
+            for index, item in enumerate(value if isinstance(value, tuple) else (value,)):
+                if isinstance(item, torch.Tensor):
+                    found[f"{name}[{index}]" if isinstance(value, tuple) else name] = item
+        return found
+
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = {name: tensor.clone() for name, tensor in self._tensors().items()}
+        if isinstance(self.batch, ProposeBatch):
+            content |= {name: list(getattr(self.batch, name)) for name in _LISTS}
+            content["new_token_ids"] = self._arrays[-1].copy()
+            content |= {f"token_ids({row})": array.copy() for row, array in enumerate(self._arrays[:-1])}
+        return content
+
+
+def _equal(old: Any, new: Any) -> bool:
+    if isinstance(old, torch.Tensor):
+        return torch.equal(old, new)
+    return bool(np.array_equal(old, new))

@@ -1,0 +1,227 @@
+"""Honest drafts of every kind, for a target of four ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+
+from specdec.engine.draws import EngineDraws
+from specdec.engine.sequence import Sequence as EngineSequence
+from specdec.interfaces import Capability, Draft, DraftSampling
+
+_VOCAB_SIZE = 4
+_NUM_TEXTS = 8192
+_TREE = (-1, -1, 0, 0, 1)
+_REDUCED = (0, 2, 3)
+"""Target ids of the reduced vocabulary."""
+
+
+@dataclass(slots=True)
+class _NoiseKey:
+    """What noise is keyed by; stands for a sequence, of which draws need no more."""
+
+    seed: int
+    sample_index: int
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class Prefixes:
+    """The requests of a batch: the texts emitted so far, as numbers, and the keys of their noise."""
+
+    texts: torch.Tensor
+    seeds: list[int]
+    samples: list[int]
+    num_tokens: list[int]
+
+    def draws(self) -> EngineDraws:
+        """Return the noise that the engine hands to a proposer for this step."""
+        keys = map(_NoiseKey, self.seeds, self.samples, self.num_tokens)
+        return EngineDraws(cast("list[EngineSequence]", list(keys)))
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """Drafts, and the text that each node stands for."""
+
+    draft: Draft
+    num_nodes: list[int]
+    texts: torch.Tensor
+    """`[B, N + 1]`: the request's text, then the text that ends with each node."""
+
+    def texts_of_rows(self) -> torch.Tensor:
+        """Return the text behind every logits row, padding left out."""
+        places = torch.arange(self.texts.shape[1])
+        flat: torch.Tensor = self.texts[places[None] <= torch.tensor(self.num_nodes)[:, None]]
+        return flat
+
+    def alone(self, index: int) -> Drafted:
+        """Return the draft of one request."""
+        draft, rows = self.draft, slice(index, index + 1)
+        assert draft.host_rows is not None
+        one = replace(
+            draft,
+            token_ids=draft.token_ids[rows].clone(),
+            parents=None if draft.parents is None else draft.parents[rows].clone(),
+            node_probs=None if draft.node_probs is None else draft.node_probs[rows].clone(),
+            has_probs=None if draft.has_probs is None else draft.has_probs[rows].clone(),
+            host_rows=(draft.host_rows[index],),
+        )
+        return Drafted(one, [self.num_nodes[index]], self.texts[rows])
+
+
+DraftMaker = Callable[[Prefixes], Drafted]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of draft."""
+
+    name: str
+    make: DraftMaker
+    needs: frozenset[Capability] = frozenset()
+    """What a sampler must be able to use, to be given such drafts."""
+
+
+def no_draft(prefixes: Prefixes) -> Drafted:
+    """Return drafts without a node."""
+    return _made(prefixes, torch.empty(len(prefixes.seeds), 0, dtype=torch.int64), None)
+
+
+def sure_chain(prefixes: Prefixes) -> Drafted:
+    """Return chains of tokens that follow from the text, one to three of them."""
+    return _grown(prefixes, (-1, 0, 1), is_drawn=False, is_ragged=True)
+
+
+def sure_tree(prefixes: Prefixes) -> Drafted:
+    """Return trees of such tokens, siblings all different."""
+    return _grown(prefixes, _TREE, is_drawn=False)
+
+
+def drawn_chain(prefixes: Prefixes) -> Drafted:
+    """Return chains drawn from q, one to three nodes long, whatever was drawn."""
+    return _grown(prefixes, (-1, 0, 1), is_ragged=True)
+
+
+def iid_siblings(prefixes: Prefixes) -> Drafted:
+    """Return trees whose siblings were drawn independently, and may be equal."""
+    return _grown(prefixes, _TREE)
+
+
+def distinct_siblings(prefixes: Prefixes) -> Drafted:
+    """Return trees whose later siblings were drawn with the earlier ones taken out."""
+    return _grown(prefixes, _TREE, sampling=DraftSampling.WITHOUT_REPLACEMENT)
+
+
+def reduced_vocabulary(prefixes: Prefixes) -> Drafted:
+    """Return chains drawn from a q over three of the four ids."""
+    return _grown(prefixes, (-1, 0), ids=_REDUCED)
+
+
+def mixed_rows(prefixes: Prefixes) -> Drafted:
+    """Return chains of which every other one carries q."""
+    drawn = _grown(prefixes, (-1, 0))
+    sure = _grown(prefixes, (-1, 0), is_drawn=False)
+    has_probs = torch.tensor(prefixes.seeds) % 2 == 0
+    ids = torch.where(has_probs[:, None], drawn.draft.token_ids, sure.draft.token_ids)
+    assert drawn.draft.node_probs is not None
+    probs = torch.where(has_probs[:, None, None], drawn.draft.node_probs, 0.0)
+    made = _made(prefixes, ids, (-1, 0), chain=True)
+    draft = replace(made.draft, sampling=DraftSampling.IID, node_probs=probs, has_probs=has_probs)
+    return replace(made, draft=draft)
+
+
+_USES_TREE = frozenset({Capability.TREE})
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("no draft", no_draft),
+        Kind("chains without q", sure_chain),
+        Kind("trees without q", sure_tree, _USES_TREE),
+        Kind("drawn chains", drawn_chain),
+        Kind("siblings drawn independently", iid_siblings, _USES_TREE),
+        Kind("siblings drawn without replacement", distinct_siblings, _USES_TREE),
+        Kind("chains from a reduced vocabulary", reduced_vocabulary),
+        Kind("rows with and without q", mixed_rows),
+    )
+}
+"""All kinds, by name."""
+
+
+def _q_logits() -> torch.Tensor:
+    """Return the draft's logits after every text; about one text in four excludes an id."""
+    generator = torch.Generator().manual_seed(77)
+    logits = 1.4 * torch.randn(_NUM_TEXTS, _VOCAB_SIZE, generator=generator)
+    excluded = torch.randint(0, 4 * _VOCAB_SIZE, (_NUM_TEXTS,), generator=generator)
+    at = (excluded < _VOCAB_SIZE).nonzero()[:, 0]
+    logits[at, excluded[at]] = -torch.inf
+    return logits
+
+
+_Q = _q_logits()
+
+
+def _grown(
+    prefixes: Prefixes,
+    parents: tuple[int, ...],
+    *,
+    is_drawn: bool = True,
+    sampling: DraftSampling = DraftSampling.IID,
+    is_ragged: bool = False,
+    ids: Sequence[int] = range(_VOCAB_SIZE),
+) -> Drafted:
+    """Grow drafts node by node."""
+    size, width = len(prefixes.seeds), len(parents)
+    is_chain = parents == tuple(range(-1, width - 1))
+    vocab = torch.tensor(list(ids))
+    texts = torch.zeros(size, width + 1, dtype=torch.int64)
+    texts[:, 0] = prefixes.texts
+    columns = torch.zeros(size, width, dtype=torch.int64)
+    probs = torch.zeros(size, width + 1, len(vocab))
+    draws, everybody = prefixes.draws(), list(range(size))
+    for node, parent in enumerate(parents):
+        before = texts[:, parent + 1]
+        logits = _Q[before][:, vocab].clone()
+        probs[:, parent + 1] = torch.softmax(logits, -1)
+        rank = sum(1 for other in parents[:node] if other == parent)
+        if not is_drawn:
+            columns[:, node] = (before + rank) % len(vocab)
+        else:
+            if sampling is DraftSampling.WITHOUT_REPLACEMENT:
+                for other in (other for other in range(node) if parents[other] == parent):
+                    logits.scatter_(1, columns[:, other : other + 1], -torch.inf)
+            columns[:, node] = draws.sample(logits, everybody, node)[0]
+        texts[:, node + 1] = _VOCAB_SIZE * before + 1 + vocab[columns[:, node]]
+    lengths = [1 + seed // 3 % width for seed in prefixes.seeds] if is_ragged else [width] * size
+    made = _made(prefixes, vocab[columns], parents, texts=texts, lengths=lengths, chain=is_chain)
+    if not is_drawn:
+        return made
+    vocab_map = vocab if len(vocab) < _VOCAB_SIZE else None
+    return replace(made, draft=replace(made.draft, sampling=sampling, node_probs=probs, vocab_map=vocab_map))
+
+
+def _made(
+    prefixes: Prefixes,
+    ids: torch.Tensor,
+    parents: tuple[int, ...] | None,
+    *,
+    texts: torch.Tensor | None = None,
+    lengths: list[int] | None = None,
+    chain: bool = False,
+) -> Drafted:
+    size, width = ids.shape
+    lengths = [width] * size if lengths is None else lengths
+    if texts is None:
+        texts = torch.zeros(size, width + 1, dtype=torch.int64)
+        texts[:, 0] = prefixes.texts
+        for node in range(width):
+            texts[:, node + 1] = _VOCAB_SIZE * texts[:, node] + 1 + ids[:, node]
+    is_node = torch.arange(width)[None] < torch.tensor(lengths, dtype=torch.int64)[:, None]
+    ids = torch.where(is_node, ids, -1)
+    links = None if chain or parents is None else torch.tensor(parents).repeat(size, 1)
+    rows = tuple(tuple(row[:length]) for row, length in zip(ids.tolist(), lengths, strict=True))
+    draft = Draft(token_ids=ids, parents=links, host_rows=cast("tuple[tuple[int, ...], ...]", rows))
+    return Drafted(draft, lengths, texts)

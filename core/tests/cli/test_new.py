@@ -1,0 +1,59 @@
+"""`specdec new`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specdec.cli.main import run
+
+
+@pytest.mark.parametrize("kind", ["proposer", "sampler"])
+def test_a_package_is_written_where_it_is_wanted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    assert run(["new", "my-idea", "--kind", kind, "--directory", str(tmp_path)]) == 0
+    *files, empty, following = capsys.readouterr().out.splitlines()
+    assert [Path(file) for file in files] == [
+        tmp_path / "my-idea" / name for name in ("pyproject.toml", "my_idea.py", "tests/test_my_idea.py")
+    ]
+    assert all(Path(file).is_file() for file in files)
+    assert (empty, following) == ("", f"next: pip install -e {tmp_path}/my-idea && specdec check my_idea")
+
+
+def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "my-idea", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["name"], report["distribution"]) == ("my_idea", "specdec-my-idea")
+    assert report["files"][1] == "my-idea/my_idea.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["My Idea"], "name 'My Idea': use lower-case words"),
+        (["medusa"], "name 'medusa' is that of a published method"),
+        (["my-idea", "--kind", "scorer"], "--kind: 'scorer' is none of proposer, sampler"),
+        (["my-idea", "--directory", "nowhere"], "--directory: there is no folder 'nowhere'"),
+        (["there"], "'there' is there already, and nothing is overwritten"),
+        ([], "Missing argument 'NAME'"),
+    ],
+)
+def test_what_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    assert run(["new", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"specdec: error: {message}")
+    assert captured.err.count("\n") == 1
+    assert [entry.name for entry in tmp_path.iterdir()] == ["there"]

@@ -1,0 +1,150 @@
+"""What is cut from drafts that carry q: nothing because of its own token; everything whose q is no law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec.engine.sanitize import DraftError, check_draft, select_rows
+from specdec.interfaces import Draft, DraftSampling
+
+VOCAB = 6
+
+
+def drawn(rows: list[list[int]], parents: list[list[int]] | None = None, vocab: int = VOCAB, **keys) -> Draft:
+    made = Draft.from_lists(rows, parents)
+    size, width = made.token_ids.shape
+    q = torch.full((size, width + 1, vocab), 1 / vocab)
+    return replace(made, **{"node_probs": q, "sampling": DraftSampling.IID} | keys)
+
+
+def check(draft: Draft, nodes: int = 9, depth: int = 9) -> tuple[Draft, int]:
+    size = len(draft.token_ids)
+    return check_draft(draft, [nodes] * size, [depth] * size, VOCAB)
+
+
+def test_a_drawn_id_outside_the_vocabulary_stays_to_be_rejected() -> None:
+    offered = drawn([[1, VOCAB, 2], [-7, 3, 2**62], [4, 5, 0]])
+    draft, num_unfit = check(offered)
+    assert draft.host_rows == ((1, 0, 2), (0, 3, 0), (4, 5, 0))  # what is scored
+    assert torch.equal(draft.token_ids, offered.token_ids)  # what was drawn
+    assert num_unfit == 3
+
+
+def test_rows_without_q_are_cut_as_before() -> None:
+    draft, num_unfit = check(drawn([[1, VOCAB, 2], [1, VOCAB, 2]], has_probs=torch.tensor([True, False])))
+    assert draft.host_rows == ((1, 0, 2), (1,))
+    assert num_unfit == 1 + 2
+
+
+def test_token_ids_count_and_not_host_rows() -> None:
+    """With q there is one truth: the ids that q is looked up at."""
+    draft, _ = check(replace(drawn([[1, 2]]), host_rows=((3, 4, 5),)))
+    assert draft.host_rows == ((1, 2),)
+
+
+def test_caps_cut_whatever_was_drawn() -> None:
+    draft, num_unfit = check(drawn([[1, VOCAB, 2, 3]]), nodes=3, depth=2)
+    assert (draft.host_rows, num_unfit) == (((1, 0),), 1 + 2)
+    tree = drawn([[1, 2, 3, 4]], [[-1, 0, 1, -1]])
+    assert check(tree, depth=2)[0].host_rows == ((1, 2),)
+    assert check(drawn([[1, 2, 3]], [[-1, 5, 0]]))[0].host_rows == ((1,),)
+
+
+BAD = {
+    "not a number": float("nan"),
+    "infinite": float("inf"),
+    "negative": -0.1,
+    "too much": 0.5,
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_row_that_is_no_law_cuts_what_was_drawn_from_it(kind, place) -> None:
+    draft = drawn([[1, 2, 3], [1, 2, 3]])
+    draft.node_probs[0, place, 2] = BAD[kind]
+    checked, num_unfit = check(draft)
+    assert checked.host_rows == ((1, 2, 3)[:place], (1, 2, 3))
+    assert num_unfit == max(0, 3 - place)  # the row behind the last node is nobody's law
+
+
+def test_in_a_tree_the_cut_is_before_the_first_child_of_the_bad_row() -> None:
+    parents = [-1, -1, 0, 1, 0]
+    for place, kept in ((0, 0), (1, 2), (2, 3), (3, 5), (4, 5)):
+        draft = drawn([[1, 2, 3, 4, 5]], [parents])
+        draft.node_probs[0, place] = float("nan")
+        assert check(draft)[0].host_rows == ((1, 2, 3, 4, 5)[:kept],)
+
+
+@given(st.lists(st.integers(-2, VOCAB + 2), min_size=4, max_size=4), st.integers(0, 4), st.integers(0, 3))
+@settings(max_examples=80, deadline=None)
+def test_whether_a_node_is_kept_depends_on_nodes_before_it_alone(tokens, place, changed) -> None:
+    """Another token at a node, with everything drawn later, keeps or cuts the same nodes up to it."""
+    tokens = [*tokens[:-1], abs(tokens[-1])]  # -1 at the end is padding
+    other = [*tokens[:changed], 1, *tokens[changed + 1 :]]
+    lengths = []
+    for row in (tokens, other):
+        draft = drawn([row])
+        draft.node_probs[0, place] *= 2
+        lengths.append(len(check(draft)[0].host_rows[0]))
+    assert lengths[0] == lengths[1] == min(place, 4)
+
+
+def test_laws_need_not_sum_to_1_exactly_and_zeros_are_fine() -> None:
+    draft = drawn([[1, 2]])
+    draft.node_probs[0, 0] *= 1.0009
+    draft.node_probs[0, 1] = torch.tensor([1.0, 0, 0, 0, 0, 0])
+    assert check(draft)[1] == 0
+    draft.node_probs[0, 0] *= 1.001
+    assert check(draft)[1] == 2
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        rounded = torch.softmax(torch.randn(1, 3, VOCAB, generator=torch.Generator().manual_seed(1)), -1)
+        assert check(drawn([[1, 2]], node_probs=rounded.to(dtype)))[1] == 0
+
+
+def test_a_law_over_another_vocabulary() -> None:
+    assert check(drawn([[1, 2]], vocab=4, vocab_map=torch.tensor([5, 1, 2, 0])))[1] == 0
+    assert check(drawn([[1, 2]], vocab=9))[1] == 0
+    assert check(drawn([[1, 2]], vocab=3))[1] == 0
+    assert check(drawn([[1, 2]], node_probs=torch.empty(1, 3, 0)))[0].host_rows == ((),)
+
+
+def test_q_that_no_row_carries_is_dropped() -> None:
+    draft, num_unfit = check(drawn([[1, VOCAB]], has_probs=torch.tensor([False])))
+    assert draft.node_probs is None
+    assert draft.has_probs is None
+    assert (draft.host_rows, num_unfit) == (((1,),), 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"sampling": DraftSampling.DETERMINISTIC}, "by which nothing was drawn"),
+        ({"sampling": "iid"}, "by which nothing was drawn"),
+        ({"node_probs": torch.ones(1, 3, VOCAB, dtype=torch.int64)}, "not floating point"),
+        ({"token_ids": torch.tensor([[1.0, 2.0]])}, "token_ids is torch.float32"),
+        ({"parents": torch.tensor([[-1.0, 0.0]])}, "parents is torch.float32"),
+        ({"vocab_map": torch.zeros(3, dtype=torch.int64)}, "vocab_map has 3 ids for a q over 6"),
+        ({"vocab_map": torch.zeros(VOCAB)}, "vocab_map is torch.float32"),
+        ({"node_probs": torch.ones(1, 2, VOCAB)}, "node_probs has shape"),
+    ],
+)
+def test_fields_that_contradict_q_make_it_no_draft(keys, message) -> None:
+    with pytest.raises(DraftError, match=message):
+        check(replace(drawn([[1, 2]]), **keys))
+
+
+def test_selected_rows_keep_their_q() -> None:
+    draft = drawn([[1, 2], [3], [4, 5]], has_probs=torch.tensor([True, False, True]))
+    draft.node_probs[2, 0] = torch.tensor([0, 0, 0, 0, 1.0, 0])
+    some = select_rows(check(draft)[0], [1, 2])
+    assert some.host_rows == ((3,), (4, 5))
+    assert some.has_probs is not None
+    assert some.has_probs.tolist() == [False, True]
+    assert some.node_probs is not None
+    assert some.node_probs[1, 0].tolist() == [0, 0, 0, 0, 1.0, 0]

@@ -1,0 +1,61 @@
+"""The first token of many requests that share one law: for vocabularies of real size."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from lawcheck.steps import drafting
+from lawcheck.world import batch_of
+from specdec.interfaces import Draft, DraftSampling, Sampler, Scores
+
+
+def first_tokens(
+    sampler: Sampler,
+    p: np.ndarray,
+    q: np.ndarray | None,
+    parents: list[int],
+    count: int,
+    *,
+    tokens: list[int] | None = None,
+    chunk: int = 2000,
+) -> np.ndarray:
+    """Return how often each id came first, `[V]`.
+
+    Args:
+        sampler: under test.
+        p: `[V]`, the target's law everywhere.
+        q: `[V']`, the draft's law everywhere; None drafts point masses.
+        parents: shape of every draft.
+        count: number of requests, seeds 0, 1, ...
+        tokens: the drafted ids where there is no q.
+        chunk: requests verified together.
+    """
+    size, width = len(p), len(parents)
+    with np.errstate(divide="ignore"):
+        logits = torch.from_numpy(np.log(p)).float().expand(width + 1, -1).contiguous()
+    is_chain = parents == list(range(-1, width - 1))
+    seen = np.zeros(size, np.int64)
+    for start in range(0, count, chunk):
+        seeds = np.arange(start, min(start + chunk, count))
+        number = len(seeds)
+        if q is None:
+            drafted = np.tile(tokens, (number, 1))
+        else:
+            laws = np.broadcast_to(q.astype(np.float32), (number, len(q)))
+            columns = [drafting(laws, seeds, 0 * seeds + 4, node, 0) for node in range(width)]
+            drafted = np.stack(columns, 1)
+        draft = Draft(
+            token_ids=torch.from_numpy(drafted),
+            parents=None if is_chain else torch.tensor([parents] * number),
+            sampling=DraftSampling.DETERMINISTIC if q is None else DraftSampling.IID,
+            node_probs=None if q is None else torch.from_numpy(q).float().expand(number, width + 1, -1),
+            host_rows=tuple(tuple(t if t < size else 0 for t in row) for row in drafted.tolist()),
+        )
+        scores = Scores(logits, [0] * number, logits, [0] * number)
+        verdict = sampler.verify(scores, draft, batch_of([width] * number, seeds=seeds.tolist()))
+        first = np.array([row[0] for row in verdict.token_ids])
+        assert first.max() < size
+        assert all(0 <= token < size for row in verdict.token_ids for token in row)
+        seen += np.bincount(first, minlength=size)
+    return seen

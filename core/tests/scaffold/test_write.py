@@ -1,0 +1,66 @@
+"""`write_package`: few lines, valid Python, nothing overwritten."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import specdec
+from specdec.errors import ConfigError
+from specdec.scaffold import KINDS, plugin_names, write_package
+from specdec.scaffold.write import next_version
+
+MOST_LINES = 30
+
+
+@pytest.fixture(params=KINDS)
+def written(request: pytest.FixtureRequest, tmp_path: Path) -> list[Path]:
+    kind = KINDS[request.param]
+    return write_package(plugin_names("my-idea", kind.group), kind, tmp_path)
+
+
+def test_a_plugin_has_at_most_thirty_lines(written: list[Path]) -> None:
+    lines = [line for file in written for line in file.read_text().splitlines() if line.strip()]
+    assert len(lines) <= MOST_LINES
+
+
+def test_the_files_are_whole(written: list[Path]) -> None:
+    assert [file.name for file in written] == ["pyproject.toml", "my_idea.py", "test_my_idea.py"]
+    for file in written:
+        assert "$" not in file.read_text()
+        if file.suffix == ".py":
+            compile(file.read_text(), str(file), "exec")
+    project = tomllib.loads(written[0].read_text())["project"]
+    assert project["name"] == "specdec-my-idea"
+    [(group, names)] = project["entry-points"].items()
+    assert group in {kind.group.value for kind in KINDS.values()}
+    assert names == {"my_idea": "my_idea"}
+
+
+def test_the_version_bound_holds_the_installed_version_and_not_the_next(written: list[Path]) -> None:
+    [line] = tomllib.loads(written[0].read_text())["project"]["dependencies"]
+    requirement = Requirement(line)
+    assert requirement.name == "specdec-core"
+    assert requirement.specifier.contains(specdec.__version__)
+    assert not requirement.specifier.contains(next_version(specdec.__version__))
+
+
+@pytest.mark.parametrize(
+    ("version", "following"), [("0.1.0", "0.2"), ("0.9.3", "0.10"), ("1.0.0rc1", "2.0"), ("3.4.5", "4.0")]
+)
+def test_the_version_that_may_change_the_contracts(version: str, following: str) -> None:
+    assert next_version(version) == following
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    kind = KINDS["proposer"]
+    names = plugin_names("my-idea", kind.group)
+    (tmp_path / "my-idea").mkdir()
+    with pytest.raises(ConfigError, match="my-idea' is there already, and nothing is overwritten"):
+        write_package(names, kind, tmp_path)
+    with pytest.raises(ConfigError, match="--directory: there is no folder"):
+        write_package(names, kind, tmp_path / "absent")
+    assert list((tmp_path / "my-idea").iterdir()) == []

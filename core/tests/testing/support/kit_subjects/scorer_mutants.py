@@ -1,0 +1,118 @@
+"""Scorers that break one promise each, and the test of the kit that must say so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from kit_subjects.breaking import Mutants, register_in
+from specdec.engine.options import EngineOptions
+from specdec.engine.plan import Plan
+from specdec.interfaces import Draft, Scores, TargetHandle
+from specdec.runner.kv_cache import KVCache
+from specdec.scorers.transformers import TransformersScorer
+
+MUTANTS: Mutants = {}
+breaks = register_in(MUTANTS)
+
+
+@breaks("test_the_handle_describes_the_target")
+class WrongFacts(TransformersScorer):
+    def load(self, options: EngineOptions) -> TargetHandle:
+        handle = super().load(options)
+        return replace(handle, info=replace(handle.info, num_layers=handle.info.num_layers + 1))
+
+
+@breaks("test_a_prompt_is_a_plain_pass")
+class FirstRowOfAPrompt(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        before = [int(s.token_ids[0]) for s in plan.sequences]
+        scores = super().score(plan, draft)
+        return replace(scores, raw_logits=scores.raw_logits.roll(before[0] % 3 + 1, -1))
+
+
+@breaks("test_pieces_of_a_prompt_make_no_difference")
+class ForgetsEarlierPieces(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        for sequence, chunk in zip(plan.sequences, plan.chunks, strict=True):
+            if sequence.num_computed and chunk > 1:
+                blank(self.cache, sequence.first_slot, sequence.num_computed)
+        return super().score(plan, draft)
+
+
+@breaks("test_rows_of_a_chain_are_those_of_its_texts")
+class RowsInDisorder(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        scores = super().score(plan, draft)
+        order = torch.arange(len(scores.raw_logits))
+        if len(order) > 2:
+            order[[-1, -2]] = order[[-2, -1]]
+        return replace(scores, raw_logits=scores.raw_logits[order])
+
+
+@breaks("test_rows_of_a_tree_are_those_of_its_paths")
+class TreesAreChains(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        return super().score(plan, replace(draft, parents=None))
+
+
+@breaks("test_the_next_step_builds_on_what_was_accepted")
+class GathersNothing(TransformersScorer):
+    def load(self, options: EngineOptions) -> TargetHandle:
+        handle = super().load(options)
+        self.runner.cache.gather = lambda sources, destination: None
+        return handle
+
+
+@breaks("test_requests_do_not_see_each_other")
+class OnePlaceForAll(TransformersScorer):
+    """Lets every request write where the first one lies."""
+
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        slots = [sequence.first_slot for sequence in plan.sequences]
+        for sequence in plan.sequences:
+            sequence.first_slot = slots[0]
+        try:
+            return super().score(plan, draft)
+        finally:
+            for sequence, slot in zip(plan.sequences, slots, strict=True):
+                sequence.first_slot = slot
+
+
+@breaks("test_sampling_parameters_are_applied")
+class RawLogits(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        scores = super().score(plan, draft)
+        return replace(scores, logits=scores.raw_logits)
+
+
+@breaks("test_hidden_states_are_those_of_the_layers")
+class StatesOneRowLate(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        scores = super().score(plan, draft)
+        if scores.hidden_states is None:
+            return scores
+        return replace(scores, hidden_states=scores.hidden_states.roll(1, 0))
+
+
+@breaks("test_hidden_states_are_those_of_the_layers")
+class NoStates(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        return replace(super().score(plan, draft), hidden_states=None)
+
+
+@breaks("test_a_pass_can_be_run_again")
+class NeverAgain(TransformersScorer):
+    def score(self, plan: Plan, draft: Draft) -> Scores:
+        kept, self.on_pass = self.on_pass, None
+        scores = super().score(plan, draft)
+        self.on_pass = kept
+        return scores
+
+
+def blank(cache: KVCache, first: int, count: int) -> None:
+    """Overwrite rows of a cache."""
+    for tensors in (cache.keys, cache.values):
+        for tensor in tensors.values():
+            tensor[first : first + count] = 0.0

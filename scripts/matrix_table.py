@@ -1,0 +1,36 @@
+"""Turns tests/results/matrix.json into one Markdown table per sampler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from readme_table import markdown_table
+
+
+def matrix_table(file: Path, sampler: str) -> str:
+    """Return parameters by draft kinds; a line if there is no result yet.
+
+    Args:
+        file: the result of `tests/full_matrix.py`.
+        sampler: whose cells.
+    """
+    if not file.exists():
+        return f"*Not measured yet: `{file.name}` is missing.*"
+    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    cells = {(row["parameter"], row["draft"]): row for row in rows if row["sampler"] == sampler}
+    drafts = list(dict.fromkeys(draft for _, draft in cells))
+    table = [["parameter", *drafts, "mutants: without a draft; with one"]]
+    for parameter in dict.fromkeys(parameter for parameter, _ in cells):
+        mutants = dict.fromkeys(cells[parameter, draft]["mutant"] for draft in drafts)
+        found = [
+            f"{_shown(cells[parameter, d]['ratio'])} / {_shown(cells[parameter, d]['mutant_ratio'])}"
+            for d in drafts
+        ]
+        table.append([f"`{parameter}`", *found, "; ".join(mutants)])
+    return markdown_table(table)
+
+
+def _shown(ratio: float | None) -> str:
+    return "∞" if ratio is None else f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"

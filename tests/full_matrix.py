@@ -1,0 +1,76 @@
+"""Writes tests/results/matrix.json: every sampler, draft kind and sampling parameter, right and with its mutant.
+
+python tests/full_matrix.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+from speccheck.matrix import DRAFTS, NUM_SAMPLES, PARAMETERS, SAMPLERS, Result, check
+from speccheck.mutants import MUTANTS
+from speccheck.zoo_run import RESULTS, provenance
+
+
+def cell(sampler: str, draft: str, name: str) -> dict[str, Any]:
+    """Check one cell, then the same cell broken."""
+    mutant = PARAMETERS[name].mutants[draft != "none"]
+    right = check(sampler, draft, name)
+    with pytest.MonkeyPatch.context() as patch:
+        MUTANTS[mutant](patch)
+        broken = check(sampler, draft, name)
+    return {
+        "sampler": sampler,
+        "draft": draft,
+        "parameter": name,
+        "num_accepted": right.num_accepted,
+        "ratio": _ratio(right),
+        "mutant": mutant,
+        "mutant_ratio": _ratio(broken),
+    }
+
+
+def _ratio(result: Result) -> float | None:
+    """The statistic over its bound, three digits; None for a text that cannot occur."""
+    return None if math.isinf(result.value) else float(f"{result.value / result.limit:.3g}")
+
+
+def is_good(row: dict[str, Any]) -> bool:
+    """Whether the cell holds, drafts took part, and its mutant was caught."""
+    holds = (
+        row["ratio"] is not None
+        and row["ratio"] < 1
+        and (row["num_accepted"] > 0) == (row["draft"] != "none")
+    )
+    return holds and (row["mutant_ratio"] is None or row["mutant_ratio"] >= 1)
+
+
+def main() -> int:
+    """Run, write, and return 1 if a cell does not hold or lets its mutant pass."""
+    started = time.perf_counter()
+    rows = []
+    for name in PARAMETERS:
+        for sampler in SAMPLERS:
+            rows += [cell(sampler, draft, name) for draft in DRAFTS]
+        print(f"{name}: {len(rows)} cells, {time.perf_counter() - started:.0f} s", flush=True)
+    bad = [row for row in rows if not is_good(row)]
+    for row in bad:
+        print("NOT GOOD", row)
+    lines = ",\n  ".join(json.dumps(row) for row in rows)
+    facts = f'"num_samples": {NUM_SAMPLES},\n "provenance": {json.dumps(provenance())}'
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "matrix.json").write_text(f'{{\n "rows": [\n  {lines}\n ],\n {facts}\n}}\n', encoding="utf-8")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
