@@ -29,5 +29,5 @@ def test_prompts_run_in_pieces_and_requests_are_preempted(monkeypatch: pytest.Mo
     assert [len(row) for row in tokens] == [generation.MAX_TOKENS] * 5
     metrics = made[0]._built.engine.metrics
     assert metrics.num_preemptions > 0
-    assert metrics.num_accepted_tokens > 5
+    assert metrics.num_accepted_tokens > 0
     assert metrics.num_draft_tokens > metrics.num_accepted_tokens
