@@ -132,11 +132,17 @@ def test_q_that_no_row_carries_is_dropped() -> None:
         ({"vocab_map": torch.zeros(3, dtype=torch.int64)}, "vocab_map has 3 ids for a q over 6"),
         ({"vocab_map": torch.zeros(VOCAB)}, "vocab_map is torch.float32"),
         ({"node_probs": torch.ones(1, 2, VOCAB)}, "node_probs has shape"),
+        ({"has_probs": torch.ones(1)}, "has_probs is torch.float32"),
     ],
 )
 def test_fields_that_contradict_q_make_it_no_draft(keys, message) -> None:
     with pytest.raises(DraftError, match=message):
         check(replace(drawn([[1, 2]]), **keys))
+
+
+def test_q_that_somebody_could_train_is_only_read() -> None:
+    draft = drawn([[1, 2]], node_probs=torch.full((1, 3, VOCAB), 1 / VOCAB, requires_grad=True))
+    assert check(draft)[1] == 0
 
 
 def test_selected_rows_keep_their_q() -> None:

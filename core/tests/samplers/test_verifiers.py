@@ -295,6 +295,13 @@ def test_verdicts_on_a_device_are_those_on_the_host(sampler, problem) -> None:
         assert sampler.verify(scores, draft, batch) == here
 
 
+def test_q_that_somebody_could_train_is_only_read() -> None:
+    scores, draft, batch = a_problem(3, [1.0] * 8, sampling=DraftSampling.IID, sizes=[2] * 8)
+    trainable = replace(draft, node_probs=draft.node_probs.clone().requires_grad_())
+    for sampler in SAMPLERS:
+        assert sampler.verify(scores, trainable, batch) == sampler.verify(scores, draft, batch)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
 @pytest.mark.parametrize("is_tree", [False, True])

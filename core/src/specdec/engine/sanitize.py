@@ -106,7 +106,9 @@ def _drawn_rows(draft: Draft, size: int) -> list[bool]:
     probs = draft.node_probs
     if probs is None:
         return [False] * size
-    is_drawn = [True] * size if draft.has_probs is None else [bool(flag) for flag in draft.has_probs.tolist()]
+    if draft.has_probs is not None and draft.has_probs.dtype != torch.bool:
+        raise DraftError(f"Draft.has_probs is {draft.has_probs.dtype}, not bool")
+    is_drawn: list[bool] = [True] * size if draft.has_probs is None else draft.has_probs.tolist()
     if not any(is_drawn):
         return is_drawn
     if draft.sampling not in (DraftSampling.IID, DraftSampling.WITHOUT_REPLACEMENT):
@@ -127,8 +129,8 @@ def _drawn_rows(draft: Draft, size: int) -> list[bool]:
 
 def _lawful_rows(draft: Draft) -> list[list[bool]]:
     """Return `[B][N + 1]`: which rows of q are probability laws. Two passes over q."""
-    probs = draft.node_probs
-    assert probs is not None
+    assert draft.node_probs is not None
+    probs = draft.node_probs.detach()
     if probs.shape[2] == 0:
         return [[False] * probs.shape[1]] * probs.shape[0]
     is_half = probs.dtype in (torch.float16, torch.bfloat16)

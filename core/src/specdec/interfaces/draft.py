@@ -40,7 +40,8 @@ class Draft:
     sampling: DraftSampling = DraftSampling.DETERMINISTIC
     node_probs: torch.Tensor | None = None
     """`[B, N + 1, V']` float or None. Row 0: the law that the children of the last committed token were drawn from;
-    row j + 1: that of the children of node j, after the draft's own temperature and cuts, before siblings are taken out."""
+    row j + 1: that of the children of node j, after the draft's own temperature and cuts, before siblings are taken out.
+    `sampling` then says how siblings were drawn: `IID`, for chains too, or `WITHOUT_REPLACEMENT`."""
     has_probs: torch.Tensor | None = None
     """`[B]` bool: rows that carry q. None means all rows do if `node_probs` is given, else none."""
     vocab_map: torch.Tensor | None = None

@@ -13,6 +13,7 @@ from specdec.samplers.trial import Trial
 
 Int64s = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
+_FIRST_CHILD, _POST_ORDER, _DEEPEST = (rule.value for rule in Rule)
 
 
 def decide(law: Law, uniforms: torch.Tensor, trial: Trial) -> torch.Tensor:
@@ -91,7 +92,7 @@ def stops_on_host(
         stands[0] = True
         depths = np.zeros(count + 1, np.int64)
         stop, best = -1, 0
-        if rule == 1:
+        if rule == _POST_ORDER:
             # The first in post-order: go to the first child whose subtree holds a node that passes, as deep as there is one.
             for node in range(count - 1, -1, -1):
                 if passes[node]:
@@ -106,9 +107,9 @@ def stops_on_host(
                 parent = parents[i, node]
                 depths[node + 1] = depths[parent + 1] + 1
                 stands[node + 1] = passes[node] and stands[parent + 1]
-                if rule == 0 and parent == stop and passes[node]:
+                if rule == _FIRST_CHILD and parent == stop and passes[node]:
                     stop = node
-                if rule == 2 and stands[node + 1] and depths[node + 1] > best:
+                if rule == _DEEPEST and stands[node + 1] and depths[node + 1] > best:
                     stop, best = node, depths[node + 1]
         out[i] = stop
     return out

@@ -51,7 +51,7 @@ class DraftProbs:
         is_taken_out: bool,
         like: torch.Tensor,
     ) -> None:
-        probs = node_probs.to(like)
+        probs = node_probs.detach().to(like)
         if node_probs.dtype in _HALVES:
             probs = probs / probs.sum(-1, keepdim=True)
         self._probs = probs
