@@ -8,11 +8,15 @@ from types import MappingProxyType
 
 from specdec.registry import Group
 
-_PYPROJECT = """\
+_BUILD_SYSTEM = """\
 [build-system]
 requires = ["setuptools>=77"]
 build-backend = "setuptools.build_meta"
 
+"""
+"""What pip takes anyway where it is left out."""
+
+_PYPROJECT = """\
 [project]
 name = "$distribution"
 version = "0.1.0"
@@ -60,25 +64,27 @@ class Test$cls(ProposerConformance):
 _SAMPLER = '''\
 """$module: a way of verifying drafts."""
 
-import torch
-
 from specdec import Draft, Sampler, Scores, Verdict, VerifyBatch, hookimpl
 from specdec.noise import exponentials
 
 
 class $cls(Sampler):
-    """Accepts nothing and draws from the target: put your rule in its place."""
+    """Accepts what equals the target's own draw: put your rule in its place."""
 
     name = "$module"
     is_lossless = True
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-        logits = scores.logits[torch.tensor(scores.row_starts).long()]
-        keys = torch.tensor([batch.seeds, batch.num_tokens, batch.sample_indices, [0] * len(logits)])
-        race = exponentials(*keys.long(), logits.shape[-1]) / logits.softmax(-1).double()
-        is_greedy = torch.tensor([params.is_greedy for params in batch.sampling_params]).bool()
-        tokens = torch.where(is_greedy, logits.argmax(-1), race.argmin(-1)).tolist()
-        return Verdict(accepted_nodes=[[]] * len(tokens), token_ids=[[token] for token in tokens])
+        keys = zip(batch.seeds, batch.num_tokens, batch.sample_indices, batch.num_nodes, strict=True)
+        rows = [(seed, at + n, sample, 0) for seed, at, sample, nodes in keys for n in range(nodes + 1)]
+        a, b, c, d = draft.token_ids.new_tensor(rows).reshape(-1, 4).T
+        race = exponentials(a, b, c, d, scores.logits.shape[-1]) / scores.logits.softmax(-1)
+        drawn, best, tokens = race.argmin(-1).tolist(), scores.logits.argmax(-1).tolist(), []
+        for i, row in enumerate(draft.host_rows or ()):
+            first, params = scores.row_of(i, -1), batch.sampling_params[i]
+            here = (best if params.is_greedy else drawn)[first : first + len(row) + 1]
+            tokens.append(here[: 1 + next(n for n, token in enumerate(here) if row[n : n + 1] != (token,))])
+        return Verdict([range(len(row) - 1) for row in tokens], tokens)
 
 
 @hookimpl
@@ -104,16 +110,14 @@ class Kind:
     """Templates of `string.Template`, by path; paths are templates too."""
 
 
-def _files(module: str, test: str) -> Mapping[str, str]:
-    return MappingProxyType(
-        {"pyproject.toml": _PYPROJECT, "$module.py": module, "tests/test_$module.py": test}
-    )
+def _files(metadata: str, module: str, test: str) -> Mapping[str, str]:
+    return MappingProxyType({"pyproject.toml": metadata, "$module.py": module, "tests/test_$module.py": test})
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "proposer": Kind(Group.PROPOSERS, _files(_PROPOSER, _PROPOSER_TEST)),
-        "sampler": Kind(Group.SAMPLERS, _files(_SAMPLER, _SAMPLER_TEST)),
+        "proposer": Kind(Group.PROPOSERS, _files(_BUILD_SYSTEM + _PYPROJECT, _PROPOSER, _PROPOSER_TEST)),
+        "sampler": Kind(Group.SAMPLERS, _files(_PYPROJECT, _SAMPLER, _SAMPLER_TEST)),
     }
 )
 """The kinds that there are."""
