@@ -18,11 +18,12 @@ help: ## list the targets
 
 install: $(INSTALLED) ## make .venv with every package, editable, and the tools
 
-# One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version.
+# One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version, also in
+# the environment that arctic-inference is built in, which would get the newest one with its GPU libraries otherwise.
 $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --group dev -r requirements-dev.txt -c constraints.txt
+	$(BIN)/python -m pip install --quiet "pip>=25.3"
+	$(BIN)/python -m pip install --quiet --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
 	touch $@
 
 demo: install ## see speculative decoding at work on the built-in models

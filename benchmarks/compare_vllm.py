@@ -3,10 +3,10 @@
     sh benchmarks/peers/make_vllm_env.sh benchmarks/.peers/vllm
     python benchmarks/compare_vllm.py --vllm-python benchmarks/.peers/vllm/bin/python [--quick]
 
-No speculation and prompt lookup with the same k and lookup lengths, at batch 1 and 8, greedy, prefix
-caching off. `match=first` drafts what vLLM drafts; `match=recent` is specdec's default. vLLM runs compiled
-unless told otherwise by `--vllm-modes`: compiling takes most of a minute at every start and makes it
-faster. If both modes are named both are measured; the faster one is the one to quote.
+No speculation, and prompt lookup, a draft model or suffix trees (`--methods`) with the same k and settings, at
+batch 1 and 8, greedy, prefix caching off. `match=first` drafts what vLLM drafts; `match=recent` is specdec's
+default. vLLM runs compiled unless told otherwise by `--vllm-modes`: compiling takes most of a minute at every
+start and makes it faster. If both modes are named both are measured; the faster one is the one to quote.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from common.case import Case
-from common.ngram import specdec_ngram, specdec_plain
 from common.options import Options, make_parser, read_options
 from common.pool import EngineHome
 from common.run import read_prompts, run
+from common.speculation import METHODS, Speculation, plain, speculations
 from common.variant import Variant
 
 ENVIRONMENT = {
@@ -31,36 +31,31 @@ ENVIRONMENT = {
 MODES = {"compiled": False, "eager": True}
 
 
-def vllm(options: Options, dtype: str, mode: str, k: int, has_statistics: bool = False) -> Variant:
-    """vLLM in one mode, with `ngram` unless k is 0."""
+def vllm(dtype: str, mode: str, speculation: Speculation | None, has_statistics: bool = False) -> Variant:
+    """vLLM in one mode, with a method or without."""
     arguments: dict[str, object] = {"enforce_eager": MODES[mode]}
     if has_statistics:
         arguments["disable_log_stats"] = False
     settings: dict[str, object] = {"arguments": arguments}
-    if k:
-        settings["speculative_config"] = {
-            "method": "ngram",
-            "num_speculative_tokens": k,
-            "prompt_lookup_min": options.lookup_min,
-            "prompt_lookup_max": options.lookup_max,
-        }
-    name = f"ngram k={k}" if k else "none"
+    name = "none"
+    if speculation is not None:
+        name = speculation.name
+        settings["speculative_config"] = speculation.vllm
     return Variant.make("vllm", f"{name} {mode}", dtype, settings)
 
 
 def make_cases(
-    options: Options, batch_sizes: list[int], modes: list[str], matches: list[str], has_statistics: bool
+    options: Options, batch_sizes: list[int], modes: list[str], found: list[Speculation], has_statistics: bool
 ) -> list[Case]:
     """Return the cases of every dtype and batch size."""
     prompts = read_prompts(options, max(options.num_prompts, *batch_sizes))
     cases = []
     for dtype in options.dtypes:
-        pairs = [(specdec_plain(dtype), vllm(options, dtype, mode, 0)) for mode in modes]
+        pairs = [(plain(dtype), vllm(dtype, mode, None)) for mode in modes]
         pairs += [
-            (specdec_ngram(options, dtype, k, match), vllm(options, dtype, mode, k, has_statistics))
+            (speculation.variant(dtype), vllm(dtype, mode, speculation, has_statistics))
             for mode in modes
-            for k in options.k
-            for match in matches
+            for speculation in found
         ]
         cases += [Case(dtype, size, prompts, tuple(pairs)) for size in batch_sizes]
     return cases
@@ -79,6 +74,7 @@ def main() -> int:
         help="let vLLM count its drafts, for comparing them (costs it some time)",
     )
     add("--batch-sizes", type=int, nargs="+", default=[1, 8], help="default: 1 8")
+    add("--methods", nargs="+", choices=METHODS, default=["ngram"], help="default: ngram")
     add("--match", nargs="+", default=["first", "recent"], help="default: first recent")
     arguments = parser.parse_args()
     options = read_options(arguments)
@@ -86,7 +82,8 @@ def main() -> int:
     # The interpreter of a virtual environment is a link that must not be resolved.
     homes = {"vllm": EngineHome(str(arguments.vllm_python.absolute()), environment)}
     modes = ["eager"] if options.is_quick and arguments.vllm_modes == ["compiled"] else arguments.vllm_modes
-    cases = make_cases(options, arguments.batch_sizes, modes, arguments.match, arguments.vllm_stats)
+    found = list(speculations(options, arguments.methods, arguments.match))
+    cases = make_cases(options, arguments.batch_sizes, modes, found, arguments.vllm_stats)
     settings = {"vllm_environment": ENVIRONMENT, "vllm_preload": Path(arguments.vllm_preload).name}
     return run("compare_vllm", options, cases, homes, settings)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from matrix_table import matrix_table
 from option_tables import options_table
-from packages import ROOT, packages
+from packages import ROOT, Package, packages
 from readme_table import markdown_table, results_table
 
 from specdec import ProposerConfig
@@ -33,8 +33,15 @@ def options(path: str) -> str:
 def commands(_: str) -> str:
     """The sub-commands that official packages have, as the command line itself describes them."""
     there = {name: package for package in packages() for name in package.entry_points("specdec.commands")}
-    rows = [[f"`specdec {name}`", OFFICIAL[name][1], f"`{there[name].name}`"] for name in sorted(there)]
+    rows = [
+        [f"`specdec {name}`", _line(name, there[name]), f"`{there[name].name}`"] for name in sorted(there)
+    ]
     return markdown_table([["command", "what it does", "package"], *rows])
+
+
+def _line(command: str, package: Package) -> str:
+    """The line that the list of commands shows: core's own, else what the package says of itself."""
+    return OFFICIAL[command][1] if command in OFFICIAL else str(package.pyproject["project"]["description"])
 
 
 def methods(_: str) -> str:
@@ -79,7 +86,7 @@ def generated(text: str) -> str:
 
 def documents() -> list[Path]:
     """Return the documents that may have generated parts."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
 
 
 def main(arguments: list[str]) -> int:

@@ -20,13 +20,16 @@ def matrix_table(file: Path, sampler: str) -> str:
         return f"*Not measured yet: `{file.name}` is missing.*"
     rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
     cells = {(row["parameter"], row["draft"]): row for row in rows if row["sampler"] == sampler}
+    if not cells:
+        return f"*Not measured yet: `{file.name}` has no cells of `{sampler}`.*"
     drafts = list(dict.fromkeys(draft for _, draft in cells))
     table = [["parameter", *drafts, "mutants: without a draft; with one"]]
     for parameter in dict.fromkeys(parameter for parameter, _ in cells):
-        mutants = dict.fromkeys(cells[parameter, draft]["mutant"] for draft in drafts)
+        row = [cells.get((parameter, draft)) for draft in drafts]
+        mutants = dict.fromkeys(cell["mutant"] for cell in row if cell is not None)
         found = [
-            f"{_shown(cells[parameter, d]['ratio'])} / {_shown(cells[parameter, d]['mutant_ratio'])}"
-            for d in drafts
+            "-" if cell is None else f"{_shown(cell['ratio'])} / {_shown(cell['mutant_ratio'])}"
+            for cell in row
         ]
         table.append([f"`{parameter}`", *found, "; ".join(mutants)])
     return markdown_table(table)

@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-from speccheck.matrix import DRAFTS, NUM_SAMPLES, PARAMETERS, SAMPLERS, Result, check
+from speccheck.matrix import CELLS, DRAFTS, NUM_SAMPLES, PARAMETERS, SAMPLERS, Result, check
 from speccheck.mutants import MUTANTS
 from speccheck.zoo_run import RESULTS, provenance
 
@@ -60,7 +60,7 @@ def main() -> int:
     rows = []
     for name in PARAMETERS:
         for sampler in SAMPLERS:
-            rows += [cell(sampler, draft, name) for draft in DRAFTS]
+            rows += [cell(sampler, draft, name) for draft in DRAFTS if (sampler, draft, name) in CELLS]
         print(f"{name}: {len(rows)} cells, {time.perf_counter() - started:.0f} s", flush=True)
     bad = [row for row in rows if not is_good(row)]
     for row in bad:

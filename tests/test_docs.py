@@ -26,7 +26,7 @@ FOLDERS = [package.folder for package in packages()]
 DOCUMENTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(folder / "README.md" for folder in FOLDERS)}
 )
-MADE_ELSEWHERE = ("git clone", "make ", "pip install", "cd ", "specdec check my_idea")
+MADE_ELSEWHERE = ("git clone", "make ", "source ", "pip install", "cd ", "specdec check my_idea")
 """Commands in documents that are checked and not run here; the last one is run in core/tests/scaffold, on what is installed."""
 
 

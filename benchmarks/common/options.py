@@ -24,6 +24,7 @@ class Options:
     k: tuple[int, ...]
     lookup_min: int
     lookup_max: int
+    draft: str | None
     prefix: tuple[str, ...]
     json: Path | None
     is_quick: bool
@@ -39,6 +40,7 @@ class Options:
             "rounds": self.rounds,
             "k": list(self.k),
             "lookup": [self.lookup_min, self.lookup_max],
+            "draft": "zoo" if self.draft is None else Path(self.draft).name,
             "prefix": shlex.join(self.prefix),
             "is_quick": self.is_quick,
         }
@@ -64,10 +66,11 @@ def make_parser(description: str, *, num_prompts: int, k: list[int]) -> argparse
         type=int,
         nargs="*",
         default=k,
-        help=f"tokens drafted by ngram (default {k}); none: no speculation only",
+        help=f"tokens drafted (default {k}); none: no speculation only",
     )
     add("--lookup-min", type=int, default=1, help="shortest n-gram looked for, on both sides (default 1)")
     add("--lookup-max", type=int, default=4, help="longest n-gram looked for, on both sides (default 4)")
+    add("--draft", help="folder of the draft model (default: the zoo's)")
     add("--prefix", default="", help="command before every engine's interpreter, such as 'chrt -r 1'")
     add("--json", type=Path, help="where to write the result (default: benchmarks/results, not with --quick)")
     add("--quick", action="store_true", help="a smoke run: few prompts, short, two rounds, float32")
@@ -88,6 +91,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         k=tuple(arguments.k[:1] if is_quick else arguments.k),
         lookup_min=arguments.lookup_min,
         lookup_max=arguments.lookup_max,
+        draft=None if arguments.draft is None else str(Path(arguments.draft).resolve()),
         prefix=tuple(shlex.split(arguments.prefix)),
         json=arguments.json,
         is_quick=is_quick,

@@ -24,6 +24,13 @@ def resolve_model(model: str) -> Path:
     return path
 
 
+def zoo_artefact(name: str) -> str:
+    """Return the folder of one of the zoo's models."""
+    import specdec_zoo
+
+    return str(specdec_zoo.path(name).resolve())
+
+
 def load_prompts(file: Path | None, model: Path, count: int, longest: int) -> list[list[int]]:
     """Return `count` prompts of at most `longest` tokens each; longer ones lose their beginning.
 

@@ -66,7 +66,7 @@ def as_dict(
                 "rows": [row_as_dict(row) for row in result.rows],
                 "variants": {
                     variant.name: {
-                        "settings": variant.settings,
+                        "settings": _shown(variant.settings),
                         "worker": result.workers[variant.name],
                         **measured[variant.name],
                     }
@@ -80,6 +80,15 @@ def as_dict(
         "settings": settings,
         "cases": cases,
     }
+
+
+def _shown(settings: object) -> object:
+    """Return settings with folders by their names, not by where they are on this machine."""
+    if isinstance(settings, dict):
+        return {key: _shown(value) for key, value in settings.items()}
+    if isinstance(settings, str) and Path(settings).is_absolute():
+        return Path(settings).name
+    return settings
 
 
 def write(content: dict[str, object], file: Path) -> None:

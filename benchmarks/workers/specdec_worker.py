@@ -55,4 +55,14 @@ def load(order: Load) -> SpecdecEngine:
 
 
 if __name__ == "__main__":
-    serve(load, ["specdec-core", "specdec-plugin-ngram", "torch", "transformers", "numba"])
+    serve(
+        load,
+        [
+            "specdec-core",
+            "specdec-plugin-ngram",
+            "specdec-plugin-draft-model",
+            "torch",
+            "transformers",
+            "numba",
+        ],
+    )

@@ -1,4 +1,4 @@
-"""`generate` of transformers as a worker. Settings are further arguments of `generate`."""
+"""`generate` of transformers as a worker. Settings are further arguments of `generate`; `assistant_model` is a folder."""
 
 from __future__ import annotations
 
@@ -50,10 +50,24 @@ def load(order: Load) -> TransformersEngine:
     """Load the model, without its end-of-text token."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(order["model"], dtype=getattr(torch, order["dtype"]))
+    model = _load(order["model"], order["dtype"])
+    settings = dict(order["settings"])
+    if "assistant_model" in settings:
+        assistant = _load(str(settings["assistant_model"]), order["dtype"])
+        assert assistant.generation_config is not None
+        # The same number of tokens in every draft, as on our side.
+        assistant.generation_config.num_assistant_tokens = settings.pop("num_assistant_tokens")
+        assistant.generation_config.num_assistant_tokens_schedule = "constant"
+        assistant.generation_config.assistant_confidence_threshold = 0.0
+        settings["assistant_model"] = assistant
+    return TransformersEngine(model, settings)
+
+
+def _load(folder: str, dtype: str) -> PreTrainedModel:
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
     assert model.generation_config is not None
     model.generation_config.eos_token_id = None
-    return TransformersEngine(model.eval(), order["settings"])
+    return model.eval()
 
 
 if __name__ == "__main__":

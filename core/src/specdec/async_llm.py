@@ -6,12 +6,13 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.engine.intake import Prompt
 from specdec.engine.metrics import Counter, Vector
+from specdec.engine.prompts import Prompt
 from specdec.llm import build
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
@@ -79,7 +80,8 @@ class AsyncLLM:
                 yield item
         finally:
             if not is_finished:
-                self._order(lambda: self._abort(name))
+                with suppress(RuntimeError):  # after a shutdown nothing runs that could be aborted
+                    self._order(lambda: self._abort(name))
 
     async def abort(self, request_id: str) -> None:
         """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,11 +12,13 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec.config import target_of, translate_llm_arguments
 from specdec.engine.build import BuiltEngine, build_engine
-from specdec.engine.intake import Intake, Prompt
+from specdec.engine.intake import Intake
 from specdec.engine.metrics import Counter, Vector
 from specdec.engine.options import EngineOptions
+from specdec.engine.prompts import Prompt, as_prompts
 from specdec.errors import ConfigError
 from specdec.interfaces.observer import StepStats
+from specdec.interfaces.sampler import Sampler
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 
@@ -71,7 +73,7 @@ class LLM:
         Raises:
             ConfigError: for a prompt or parameter that cannot be served; nothing has been generated then.
         """
-        many = _as_list(prompts)
+        many = as_prompts(prompts)
         engine = self._built.engine
         prepared = [
             self._intake.prepare(self._intake.next_id(), prompt, params, is_streaming=False)
@@ -110,9 +112,14 @@ class LLM:
             )
         conversations = [messages] if messages and isinstance(messages[0], dict) else messages
         arguments = {"add_generation_prompt": True} | template_arguments
-        prompts: list[Prompt] = [
+        texts = [
             str(tokenizer.apply_chat_template(list(conversation), tokenize=False, **arguments))
             for conversation in conversations
+        ]
+        # The template has written the special tokens, those at the start as well.
+        prompts: list[Prompt] = [
+            {"prompt": text, "prompt_token_ids": tokenizer(text, add_special_tokens=False)["input_ids"]}
+            for text in texts
         ]
         return self.generate(prompts, sampling_params)
 
@@ -162,6 +169,11 @@ class LLM:
         return self._built.engine.metrics.snapshot()
 
     @property
+    def sampler(self) -> type[Sampler]:
+        """The class that verifies drafts; its `is_lossless` says whether what comes out follows the target's distribution."""
+        return type(self._built.sampler)
+
+    @property
     def last_step(self) -> StepStats | None:
         """Times and counts of the last step."""
         return self._built.engine.last_step
@@ -171,22 +183,13 @@ class LLM:
         del self._built
 
 
-def _as_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    if isinstance(prompts, str | dict):
-        return [prompts]
-    many = list(prompts)
-    if many and all(isinstance(item, int) for item in many):
-        return [many]  # type: ignore[list-item]  # a list of ints is one prompt
-    return many  # type: ignore[return-value]  # otherwise each item is a prompt
-
-
 def _params_for(
     prompts: list[Prompt], given: SamplingParams | Sequence[SamplingParams] | None
 ) -> list[SamplingParams]:
     if given is None:
         return [SamplingParams()] * len(prompts)
-    if isinstance(given, SamplingParams):
-        return [given] * len(prompts)
+    if isinstance(given, SamplingParams | Mapping | str):
+        return [given] * len(prompts)  # the intake refuses what is no SamplingParams
     if len(given) != len(prompts):
         raise ConfigError(
             f"{len(given)} sampling_params for {len(prompts)} prompts: give one, or one per prompt"

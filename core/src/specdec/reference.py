@@ -58,6 +58,8 @@ def generate(
                 break
         # Commit: keep what was emitted; the last emitted token has no row in the cache yet.
         tokens += emitted
+        if rules is not None and rules.grammar is not None:
+            rules.grammar.advance(emitted)
         surplus = cache.get_seq_length() - (len(tokens) - 1)
         if surplus > 0:
             cache.crop(-surplus)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any, Literal
 
 import torch
@@ -19,6 +20,20 @@ LogitsProcessor = (
 """Takes the output tokens so far (or the prompt's and the output's) and logits `[V]`, returns logits `[V]`."""
 
 
+def takes_prompt(processor: LogitsProcessor) -> bool:
+    """Return whether a logits processor is one of three arguments.
+
+    Raises:
+        ValueError: if its arguments cannot be known.
+    """
+    try:
+        return len(signature(processor).parameters) == 3
+    except ValueError:
+        raise ValueError(
+            f"{processor!r} does not say which arguments it takes: wrap it in a function of (output ids, logits)"
+        ) from None
+
+
 class SamplingParams(BaseModel):
     """How the tokens of one request are chosen. Names and meanings are vLLM's; all work with speculation on.
 
@@ -29,11 +44,11 @@ class SamplingParams(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
     n: int = Field(1, ge=1, description="Number of samples, each with its own noise.")
-    temperature: float = Field(1.0, ge=0.0, description="0 means greedy.")
+    temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False, description="0 means greedy.")
     top_p: float = Field(1.0, gt=0.0, le=1.0)
     top_k: int = Field(0, ge=-1, description="0 or -1 means all.")
     min_p: float = Field(0.0, ge=0.0, le=1.0)
-    seed: int | None = None
+    seed: int | None = Field(None, description="None means fresh noise, and so does -1, as in vLLM.")
     max_tokens: int | None = Field(16, ge=1, description="None means up to the context window.")
     min_tokens: int = Field(0, ge=0, description="Output tokens before which nothing ends the sample.")
     stop: str | list[str] | None = None
@@ -48,11 +63,16 @@ class SamplingParams(BaseModel):
     prompt_logprobs: int | None = Field(None, ge=-1, description="The same for each prompt token.")
     presence_penalty: float = Field(0.0, ge=-2.0, le=2.0)
     frequency_penalty: float = Field(0.0, ge=-2.0, le=2.0)
-    repetition_penalty: float = Field(1.0, gt=0.0)
+    repetition_penalty: float = Field(1.0, gt=0.0, allow_inf_nan=False)
     logit_bias: dict[int, float] | None = None
     bad_words: list[str] | None = None
     allowed_token_ids: list[int] | None = Field(None, min_length=1)
-    logits_processors: list[LogitsProcessor] | None = None
+    logits_processors: list[LogitsProcessor] | None = Field(
+        None,
+        description="Functions of (output ids, logits) or of (prompt ids, output ids, logits) that return logits. What they "
+        "return must depend on their arguments alone: they are called in any order, for drafted tokens that do not stand as "
+        "well, and all n samples share them.",
+    )
     structured_outputs: StructuredOutputsParams | None = None
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = Field(None, ge=1)
@@ -68,6 +88,11 @@ class SamplingParams(BaseModel):
             from specdec.config.messages import explain
 
             raise ConfigError(explain(error, "SamplingParams", type(self))) from None
+
+    @field_validator("seed")
+    @classmethod
+    def _no_seed_of(cls, seed: int | None) -> int | None:
+        return None if seed == -1 else seed
 
     @field_validator("speculative")
     @classmethod
@@ -92,6 +117,19 @@ class SamplingParams(BaseModel):
             raise ValueError("biases must be finite; to forbid ids use allowed_token_ids or a bias of -100")
         return bias
 
+    @field_validator("logits_processors")
+    @classmethod
+    def _processors_can_be_called(cls, processors: list[LogitsProcessor] | None) -> object:
+        for processor in processors or ():
+            num_arguments = 3 if takes_prompt(processor) else 2
+            try:
+                signature(processor).bind(*[None] * num_arguments)
+            except TypeError:
+                raise ValueError(
+                    f"{processor!r} cannot be called with (output ids, logits) or (prompt ids, output ids, logits)"
+                ) from None
+        return processors
+
     @model_validator(mode="after")
     def _parameters_fit_together(self) -> SamplingParams:
         if any(not s for s in self.stop_strings):
@@ -108,6 +146,11 @@ class SamplingParams(BaseModel):
     def is_greedy(self) -> bool:
         """Whether the most probable token is always taken."""
         return self.temperature == 0.0
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether the end of a text is ignored; that of a text that a grammar calls complete never is: nothing could follow."""
+        return self.ignore_eos and self.structured_outputs is None
 
     @property
     def stop_strings(self) -> tuple[str, ...]:

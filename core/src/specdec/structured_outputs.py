@@ -27,7 +27,9 @@ class StructuredOutputsParams(BaseModel):
         None, min_length=1, description="A grammar in EBNF (GBNF form); it starts at `root`."
     )
     json_object: bool | None = Field(None, description="True: any JSON object.")
-    disable_any_whitespace: bool = Field(False, description="No blanks between the tokens of JSON.")
+    disable_any_whitespace: bool = Field(
+        False, description="With json and json_object: one blank after a comma or colon, and no others."
+    )
 
     def __init__(self, **kwargs: Any) -> None:
         schema = kwargs.get("json")
@@ -45,6 +47,10 @@ class StructuredOutputsParams(BaseModel):
         if len(self._given) != 1:
             names = ", ".join(self._given) or "none"
             raise ValueError(f"give exactly one of json, regex, choice, grammar, json_object (got {names})")
+        if self.disable_any_whitespace and self.kind not in ("json", "json_object"):
+            raise ValueError(
+                f"disable_any_whitespace is about the blanks of JSON and does nothing with {self.kind}: leave it out"
+            )
         return self
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def test_samplers_and_scorers_are_checked_by_name(capsys: pytest.CaptureFixture[
             ["./plugin.py:Right", "--model", "tiny", "--config", '{"colour": 1}'],
             "speculative_config: unknown key 'colour'",
         ),
-        (["./plugin.py:Right", "--model", "./nowhere"], "cannot read the configuration of './nowhere'"),
+        (["./plugin.py:Right", "--model", "./nowhere"], "there is no directory './nowhere'"),
         (["synthetic"], "--config: 'synthetic_acceptance_rates' is missing"),
         (["transformers", "--config", '{"a": 1}'], "--config: a scorer has no configuration; leave out a"),
     ],
@@ -120,3 +121,13 @@ def test_without_pytest_there_is_a_line_to_install(
     assert capsys.readouterr().err == (
         'specdec: error: specdec check needs pytest: pip install "specdec-core[testing]"\n'
     )
+
+
+def test_a_name_that_is_not_installed_is_told_before_anything_is_imported() -> None:
+    code = (
+        "import sys; from specdec.cli.main import run; code = run(['check', 'ngrma']); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no method 'ngrma'" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from specdec import LLM, SamplingParams
 from specdec.cli.main import run
+from specdec.config import notices
 
 PROMPT = "def main(self):\n    return self"
 PARAMS: dict[str, Any] = {"temperature": 0.8, "max_tokens": 40, "seed": 11}
@@ -79,6 +81,7 @@ def test_a_terminal_shows_guessed_tokens_in_colour_and_a_summary(
     assert text == expected.outputs[0].text
     assert summary.startswith(f"{len(expected.outputs[0].token_ids)} tokens in ")
     assert "drafted tokens accepted, mean acceptance length " in summary
+    assert "lossy" not in summary
 
 
 def test_no_colour_is_respected(command: list[str], expected: Any, knowing: str) -> None:
@@ -99,6 +102,20 @@ def test_json_is_one_object(
     assert found["finish_reason"] == completion.finish_reason
     assert sum(found["is_from_draft"]) == found["metrics"]["num_accepted_tokens"] > 5
     assert found["metrics"]["mean_acceptance_length"] > 1.5
+    assert (found["sampler"], found["is_lossless"]) == ("strict", True)
+
+
+def test_a_lossy_sampler_is_called_so(
+    command: list[str], knowing: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    notices.reset()
+    lossy = json.dumps(json.loads(knowing) | {"rejection_sample_method": "typical"})
+    assert run([*command, "--prompt", PROMPT, "--speculative-config", lossy, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["sampler"], found["is_lossless"]) == ("typical", False)
+    assert "'rejection_sample_method': 'typical' is lossy" in caplog.text
+    shown = run_in_terminal([*command, "--prompt", PROMPT, "--speculative-config", lossy])
+    assert shown.endswith("; typical is lossy\n")
 
 
 def test_prompt_from_a_file_and_from_the_standard_input(
@@ -150,3 +167,22 @@ def test_mistakes_are_one_line_and_exit_code_2(
     assert out == ""
     assert len(err.splitlines()) == 1
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [
+        ("nope", "--model: there is no directory 'nope', and a hub id is 'owner/name'"),
+        ("./nope", "--model: there is no directory './nope'"),
+    ],
+)
+def test_a_model_that_leads_nowhere_is_told_at_once(model: str, told: str) -> None:
+    """Before torch is imported, and without a question to the hub."""
+    code = (
+        "import sys, huggingface_hub as hub; hub.hf_hub_download = None; from specdec.cli.main import run; "
+        f"code = run(['generate', '--model', {model!r}, '--prompt', 'x']); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert told in done.stderr

@@ -57,3 +57,12 @@ def test_what_is_refused(
     assert captured.err.startswith(f"specdec: error: {message}")
     assert captured.err.count("\n") == 1
     assert [entry.name for entry in tmp_path.iterdir()] == ["there"]
+
+
+def test_where_pytest_is_missing_the_next_step_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("specdec.cli.new.find_spec", lambda name: None)
+    assert run(["new", "my-idea", "--directory", str(tmp_path)]) == 0
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told == f'next: pip install -e {tmp_path}/my-idea "specdec-core[testing]" && specdec check my_idea'

@@ -10,6 +10,7 @@ import pytest
 
 from specdec import registry
 from specdec.cli.main import run
+from specdec.cli.plugins import _print
 from specdec.registry import Group
 from specdec.registry.probe import probe, probe_all
 
@@ -74,6 +75,20 @@ def test_check_imports_each_and_shows_errors(
         "(module broken_plugin)"
     )
     assert found["strict"]["error"] is None
+    lossless = {name for name, row in found.items() if row["is_lossless"]}
+    lossy = {name for name, row in found.items() if row["is_lossless"] is False}
+    assert lossless == {"strict", "gumbel", "probabilistic", "standard", "block"}
+    assert lossy == {"typical", "synthetic"}
+
+
+def test_a_lossy_sampler_is_called_so_beside_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    known = {"distribution": "core", "version": "1.0", "module": "m", "may_load": True, "capabilities": []}
+    rows = [{"name": n, "group": "specdec.samplers", "error": None, "is_lossless": n != "typical"} for n in
+            ("typical", "strict")]  # fmt: skip
+    _print([row | known for row in rows], with_state=True)
+    _, typical, strict = capsys.readouterr().out.splitlines()
+    assert typical.endswith("yes, lossy")
+    assert strict.endswith("yes")
 
 
 @pytest.mark.usefixtures("two")

@@ -35,8 +35,12 @@ def error_of(keys: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-def test_a_sampler_that_uses_q_gets_drawn_drafts_unless_told_otherwise(draft: dict[str, Any]) -> None:
-    assert resolve(draft).proposer_config.draft_sample_method == "greedy"
+def test_each_sampler_gets_the_drafts_it_accepts_most_unless_told_otherwise(draft: dict[str, Any]) -> None:
+    assert resolve(draft).proposer_config.draft_sample_method == "coupled"
+    assert resolve({**draft, "draft_sample_method": "greedy"}).config.draft_sample_method == "greedy"
+    assert resolve(NGRAM).config.draft_sample_method == "greedy"
+    threshold = {**draft, "rejection_sample_method": "threshold"}
+    assert resolve(threshold).config.draft_sample_method == "greedy"
     uses_q = {**draft, "rejection_sample_method": "uses_q"}
     assert resolve(uses_q).proposer_config.draft_sample_method == "probabilistic"
     assert resolve({**uses_q, "draft_sample_method": "greedy"}).config.draft_sample_method == "greedy"
@@ -61,6 +65,20 @@ def test_drawn_drafts_that_nobody_uses_get_a_warning(
         resolve({**draft, "draft_sample_method": "probabilistic"})
     (record,) = caplog.records
     assert "'probabilistic' lowers acceptance with 'rejection_sample_method': 'strict'" in record.getMessage()
+
+
+def test_a_lossy_sampler_is_called_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "specdec"):
+        resolve(NGRAM)
+        resolve({**NGRAM, "rejection_sample_method": "uses_q"})
+        assert caplog.records == []
+        resolve({**NGRAM, "rejection_sample_method": "threshold"})
+        resolve({**NGRAM, "rejection_sample_method": "threshold"})
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "speculative_config: 'rejection_sample_method': 'threshold' is lossy: what comes out does not follow the target's "
+        "distribution"
+    )
 
 
 @pytest.mark.parametrize("way", ["coupled", "probabilistic"])

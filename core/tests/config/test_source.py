@@ -29,6 +29,7 @@ def test_a_mapping_is_read_from_json_and_yaml_text(value: Any) -> None:
         ("c.yaml", YAML),
         ("c.yml", "speculative_config:\n  method: m\n  num_speculative_tokens: 5\n"),
         ("d.yaml", f"speculative-config: '{JSON}'"),
+        ("no-suffix", JSON),
     ],
 )
 def test_a_path_to_either_is_read(tmp_path: Path, name: str, text: str) -> None:
@@ -40,7 +41,7 @@ def test_a_path_to_either_is_read(tmp_path: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("nonsense", "must hold a mapping such as {\"method\""),
+        ("nonsense", "'nonsense' is neither a file nor a mapping such as {\"method\""),
         ('{"method": "m"', "neither JSON nor YAML: Expecting ',' delimiter (line 1, column 15)"),
         ("a: b: c", "neither JSON nor YAML: mapping values are not allowed here"),
         ("[1, 2]", "must hold a mapping"),

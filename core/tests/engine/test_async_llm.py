@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from speccheck.engines import scripted
 
 from specdec import AsyncLLM, ConfigError, SamplingParams
 from specdec.outputs import RequestOutput
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
+SHORT = SamplingParams(temperature=0.0, max_tokens=2)
 
 
 @pytest.fixture
@@ -39,7 +41,8 @@ def test_concurrent_requests_stream_the_tokens_of_plain_decoding(llm, subject):
 def test_abort_ends_one_request_and_leaves_the_others(llm, subject):
     async def run() -> tuple[RequestOutput, list[RequestOutput]]:
         other = asyncio.create_task(collect(llm, subject.prompts[1]))
-        async for output in llm.generate(subject.prompts[0], GREEDY, "doomed"):
+        long = SamplingParams(temperature=0.0, max_tokens=140)  # the abort must come in time
+        async for output in llm.generate(subject.prompts[0], long, "doomed"):
             if len(output.outputs[0].token_ids) == 3:
                 await llm.abort("doomed")
         return output, await other
@@ -47,7 +50,8 @@ def test_abort_ends_one_request_and_leaves_the_others(llm, subject):
     last, other = asyncio.run(run())
     assert last.finished
     assert last.outputs[0].finish_reason == "abort"
-    assert last.outputs[0].token_ids == subject.expected[0][: len(last.outputs[0].token_ids)]
+    count = min(len(last.outputs[0].token_ids), len(subject.expected[0]))
+    assert last.outputs[0].token_ids[:count] == subject.expected[0][:count]
     assert other[-1].outputs[0].token_ids == subject.expected[1][:24]
 
 
@@ -83,3 +87,59 @@ def test_after_shutdown_every_call_says_so(subject):
     llm.shutdown()
     with pytest.raises(RuntimeError, match="shut down"):
         asyncio.run(collect(llm, subject.prompts[0]))
+
+
+@pytest.mark.parametrize("speculates", [False, True])
+def test_an_id_may_come_again_while_others_run(subject, speculates):
+    """Also when its last tokens are still to be told; and nothing of it is kept afterwards."""
+    speculation = scripted("Recorder", 3, texts=subject.texts) if speculates else None
+    llm = AsyncLLM(subject.model, speculative_config=speculation, skip_tokenizer_init=True)
+
+    async def run() -> list[RequestOutput]:
+        long = asyncio.create_task(collect(llm, subject.prompts[0], "long"))
+        await asyncio.sleep(0)
+        for _ in range(4):
+            async for output in llm.generate(subject.prompts[1], SHORT, "again"):
+                assert output.request_id == "again"
+            assert output.outputs[0].token_ids == subject.expected[1][:2]
+        assert len(llm._built.engine._leaving) <= 1
+        return await long
+
+    assert asyncio.run(run())[-1].outputs[0].token_ids == subject.expected[0][:24]
+    engine = llm._built.engine
+    llm.shutdown()
+    for kept in (engine._leaving, engine._owners, engine._watches, engine._row_ids):
+        assert not kept
+    if engine._guard is not None:
+        assert engine._guard.proposer.complaints == []
+        assert engine._guard.proposer.held == {}
+        assert engine.metrics.proposer_errors == 0
+
+
+def test_ids_that_look_like_those_of_samples_meet_nobody(llm, subject):
+    async def run() -> list[RequestOutput]:
+        two = SamplingParams(temperature=0.0, max_tokens=24, n=2)
+        several = [
+            llm.generate(subject.prompts[0], two, "a"),
+            llm.generate(subject.prompts[1], GREEDY, "a#0"),
+        ]
+        return await asyncio.gather(*(last(stream) for stream in several))
+
+    async def last(stream: AsyncIterator[RequestOutput]) -> RequestOutput:
+        return [output async for output in stream][-1]
+
+    first, second = asyncio.run(run())
+    assert [sample.token_ids for sample in first.outputs] == [subject.expected[0][:24]] * 2
+    assert second.outputs[0].token_ids == subject.expected[1][:24]
+
+
+def test_a_shutdown_ends_open_streams_with_what_it_is(subject):
+    llm = AsyncLLM(subject.model, skip_tokenizer_init=True)
+
+    async def run() -> None:
+        stream = llm.generate(subject.prompts[0], SamplingParams(temperature=0.0, max_tokens=100))
+        await anext(stream)
+        llm.shutdown()
+        await stream.aclose()
+
+    asyncio.run(run())

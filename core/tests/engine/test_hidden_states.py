@@ -17,6 +17,7 @@ from speccheck.engines import (
 from speccheck.models import tiny
 
 from specdec import FinishReason
+from specdec.engine import delivery as delivery_module
 
 RUNS = {
     "plain": {},
@@ -68,6 +69,31 @@ def test_states_belong_to_their_tokens(subject, run, shape, wrong) -> None:
         assert metrics.num_preemptions > 0
     for output, text in zip(outputs, subject.texts, strict=True):
         check_states(subject.model, proposer, output.request_id, text)
+
+
+@pytest.mark.parametrize("length", [9, 22, 23, 24])
+def test_no_draft_is_wanted_before_all_states_are_there(subject, length) -> None:
+    """The last piece of a prompt makes the states of its tokens; a draft in that very step would be made without them."""
+    prompt = subject.texts[3][:length]
+    text = [*prompt, *tokens_of(make_llm(subject.model), [prompt], greedy(12))[0]]
+    llm = make_llm(subject.model, scripted("HiddenRecorder", 4, texts=[text]), max_num_batched_tokens=11)
+    proposer = proposer_of(llm)
+    wanted: list[int] = []
+    check = proposer.check
+
+    def record(batch) -> None:
+        check(batch)
+        wanted.append(batch.max_nodes[0])
+
+    proposer.check = record
+    [output] = llm.generate([prompt], greedy(12))
+    assert [*prompt, *output.outputs[0].token_ids] == text
+    assert proposer.complaints == []
+    check_states(subject.model, proposer, output.request_id, text)
+    # A last piece of one token waits for nothing of its own pass: all states up to that token are there.
+    num_pieces = length // 11 + (length % 11 > 1)
+    assert wanted[:num_pieces] == [0] * num_pieces
+    assert wanted[num_pieces] == 4
 
 
 @pytest.mark.parametrize("shape", ["chain", "tree"])
@@ -141,3 +167,51 @@ def test_states_of_models_that_run_by_their_own_forward(name) -> None:
     assert proposer.complaints == []
     for output, text in zip(outputs, texts, strict=True):
         check_states(model, proposer, output.request_id, text)
+
+
+@pytest.mark.parametrize("length", [0, 5])
+@pytest.mark.parametrize("wrong", [0.0, 1.0])
+def test_a_dead_end_leaves_the_states_of_others_in_place(subject, length, wrong) -> None:
+    """The row from which nothing could be chosen chose no token, so its state belongs to nobody."""
+
+    def dead_end(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        return logits - torch.inf if len(output) >= length else logits
+
+    llm = make_llm(subject.model, scripted("HiddenRecorder", 4, texts=subject.texts, wrong=wrong))
+    proposer = proposer_of(llm)
+    params = [greedy(32, logits_processors=[dead_end]) if i == 1 else greedy(32) for i in range(6)]
+    outputs = llm.generate(subject.prompts, params)
+    assert outputs[1].outputs[0].finish_reason == "error"
+    assert proposer.complaints == []
+    assert engine_of(llm).metrics.proposer_errors == 0
+    for index, (output, text) in enumerate(zip(outputs, subject.texts, strict=True)):
+        if index != 1:
+            assert output.outputs[0].token_ids == subject.expected[index]
+            check_states(subject.model, proposer, output.request_id, text)
+    tokens, states, _ = proposer.final[outputs[1].request_id]
+    assert tokens == subject.texts[1][: len(subject.prompts[1]) + length]
+    assert len(states) == len(tokens)
+
+
+def test_states_that_pile_up_while_the_proposer_rests_are_dropped_beyond_a_limit(
+    subject, monkeypatch
+) -> None:
+    monkeypatch.setattr(delivery_module, "_MAX_KEPT", 8)
+    llm = make_llm(subject.model, scripted("HiddenRecorder", 2, texts=subject.texts, wrong=1.0))
+    proposer, engine = proposer_of(llm), engine_of(llm)
+    outputs, kept = [], []
+    for output in llm.stream(subject.prompts[0], greedy(32)):
+        outputs.append(output)
+        if len(outputs) == 4:
+            engine._guard._pause_left = 20  # as after repeated overruns of its time
+        for sequence in engine._scheduler.running:
+            kept.append(sum(len(states[0]) for states in sequence.deliverable_hidden))
+    assert outputs[-1].outputs[0].token_ids == subject.expected[0]
+    assert max(kept[1:]) == 8
+    assert kept[-1] == 0
+    assert proposer.complaints == []
+    [(_, _, reason)] = proposer.final.values()
+    assert reason is FinishReason.ERROR, "not all was told"
+    later = llm.generate(subject.prompts[2:3], greedy(32))[0]
+    assert later.metrics.num_drafts > 0
+    check_states(subject.model, proposer, later.request_id, subject.texts[2])

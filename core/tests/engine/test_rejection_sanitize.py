@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.engine.sanitize import DraftError, check_draft, select_rows
-from specdec.interfaces import Draft, DraftSampling
+from specdec.engine import guard as guard_module
+from specdec.engine.guard import ProposerGuard
+from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map, select_rows
+from specdec.interfaces import Draft, DraftSampling, ProposeBatch, Proposer, ProposerConfig, TargetInfo
 
 VOCAB = 6
 
@@ -107,6 +110,16 @@ def test_laws_need_not_sum_to_1_exactly_and_zeros_are_fine() -> None:
         assert check(drawn([[1, 2]], node_probs=rounded.to(dtype)))[1] == 0
 
 
+def test_a_sum_of_about_1_is_made_1_and_an_exact_one_left_alone() -> None:
+    draft = drawn([[1, 2]])
+    assert check(draft)[0].node_probs is draft.node_probs
+    draft.node_probs[0, 1] *= 1.0009
+    draft.node_probs[0, 2] *= 2
+    checked = check(draft)[0].node_probs
+    assert torch.allclose(checked[0, :2].sum(-1), torch.ones(2), atol=1e-6, rtol=0)
+    assert torch.equal(checked[0, 2], draft.node_probs[0, 2]), "what is no law is left as it is"
+
+
 def test_a_law_over_another_vocabulary() -> None:
     assert check(drawn([[1, 2]], vocab=4, vocab_map=torch.tensor([5, 1, 2, 0])))[1] == 0
     assert check(drawn([[1, 2]], vocab=9))[1] == 0
@@ -154,3 +167,63 @@ def test_selected_rows_keep_their_q() -> None:
     assert some.has_probs.tolist() == [False, True]
     assert some.node_probs is not None
     assert some.node_probs[1, 0].tolist() == [0, 0, 0, 0, 1.0, 0]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([0, 1, -1], "maps id 2 to -1, which is none of the target's 6"),
+        ([0, VOCAB, 2], "maps id 1 to 6, which"),
+        ([3, 4, 3], "maps several ids to 3"),
+    ],
+)
+def test_a_map_leads_to_different_ids_of_the_target(ids, message) -> None:
+    with pytest.raises(DraftError, match=message):
+        check_vocab_map(torch.tensor(ids), VOCAB)
+    check_vocab_map(torch.tensor([5, 0, 3]), VOCAB)
+    check_vocab_map(torch.empty(0, dtype=torch.int64), VOCAB)
+
+
+class Mapping(Proposer):
+    """Draws from a reduced vocabulary, by whatever map it is given."""
+
+    name: ClassVar[str] = "mapping"
+    vocab_map = torch.tensor([4, 2, 0])
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        ids = self.vocab_map[torch.tensor([[0, 1]])]
+        q = torch.full((1, 3, 3), 1 / 3)
+        return Draft(ids, sampling=DraftSampling.IID, node_probs=q, vocab_map=self.vocab_map)
+
+
+def guarded(*, is_strict: bool = False) -> tuple[Mapping, ProposerGuard]:
+    info = TargetInfo(VOCAB, 4, 1, 9, torch.float32, torch.device("cpu"), (), None)
+    proposer = Mapping(ProposerConfig(num_speculative_tokens=2), info)
+    return proposer, ProposerGuard(proposer, VOCAB, is_fallback=True, is_strict=is_strict)
+
+
+def asked(guard: ProposerGuard) -> Draft | None:
+    return guard.propose(None, [2])  # type: ignore[arg-type]  # it does not look
+
+
+def test_a_map_is_checked_when_it_first_comes(monkeypatch) -> None:
+    checked = []
+    whole = guard_module.check_vocab_map
+    monkeypatch.setattr(guard_module, "check_vocab_map", lambda ids, size: checked.append(whole(ids, size)))
+    proposer, guard = guarded()
+    assert all(asked(guard) is not None for _ in range(5))
+    assert len(checked) == 1
+    proposer.vocab_map = torch.tensor([1, 2, 3])
+    assert all(asked(guard) is not None for _ in range(5))
+    assert len(checked) == 2
+    proposer.vocab_map = torch.tensor([1, -1, 3])  # the second id would read as padding
+    assert asked(guard) is None
+    assert asked(guard) is None
+    assert guard.counters.num_errors == 2
+
+
+def test_a_false_map_raises_where_drafts_are_strict() -> None:
+    proposer, guard = guarded(is_strict=True)
+    proposer.vocab_map = torch.tensor([1, 1, 3])
+    with pytest.raises(DraftError, match="maps several ids to 1"):
+        asked(guard)

@@ -1,21 +1,19 @@
 """The law of what `probabilistic` and `block` sample, through the whole engine, against exact enumeration of the target's.
 
-A model of few ids; all texts of three tokens are enumerated. A chi-square statistic must stay under
-`df + 10 * sqrt(2 * df)`; seeds are fixed, so the result is the same in every run.
+A model of few ids; all texts of three tokens are enumerated. Seeds are fixed, so the result is the same in every run.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import ClassVar, Literal
 
-import numpy as np
 import pytest
 import torch
-import transformers as hf
+from speccheck.chi_square import bound, statistic
 from speccheck.engines import engine_of, make_llm, scripted, tokens_of
-from speccheck.models import make
+from speccheck.models import few_ids
+from speccheck.naive import Constraints, Law, text_law
 
 from specdec import SamplingParams
 from specdec.interfaces import (
@@ -124,33 +122,14 @@ def drawn(k: int = 4, **keys) -> dict:
 
 @pytest.fixture(scope="module")
 def model():
-    config = hf.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=32, bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
-    made = make(config, seed=6)
-    with torch.no_grad():
-        made.lm_head.weight.mul_(0.25)  # every id has a fair share
-    return made
+    return few_ids(VOCAB, flatness=0.25)
 
 
 @pytest.fixture(scope="module")
-def law(model) -> dict[tuple[int, ...], float]:
+def law(model) -> Law:
     """The exact law of three tokens at temperature 0.9, the least likely id of each row left out."""
-    found: dict[tuple[int, ...], float] = {(): 1.0}
-    wide = model.double()
-    for _ in range(LENGTH):
-        longer = {}
-        for text, probability in found.items():
-            with torch.inference_mode():
-                logits = wide(torch.tensor([[*PROMPT, *text]]), use_cache=False).logits[0, -1].numpy()
-            weights = np.exp(logits / 0.9)
-            weights[weights.argmin()] = 0.0
-            for token, weight in enumerate(weights / weights.sum()):
-                longer[(*text, token)] = probability * float(weight)
-        found = longer
-    model.float()
-    return found
+    short = params(1)[0].model_copy(update={"max_tokens": LENGTH})
+    return text_law(model, PROMPT, short, Constraints(), lambda text: False)
 
 
 def params(count: int = SAMPLES) -> list[SamplingParams]:
@@ -160,22 +139,11 @@ def params(count: int = SAMPLES) -> list[SamplingParams]:
     ]
 
 
-def excess(counts: Counter, law: dict[tuple[int, ...], float]) -> float:
-    """Return chi-square over its threshold; rare cells are put together."""
-    total = sum(counts.values())
-    cells, rare_count, rare_mass = [], 0, 0.0
-    for text, probability in law.items():
-        if probability == 0.0:
-            assert counts[text] == 0, f"{text} cannot be sampled"
-        elif probability * total < 5:
-            rare_count, rare_mass = rare_count + counts[text], rare_mass + probability
-        else:
-            cells.append((counts[text], probability * total))
-    if rare_mass:
-        cells.append((rare_count, rare_mass * total))
-    degrees = len(cells) - 1
+def excess(counts: Counter, law: Law) -> float:
+    """Return chi-square over its threshold."""
+    value, degrees = statistic(counts, law, sum(counts.values()))
     assert degrees > 20
-    return sum((got - want) ** 2 / want for got, want in cells) / (degrees + 10 * math.sqrt(2 * degrees))
+    return value / bound(degrees)
 
 
 def sampled(model, config: dict, sampler: str, **arguments):

@@ -226,3 +226,22 @@ def test_sampling_parameters_are_per_request(subject) -> None:
     assert outputs[2].outputs[0].token_ids == subject.expected[2][:7]
     with pytest.raises(ConfigError, match="one per prompt"):
         llm.generate(subject.prompts[:3], params[:2])
+
+
+def test_without_speculation_what_has_ended_is_let_go_of_while_others_run(subject) -> None:
+    llm = make_llm(subject.model)
+    engine, stream = engine_of(llm), llm.stream(subject.prompts[0], greedy(32))
+    next(stream)
+    for _ in range(5):
+        llm.generate([subject.prompts[1]], greedy(2))
+        next(stream)
+        assert len(engine._owners) == len(engine._watches) <= 2, "the last one is let go of in the next step"
+        assert len(engine._leaving) <= 1
+
+
+def test_an_id_that_runs_is_refused(subject) -> None:
+    llm = make_llm(subject.model)
+    intake, engine = llm._intake, engine_of(llm)
+    engine.add(*intake.prepare("x", subject.prompts[0], greedy(2), is_streaming=False))
+    with pytest.raises(ConfigError, match="request id 'x' is in use"):
+        engine.add(*intake.prepare("x", subject.prompts[1], greedy(2), is_streaming=False))

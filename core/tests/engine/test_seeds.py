@@ -137,3 +137,10 @@ def test_the_reference_loop_with_a_sliding_window() -> None:
     expected = tokens_of(llm, [prompt], params)[0]
     plain_text = reference.generate(model, prompt, lambda tokens, count: [], 1, params)
     assert plain_text == expected
+
+
+def test_a_seed_of_minus_one_is_none_as_in_vllm(subject) -> None:
+    assert SamplingParams(seed=-1).seed is None
+    assert SamplingParams(seed=-2).seed == -2
+    llm = make_llm(subject.model)
+    assert len({tuple(tokens_of(llm, [subject.prompts[0]], seeded(-1))[0]) for _ in range(3)}) == 3

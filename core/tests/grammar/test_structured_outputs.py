@@ -16,9 +16,10 @@ from speccheck.models import prompts, tiny
 from speccheck.proposers import Scripted
 from transformers import PreTrainedTokenizerFast
 
-from specdec import ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams
+from specdec import ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
 from specdec.engine.constrain import constrain
 from specdec.engine.sequence import Sequence
+from specdec.grammar.compiler import _compile
 from specdec.grammar.state import GrammarState, unpacked
 from specdec.logits.rules import RequestRules
 from specdec.structured_outputs import StructuredOutputsParams
@@ -217,11 +218,45 @@ def test_a_pydantic_model_is_a_schema() -> None:
         ({"regex": "a", "choice": ["b"]}, "got regex, choice"),
         ({"jsn": {}}, "jsn"),
         ({"choice": []}, "choice"),
+        ({"regex": "a", "disable_any_whitespace": True}, "does nothing with regex: leave it out"),
+        ({"choice": ["a"], "disable_any_whitespace": True}, "does nothing with choice"),
+        ({"grammar": "root ::= 'a'", "disable_any_whitespace": True}, "does nothing with grammar"),
     ],
 )
 def test_wrong_constraints_are_refused(keys, message) -> None:
     with pytest.raises(ConfigError, match=message):
         StructuredOutputsParams(**keys)
+
+
+CHARACTERS = [*(chr(i) for i in range(32, 127)), "\n", "<end>"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "is_allowed"),
+    [
+        ({"json_object": True}, "{}", True),
+        ({"json_object": True}, '{"a": [1, {"b": null}], "c": "x"}', True),
+        ({"json_object": True}, '{ "a" : [1,2]\n}', True),
+        ({"json_object": True}, "[]", False),
+        ({"json_object": True}, "[1]", False),
+        ({"json_object": True}, '"a"', False),
+        ({"json_object": True, "disable_any_whitespace": True}, '{"a": [1, {"b": null}], "c": "x"}', True),
+        ({"json_object": True, "disable_any_whitespace": True}, '{"a":  1}', False),
+        ({"json_object": True, "disable_any_whitespace": True}, '{"a": 1\n}', False),
+        ({"json_object": True, "disable_any_whitespace": True}, "[]", False),
+        ({"json": {"type": "object"}, "disable_any_whitespace": True}, '{ "a": 1}', False),
+        ({"json": {"type": "object"}}, '{ "a": 1}', True),
+        ({"json": {}}, "[1]", True),
+    ],
+)
+def test_what_json_may_look_like(keys, text, is_allowed) -> None:
+    facts = xgrammar.TokenizerInfo(
+        CHARACTERS, vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[len(CHARACTERS) - 1]
+    )
+    compiled = _compile(xgrammar.GrammarCompiler(facts, max_threads=1), StructuredOutputsParams(**keys))
+    grammar = GrammarState(xgrammar.GrammarMatcher(compiled), len(CHARACTERS))
+    path = [*map(CHARACTERS.index, text), len(CHARACTERS) - 1]
+    assert all(grammar.allowed_nodes(path, None)) == is_allowed
 
 
 @pytest.mark.parametrize(
@@ -230,8 +265,11 @@ def test_wrong_constraints_are_refused(keys, message) -> None:
 def test_what_cannot_be_compiled_is_refused_with_the_prompt(subject, keys) -> None:
     model, many = subject
     llm = make_llm(model, tokenizer=ending_tokenizer())
-    with pytest.raises(ConfigError, match=f"structured_outputs '{next(iter(keys))}' cannot be compiled"):
+    with pytest.raises(
+        ConfigError, match=f"structured_outputs '{next(iter(keys))}' cannot be compiled"
+    ) as told:
         llm.generate(many[:1], SamplingParams(structured_outputs=keys))
+    assert ".cc:" not in str(told.value), "where in the library it was found is of no use"
     assert not llm._built.engine.has_work
 
 
@@ -248,3 +286,37 @@ def test_a_missing_library_is_named(subject, monkeypatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "xgrammar", None)
     with pytest.raises(ConfigError, match=r'pip install "specdec-core\[grammar\]"'):
         llm.generate(many[:1], SamplingParams(structured_outputs={"json_object": True}))
+
+
+def test_a_draft_may_be_deeper_than_the_interpreters_stack() -> None:
+    nodes = [2] * 3000  # ab ab ab ...
+    assert state().allowed_nodes(nodes, None) == [True] * 3000
+    assert state().allowed_nodes([*nodes, 4, 2], None) == [*[True] * 3001, False]
+
+
+def test_the_end_waits_for_min_tokens_whatever_is_ignored(subject) -> None:
+    model, many = subject
+    llm = make_llm(model, scripted(k=4, wrong=1.0), tokenizer=ending_tokenizer())
+    for ignore_eos in (False, True):
+        params = [
+            SamplingParams(
+                temperature=1.0, seed=seed, max_tokens=30, min_tokens=20, ignore_eos=ignore_eos,
+                structured_outputs={"regex": "[a-l]{2,60}"},
+            )
+            for seed in range(12)
+        ]  # fmt: skip
+        lengths = [len(o.outputs[0].token_ids) for o in llm.generate([many[0]] * 12, params)]
+        assert min(lengths) > 20
+        assert min(lengths) < 30, "some end by themselves"
+
+
+def test_the_reference_loop_follows_grammars(subject) -> None:
+    model, many = subject
+    wanted = {"regex": "(aa|bc|ck){3,5}(dd){9}"}
+    params = SamplingParams(temperature=0.9, seed=4, max_tokens=10, structured_outputs=wanted)
+    llm = make_llm(model, tokenizer=ending_tokenizer())
+    for propose in (lambda tokens, count: [], lambda tokens, count: [0] * count):
+        request, _ = llm._intake.prepare("x", {"prompt_token_ids": many[0]}, params, is_streaming=False)
+        rules = request.sequences[0].rules
+        text = reference.generate(model, many[0], propose, 4, params, rules)
+        assert text == tokens_of(llm, [many[0]], params)[0]

@@ -238,3 +238,11 @@ def test_tensors_are_read_by_name_from_one_file_or_several(tmp_path) -> None:
             assert torch.equal(reader.read(name), tensor)
         with pytest.raises(KeyError, match="nothing_like_it"):
             reader.read("nothing_like_it")
+
+
+@pytest.mark.parametrize("name", ["nope", "./nope"])
+def test_a_name_that_leads_nowhere_is_not_asked_for(name, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", None)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", None)
+    with pytest.raises(ModelError, match=f"there is no directory '{name}'"):
+        LLM(name)

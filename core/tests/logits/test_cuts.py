@@ -9,6 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from specdec import ConfigError
 from specdec.logits.cuts import cut_logits
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
@@ -138,3 +139,25 @@ def test_a_very_low_temperature_is_still_a_law() -> None:
     for temperature in (1e-3, 1e-6, 1e-30, 1e-45):
         out = cut_logits(row, [SamplingParams(temperature=temperature)], [1])
         assert torch.softmax(out, -1)[0, 0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-46, 1e-40, 1e38, 1e300])
+@pytest.mark.parametrize("cuts", [{}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_no_temperature_makes_anything_but_numbers(temperature, cuts) -> None:
+    logits = torch.tensor([[3.0, 1.0, 3.0, -torch.inf, 2.9, -50.0]])
+    got = cut_logits(logits, [SamplingParams(temperature=temperature, **cuts)], [1])
+    assert not got.isnan().any()
+    assert got[0, 0] == got[0, 2] == 0.0
+    assert got[0, 3] == -torch.inf
+    probs = torch.softmax(got, -1)[0]
+    if temperature < 1:
+        assert probs.tolist() == [0.5, 0.0, 0.5, 0.0, 0.0, 0.0]
+    elif not cuts:
+        assert torch.allclose(probs[[0, 1, 2, 4, 5]], torch.full((5,), 0.2))
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["temperature", "repetition_penalty"])
+def test_parameters_are_finite(name, value) -> None:
+    with pytest.raises(ConfigError, match=name):
+        SamplingParams(**{name: value})

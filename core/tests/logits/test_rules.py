@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speccheck.naive import Constraints, naive_logits
 
-from specdec import SamplingParams, TargetInfo
+from specdec import ConfigError, SamplingParams, TargetInfo
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
 from specdec.logits.rules import RequestRules, make_rules
@@ -198,3 +198,67 @@ def test_a_processor_may_force_an_id() -> None:
 
 def test_without_rules_there_is_nothing_to_apply() -> None:
     assert make_rules(SamplingParams(temperature=0.3, top_k=4, seed=1, stop="x"), INFO, None, None) is None
+
+
+def test_an_error_at_a_drafted_path_is_that_paths_own() -> None:
+    def picky(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if 7 in output:
+            raise KeyError("7 is not in my automaton")
+        return logits + len(output)
+
+    params = SamplingParams(temperature=0.0, logits_processors=[picky], logit_bias={3: 1.0})
+    rules = rules_of(params)
+    logits = torch.randn(5, VOCAB)
+    block = RowBlock(params, [5, 7, 6, 1], [-1, -1, 1, 0], rules, np.array([1], np.int32), 1)
+    got = p_logits(logits, [block])
+    assert set(rules.dead_rows) == set(rules.causes) == {2, 3}
+    assert "7 is not in my automaton" in rules.dead_rows[2]
+    assert torch.equal(got[2:4], logits[2:4])
+    bias = torch.zeros(VOCAB)
+    bias[3] = 1.0
+    for row, depth in ((0, 0), (1, 1), (4, 2)):
+        assert torch.equal(got[row], logits[row] + depth + bias)
+
+
+def test_errors_of_other_rules_are_not_blamed_on_processors() -> None:
+    class Broken:
+        def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+            raise IndexError("our own mistake")
+
+    params = SamplingParams(temperature=0.0)
+    block = RowBlock(params, rules=RequestRules([Broken()], None), committed=np.array([1], np.int32))
+    with pytest.raises(IndexError, match="our own mistake"):
+        p_logits(torch.randn(1, VOCAB), [block])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64])
+def test_a_processor_may_return_another_type_of_number(dtype) -> None:
+    params = SamplingParams(temperature=0.0, logits_processors=[lambda output, logits: logits.to(dtype)])
+    block = RowBlock(params, [1], None, rules_of(params), np.array([1], np.int32), 1)
+    logits = torch.randint(-9, 9, (2, VOCAB)).float()
+    assert torch.equal(p_logits(logits, [block]), logits)
+
+
+@pytest.mark.parametrize(
+    ("processor", "told"),
+    [
+        (max, "does not say which arguments"),
+        (lambda logits: logits, "cannot be called with"),
+        (5, "callable"),
+    ],
+)
+def test_what_cannot_be_called_is_refused_at_once(processor, told) -> None:
+    with pytest.raises(ConfigError, match=told):
+        SamplingParams(logits_processors=[processor])
+
+
+@pytest.mark.parametrize("name", ["bias", "presence"])
+def test_rules_do_not_depend_on_the_default_type_of_numbers(name) -> None:
+    params = SamplingParams(temperature=0.0, **RULES[name])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        block = RowBlock(params, [1], None, rules_of(params), np.array([1, 2], np.int32), 1)
+        assert block.rules.apply(torch.zeros(2, VOCAB, dtype=torch.float32), block).dtype is torch.float32
+    finally:
+        torch.set_default_dtype(before)

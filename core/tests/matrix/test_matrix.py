@@ -7,29 +7,20 @@ The default run looks at every parameter and every pair of sampler and draft kin
 from __future__ import annotations
 
 import pytest
-from speccheck.matrix import DRAFTS, PARAMETERS, SAMPLERS, check
+from speccheck.matrix import CELLS, DRAFTS, PARAMETERS, SAMPLERS, check
 from speccheck.mutants import MUTANTS
 
 PAIRS = [(sampler, draft) for sampler in SAMPLERS for draft in DRAFTS]
-CELLS = [(sampler, draft, name) for name in PARAMETERS for sampler, draft in PAIRS]
 
 
 def cells(*, step: int) -> list[object]:
     """All cells, those outside a sample marked `full`; the sample walks through the pairs as it walks through parameters."""
     marked: list[object] = []
-    for index, (sampler, draft, name) in enumerate(CELLS):
-        place = index % len(PAIRS)
-        row = index // len(PAIRS)
-        is_sampled = (place - 7 * row) % step == 0
-        marked.append(
-            pytest.param(
-                sampler,
-                draft,
-                name,
-                id=f"{sampler}-{draft}-{name}",
-                marks=() if is_sampled else pytest.mark.full,
-            )
-        )
+    names = list(PARAMETERS)
+    for sampler, draft, name in CELLS:
+        is_sampled = (PAIRS.index((sampler, draft)) - 7 * names.index(name)) % step == 0
+        marks = () if is_sampled else pytest.mark.full
+        marked.append(pytest.param(sampler, draft, name, id=f"{sampler}-{draft}-{name}", marks=marks))
     return marked
 
 

@@ -164,16 +164,20 @@ def test_the_race_draws_in_proportion_to_the_weights(axis) -> None:
     assert statistic < chi_square_bound(int(alive.sum()) - 1)
 
 
-def naive_walk(weights, row_start, drafted, parents, seed, sample, position):
-    """Follow the child that equals the token drawn at its parent."""
-    nodes, tokens, node = [], [], -1
-    while True:
-        tokens.append(torch_race(weights[row_start + node + 1], seed, position + len(tokens), sample, 0))
-        children = [j for j in range(len(drafted)) if parents[j] == node and drafted[j] == tokens[-1]]
-        if not children:
-            return nodes, tokens
-        node = children[0]
-        nodes.append(node)
+def naive_walk(weights, row_start, drafted, parents, seed, sample, position, node=-1, depth=0):
+    """Follow every child that equals the token drawn at its parent; the first of the longest paths."""
+    token = torch_race(weights[row_start + node + 1], seed, position + depth, sample, 0)
+    children = [j for j in range(len(drafted)) if parents[j] == node and drafted[j] == token]
+    ways = [
+        naive_walk(weights, row_start, drafted, parents, seed, sample, position, child, depth + 1)
+        for child in children
+    ]
+    paths = [
+        ([child, *nodes], [token, *tokens]) for child, (nodes, tokens) in zip(children, ways, strict=True)
+    ]
+    deepest = max((len(nodes) for nodes, _ in paths), default=0)
+    longest = [path for path in paths if len(path[0]) == deepest]
+    return min(longest, key=lambda path: path[0][-1], default=([], [token]))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(0, 7))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specdec import PluginError, registry
+from specdec import PluginError, interfaces, registry
 
 ECHO = """
 from specdec import Draft, Proposer, hookimpl
@@ -115,6 +115,36 @@ def test_a_plugin_that_breaks_the_contract_is_told_what_is_wrong(
     assert told.startswith("method 'echo' of specdec-plugin-echo 1.0")
     assert message in told
     assert error_of() == told, "asking again gives the same answer"
+
+
+def test_a_class_that_says_no_version_is_for_the_first_one(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is never taken for one that was written for what is installed."""
+    install(site, ECHO)
+    monkeypatch.setattr(interfaces, "SPECDEC_API", 2)
+    assert error_of().endswith(
+        "class Echo says no api_version, which means 1, and this specdec has 2: upgrade the plugin, or declare api_version = 2 "
+        "in a class that was written for it"
+    )
+
+
+@pytest.mark.parametrize("where", ["class", "base"])
+def test_a_version_may_be_said_by_a_base(site: Any, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    said = ECHO.replace('name = "echo"', 'name = "echo"\n    api_version = 2', 1)
+    if where == "base":
+        said = ECHO.replace(
+            "class Echo(Proposer)", "class Base(Proposer):\n    api_version = 2\n\nclass Echo(Base)", 1
+        )
+    install(site, said)
+    assert "was written for api_version 2, this specdec has 1: upgrade specdec-core" in error_of()
+    monkeypatch.setattr(interfaces, "SPECDEC_API", 2)
+    assert registry.proposer("echo").name == "echo"
+
+
+@pytest.mark.parametrize("base", [interfaces.Proposer, interfaces.Sampler, interfaces.Scorer])
+def test_the_base_classes_say_the_first_version(base: Any) -> None:
+    assert base.api_version == 1
 
 
 def test_a_broken_plugin_that_nobody_asked_for_breaks_nothing(site: Any) -> None:

@@ -59,21 +59,19 @@ def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temper
     assert draft.host_rows is not None
     for i, row in enumerate(draft.host_rows):
         links = list(range(-1, len(row) - 1)) if draft.parents is None else draft.parents[i].tolist()
-        node, nodes, tokens = -1, [], []
-        while True:
+        paths: list[tuple[list[int], list[int]]] = [([], [])]  # equal siblings stand together
+        ended = []
+        while paths:
+            nodes, tokens = paths.pop()
+            node, position = (nodes or [-1])[-1], batch.num_tokens[i] + len(tokens)
             logits = scores.logits[scores.row_of(i, node)]
-            position = batch.num_tokens[i] + len(tokens)
-            tokens.append(
-                draw(logits, batch.sampling_params[i], batch.seeds[i], batch.sample_indices[i], position)
-            )
-            fits = [j for j in range(len(row)) if links[j] == node and row[j] == tokens[-1]]
-            if not fits:
-                break
-            node = fits[0]
-            nodes.append(node)
-        assert list(verdict.token_ids[i]) == tokens
-        # Equal siblings have equal rows, so which of them is taken cannot matter; it is the first.
-        assert list(verdict.accepted_nodes[i]) == nodes
+            token = draw(logits, batch.sampling_params[i], batch.seeds[i], batch.sample_indices[i], position)
+            fits = [j for j in range(len(row)) if links[j] == node and row[j] == token]
+            paths += [([*nodes, j], [*tokens, token]) for j in fits]
+            ended.append((nodes, [*tokens, token]))
+        most = max(len(nodes) for nodes, _ in ended)
+        longest = min((path for path in ended if len(path[0]) == most), key=lambda path: path[0][-1:])
+        assert (list(verdict.accepted_nodes[i]), list(verdict.token_ids[i])) == longest
     assert verdict.num_accepted == [len(nodes) for nodes in verdict.accepted_nodes]
 
 

@@ -40,6 +40,10 @@ def test_the_files_are_whole(written: list[Path]) -> None:
     assert names == {"my_idea": "my_idea"}
 
 
+def test_the_plugin_says_which_contracts_it_was_written_for(written: list[Path]) -> None:
+    assert f"    api_version = {specdec.SPECDEC_API}\n" in written[1].read_text()
+
+
 def test_the_version_bound_holds_the_installed_version_and_not_the_next(written: list[Path]) -> None:
     [line] = tomllib.loads(written[0].read_text())["project"]["dependencies"]
     requirement = Requirement(line)

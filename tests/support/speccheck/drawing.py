@@ -73,5 +73,5 @@ class Drawing(Proposer):
         if self.config.shape == "without_replacement":
             sampling = DraftSampling.WITHOUT_REPLACEMENT
         is_chain = self.config.shape == "chain"
-        links = None if is_chain else torch.tensor(parents).expand(size, width).clone()
+        links = None if is_chain else torch.tensor(parents, dtype=torch.int64).expand(size, width).clone()
         return Draft(tokens, links, sampling, probs)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from specdec.interfaces import Draft, ProposeBatch
@@ -83,6 +84,14 @@ MALFORMED: dict[str, Malform] = {
     "host rows of text": lambda draft, batch, vocab: Draft(
         token_ids=torch.zeros((batch.batch_size, 1), dtype=torch.int64),
         host_rows=(("a",),) * batch.batch_size,  # type: ignore[arg-type]
+    ),
+    "host rows of numpy ids": lambda draft, batch, vocab: Draft(
+        token_ids=torch.full((batch.batch_size, 1), 1),
+        host_rows=((np.int32(1),),) * batch.batch_size,  # type: ignore[arg-type]
+    ),
+    "fractional host ids": lambda draft, batch, vocab: Draft(
+        token_ids=torch.full((batch.batch_size, 1), 1),
+        host_rows=((1.0,),) * batch.batch_size,  # type: ignore[arg-type]
     ),
     "parent after child": lambda draft, batch, vocab: Draft.from_lists(
         [[1, 2, 3]] * batch.batch_size, [[-1, 2, 1]] * batch.batch_size

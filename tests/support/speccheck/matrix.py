@@ -1,7 +1,8 @@
 """Sampler by draft kind by sampling parameter: for each cell a check, and a mutant that the check must catch.
 
 A model of four ids says four of them; all its texts are enumerated from a naive reading of the parameters
-(`speccheck.naive`), and a chi-square statistic compares what the engine samples with them.
+(`speccheck.naive`), and a chi-square statistic compares what the engine samples with them. A lossy sampler keeps no law once
+there are drafts: of its texts those are counted that cannot occur at all, and those of temperature 0 that are not the best.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import tokenizers
@@ -19,15 +21,17 @@ import transformers as hf
 
 from speccheck.chi_square import bound, statistic
 from speccheck.engines import scripted
-from speccheck.models import copied, make
-from speccheck.naive import Constraints, Law, text_law
+from speccheck.models import copied, few_ids
+from speccheck.naive import Constraints, Law, greedy_text, text_law
 from specdec import LLM, SamplingParams
 
 LETTERS = "abc."
 VOCAB, END, LENGTH, NUM_SAMPLES = 4, 3, 4, 1600
 PROMPT = [1, 0, 1]
+PROMPTS = [list(ids) for ids in product(range(VOCAB), repeat=4)]
 
-SAMPLERS = ("strict", "probabilistic", "block")
+LOSSY = ("typical",)
+SAMPLERS = ("strict", "probabilistic", "block", *LOSSY)
 DRAFTS: dict[str, dict[str, Any]] = {
     "none": scripted(k=2),
     "chain": scripted(k=2),
@@ -118,6 +122,16 @@ CHECKS: dict[str, Parameter] = {
     "prompt_logprobs": Parameter({"prompt_logprobs": 1}, ("of the row before", "of the row before")),
 }
 PARAMETERS = LAWS | CHECKS
+OF_LAWS_ONLY = ("temperature", "n")
+"""Change how often texts come, and neither which of them may nor which is the best."""
+CELLS = [
+    (sampler, draft, name)
+    for name in PARAMETERS
+    for sampler in SAMPLERS
+    for draft in DRAFTS
+    if draft == "none" or sampler not in LOSSY or name not in OF_LAWS_ONLY
+]
+"""What there is a check for."""
 
 
 @dataclass(frozen=True)
@@ -137,14 +151,7 @@ class Result:
 @cache
 def model() -> hf.PreTrainedModel:
     """Return a model of four ids, each of which has a fair share."""
-    config = hf.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=32, bos_token_id=None, eos_token_id=END,
-    )  # fmt: skip
-    made = make(config, seed=6)
-    with torch.no_grad():
-        made.lm_head.weight.mul_(0.3)
-    return made
+    return few_ids(VOCAB, flatness=0.3, end=END)
 
 
 def tokenizer() -> hf.PreTrainedTokenizerFast:
@@ -163,9 +170,8 @@ def params_of(name: str, seed: int, *, is_drafted: bool) -> SamplingParams:
     return SamplingParams(**keys, seed=seed, speculative=None if is_drafted else False)
 
 
-@cache
-def law_of(name: str) -> Law:
-    """Return the exact law of the texts under a parameter."""
+def is_end_of(name: str) -> Callable[[Sequence[int]], bool]:
+    """Return whether an output ends with its last token, under a parameter."""
     parameter, params = PARAMETERS[name], params_of(name, 0, is_drafted=True)
     ends = set(params.stop_token_ids or ())
     if not params.ignore_eos or params.structured_outputs is not None:
@@ -175,7 +181,22 @@ def law_of(name: str) -> Law:
         letters = "".join(LETTERS[t] for t in text if t != END)  # the end of text is no part of it
         return text[-1] in ends or (parameter.stop is not None and parameter.stop in letters)
 
-    return text_law(copied(model()), PROMPT, params, parameter.constraints, is_end)
+    return is_end
+
+
+@cache
+def law_of(name: str) -> Law:
+    """Return the exact law of the texts under a parameter."""
+    params = params_of(name, 0, is_drafted=True)
+    return text_law(copied(model()), PROMPT, params, PARAMETERS[name].constraints, is_end_of(name))
+
+
+@cache
+def best_texts(name: str) -> list[list[int]]:
+    """Return the text of temperature 0 after each prompt of four ids."""
+    params = params_of(name, 0, is_drafted=True)
+    wide, constraints = copied(model()), PARAMETERS[name].constraints
+    return [greedy_text(wide, prompt, params, constraints, is_end_of(name)) for prompt in PROMPTS]
 
 
 def engine(sampler: str, draft: str, name: str) -> LLM:
@@ -185,6 +206,9 @@ def engine(sampler: str, draft: str, name: str) -> LLM:
         law = law_of(name if name in LAWS else "temperature")
         best = sorted(law, key=law.__getitem__, reverse=True)[:24]
         config |= {"texts": [[*PROMPT, *text] for text in best]}
+        if sampler in LOSSY and name in LAWS:
+            known = [[*prompt, *text] for prompt, text in zip(PROMPTS, best_texts(name), strict=True)]
+            config |= {"texts": [*config["texts"], *known]}
     return LLM(
         copied(model()), tokenizer=tokenizer(), speculative_config=config, max_model_len=16, max_num_seqs=64,
         enable_prefix_caching=False,
@@ -195,7 +219,9 @@ def check(sampler: str, draft: str, name: str) -> Result:
     """Run the check of one cell."""
     llm = engine(sampler, draft, name)
     is_drafted = draft != "none"
-    if name in LAWS:
+    if name in LAWS and is_drafted and sampler in LOSSY:
+        result = _check_support(llm, name)
+    elif name in LAWS:
         result = _check_law(llm, name, is_drafted=is_drafted)
     elif name == "seed":
         result = _check_seed(llm, is_drafted=is_drafted)
@@ -211,6 +237,20 @@ def _check_law(llm: LLM, name: str, *, is_drafted: bool) -> Result:
     texts = Counter(tuple(c.token_ids) for output in outputs for c in output.outputs)
     value, degrees = statistic(texts, law_of(name), NUM_SAMPLES)
     return Result(value, bound(degrees))
+
+
+def _check_support(llm: LLM, name: str) -> Result:
+    """Texts that cannot occur, and texts of temperature 0 that are not the best."""
+    many = [params_of(name, 1_000_003 * i + 7, is_drafted=True) for i in range(NUM_SAMPLES)]
+    texts = [tuple(o.outputs[0].token_ids) for o in llm.generate([PROMPT] * NUM_SAMPLES, many)]
+    greedy = [
+        params_of(name, 1_000_003 * i + 7, is_drafted=True).model_copy(update={"temperature": 0.0})
+        for i in range(len(PROMPTS))
+    ]  # the seeds are for drafts that are drawn
+    best = [o.outputs[0].token_ids for o in llm.generate(PROMPTS, greedy)]
+    wrong = sum(text not in law_of(name) for text in texts)
+    wrong += sum(got != want for got, want in zip(best, best_texts(name), strict=True))
+    return Result(float(wrong), 0.5)
 
 
 def _check_seed(llm: LLM, *, is_drafted: bool) -> Result:

@@ -237,6 +237,24 @@ def tiny(name: str) -> PreTrainedModel:
     return make(config, seed=sum(map(ord, name)))
 
 
+def few_ids(vocab: int, *, flatness: float, end: int | None = None) -> PreTrainedModel:
+    """Return a model of a few ids, each of which has a fair share, for laws that are enumerated.
+
+    Args:
+        vocab: number of ids.
+        flatness: factor of its logits.
+        end: its end of text, if it has one.
+    """
+    config = hf.LlamaConfig(
+        vocab_size=vocab, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=32, bos_token_id=None, eos_token_id=end,
+    )  # fmt: skip
+    made = make(config, seed=6)
+    with torch.no_grad():
+        made.lm_head.weight.mul_(flatness)
+    return made
+
+
 def copied(model: PreTrainedModel) -> PreTrainedModel:
     """Return a copy for an engine: engines change the attention and the layout of the weights of what they get."""
     return copy.deepcopy(model)

@@ -113,3 +113,22 @@ def text_law(
         open_texts = {t: p for t, p in longer.items() if t not in done}
     model.float()
     return done
+
+
+@torch.inference_mode()
+def greedy_text(
+    model: hf.PreTrainedModel,
+    prompt: Sequence[int],
+    params: SamplingParams,
+    constraints: Constraints,
+    is_end: Callable[[Sequence[int]], bool],
+) -> list[int]:
+    """Return the output of best tokens, ties to the lowest id; arguments as for `text_law`."""
+    text: list[int] = []
+    wide = model.double()
+    while not text or not (is_end(text) or len(text) == params.max_tokens):
+        logits = wide(torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1].tolist()
+        row = naive_logits(logits, params, prompt, text, constraints)
+        text.append(row.index(max(row)))
+    model.float()
+    return text

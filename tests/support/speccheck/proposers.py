@@ -203,8 +203,10 @@ class Recorder(Scripted):
             pass
         if batch.max_depth[row] > batch.max_nodes[row] or batch.max_nodes[row] < 0:
             self.complaints.append(f"{name}: caps {batch.max_nodes[row]}, {batch.max_depth[row]}")
-        if len(told.tokens) < told.num_prompt_tokens and batch.max_nodes[row] and not self.needs_hidden:
-            self.complaints.append(f"{name}: a draft is wanted inside the prompt")
+        if len(told.tokens) < batch.num_tokens[row] and batch.max_nodes[row]:
+            self.complaints.append(
+                f"{name}: a draft is wanted after {len(told.tokens)} tokens of {batch.num_tokens[row]}"
+            )
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         for name in request_ids:

@@ -34,11 +34,11 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(staging)
 
 
-def export_target(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the target as plain `transformers` and vLLM load it: bfloat16 safetensors and tokenizer files.
+def export_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write a model as plain `transformers` and vLLM load it: bfloat16 safetensors and tokenizer files.
 
     Args:
-        model: the target; cast to bfloat16 in place.
+        model: the model; cast to bfloat16 in place.
         tokenizer: its tokenizer, chat template included.
         folder: replaced as a whole.
     """

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from specdec_train.corpus import Corpus
+from specdec_train.draft_recipe import DraftRecipe
+from specdec_train.loop import RunState
 from specdec_train.prompts import Prompt
+from specdec_train.recipe import Recipe
 
 _LIBRARIES = ("safetensors", "tokenizers", "torch", "transformers")
 
@@ -67,6 +70,24 @@ def environment_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "versions": {name: version(name) for name in _LIBRARIES},
+    }
+
+
+def training_facts(
+    state: RunState, recipe: Recipe | DraftRecipe, tokens_per_epoch: int, max_minutes: float | None
+) -> dict[str, Any]:
+    """How long a run was and how fast."""
+    tokens_seen = state.step * recipe.tokens_per_step
+    return {
+        "steps": state.step,
+        "steps_planned": recipe.max_steps,
+        "seconds": round(state.seconds),
+        "seconds_allowed": None if max_minutes is None else round(max_minutes * 60),
+        "tokens_seen": tokens_seen,
+        "tokens_per_epoch": tokens_per_epoch,
+        "epochs": round(tokens_seen / tokens_per_epoch, 2),
+        "tokens_per_second": round(tokens_seen / state.seconds) if state.seconds else None,
+        "threads": recipe.threads,
     }
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specdec_train.claim import claim
 from specdec_train.corpus import Corpus, read_corpus, stdlib_root
-from specdec_train.dialogues import dialogues
+from specdec_train.documents import training_texts
 from specdec_train.loop import LoopConfig, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, windows
@@ -77,21 +78,17 @@ def train_target(
         ValueError: `folder` holds a run of another recipe and `resume` was asked for.
     """
     torch.set_num_threads(recipe.threads)
-    _claim(folder, recipe, resume=resume)
+    claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
     corpus = read_corpus(stdlib_root(), heldout_permille=recipe.heldout_permille, only=recipe.only)
     tokenizer = _tokenizer(corpus, recipe, folder / "tokenizer")
     end_of_text = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
     assert isinstance(end_of_text, int)
 
-    texts = [file.text for file in corpus.split("train")]
-    texts += dialogues(
-        corpus.split("train"),
-        num_written=recipe.num_written,
-        num_edited=recipe.num_edited,
-        seed=recipe.seed,
-    )
     data = PackedDocuments(
-        encode(tokenizer, texts), separator=end_of_text, window=recipe.seq_len + 1, seed=recipe.seed
+        encode(tokenizer, training_texts(corpus, recipe)),
+        separator=end_of_text,
+        window=recipe.seq_len + 1,
+        seed=recipe.seed,
     )
     heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
     heldout = windows(heldout_ids, separator=end_of_text, window=recipe.seq_len + 1)
@@ -118,25 +115,6 @@ def train_target(
     tokens_per_byte = sum(len(ids) + 1 for ids in heldout_ids) / corpus.num_bytes("heldout")
     final = HeldoutLoss(nats, nats * tokens_per_byte / math.log(2), heldout.size(0) * recipe.seq_len)
     return TrainedTarget(corpus, tokenizer, model, state, final, data.num_tokens)
-
-
-def _claim(folder: Path, recipe: Recipe, *, resume: bool) -> None:
-    """Make `folder` this recipe's: refuse to resume another's run, clear what a fresh run must not see."""
-    stamp = folder / "recipe.json"
-    wanted = json.loads(json.dumps(asdict(recipe)))
-    if resume and stamp.exists():
-        held = json.loads(stamp.read_text())
-        if held != wanted:
-            changed = sorted(key for key in wanted if held.get(key) != wanted[key])
-            raise ValueError(
-                f"{folder} holds a run of another recipe (different: {changed}); resume with that one, "
-                "choose another --work folder, or start afresh without --resume"
-            )
-    else:
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("step-*.pt"):
-            old.unlink()
-        stamp.write_text(json.dumps(wanted, indent=1) + "\n")
 
 
 def _tokenizer(corpus: Corpus, recipe: Recipe, folder: Path) -> PreTrainedTokenizerFast:

@@ -1,4 +1,4 @@
-"""`python -m specdec_train.zoo`: the zoo target from nothing, or from where a killed run stopped."""
+"""`python -m specdec_train.zoo`: the zoo's models from nothing, or from where a killed run stopped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from pathlib import Path
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from specdec_train.export import export_target
+from specdec_train.draft_recipe import DRAFTS, DraftRecipe
+from specdec_train.draft_run import TrainedDraft, train_draft
+from specdec_train.export import export_model
 from specdec_train.manifest import (
     corpus_facts,
     environment_facts,
     file_facts,
     prompt_facts,
+    training_facts,
     update_log,
     update_manifest,
 )
@@ -70,9 +73,7 @@ def write_zoo(
         ]
     target = out / "artefacts" / "target"
     num_parameters = trained.model.num_parameters()
-    export_target(trained.model, trained.tokenizer, target)
-    state = trained.state
-    tokens_seen = state.step * recipe.tokens_per_step
+    export_model(trained.model, trained.tokenizer, target)
     facts = {
         "command": command,
         "environment": environment_facts(),
@@ -81,17 +82,7 @@ def write_zoo(
         | {"prompts_nats_per_token": sum(losses) / len(losses), "prompts_measured": len(losses)},
         "num_parameters": num_parameters,
         "recipe": asdict(recipe),
-        "training": {
-            "steps": state.step,
-            "steps_planned": recipe.max_steps,
-            "seconds": round(state.seconds),
-            "seconds_allowed": None if max_minutes is None else round(max_minutes * 60),
-            "tokens_seen": tokens_seen,
-            "tokens_per_epoch": trained.num_train_tokens,
-            "epochs": round(tokens_seen / trained.num_train_tokens, 2),
-            "tokens_per_second": round(tokens_seen / state.seconds) if state.seconds else None,
-            "threads": recipe.threads,
-        },
+        "training": training_facts(trained.state, recipe, trained.num_train_tokens, max_minutes),
     }
     prompt_section = prompt_facts(prompts, [len(row) for row in ids])
     update_manifest(
@@ -99,7 +90,53 @@ def write_zoo(
         {"corpus": corpus_facts(trained.corpus), "prompts": prompt_section},
         {"target": facts},
     )
-    update_log(out / "training_log.json", "target", state.log)
+    update_log(out / "training_log.json", "target", trained.state.log)
+
+
+def build_draft(
+    out: Path,
+    work: Path,
+    name: str,
+    recipe: DraftRecipe,
+    corpus_recipe: Recipe,
+    *,
+    command: str,
+    max_minutes: float | None = None,
+    resume: bool = False,
+) -> TrainedDraft:
+    """Train a draft model for the target in `out` and add it to what is there.
+
+    Args:
+        out: folder that `build_zoo` has written.
+        work: folder for checkpoints.
+        name: name of the artefact.
+        recipe: every number of the run.
+        corpus_recipe: the target's recipe, for the corpus.
+        command: what the manifest names as the way to repeat this.
+        max_minutes: time budget of the training steps.
+        resume: continue the run in `work`.
+
+    Raises:
+        ValueError: a model it needs is missing, or `work` holds a run of another recipe.
+    """
+    artefacts = out / "artefacts"
+    trained = train_draft(recipe, corpus_recipe, artefacts, work, max_minutes=max_minutes, resume=resume)
+    num_parameters = trained.model.num_parameters()
+    if trained.mask_id is not None:
+        trained.model.config.pard_token = trained.mask_id
+    export_model(trained.model, trained.tokenizer, artefacts / name)
+    facts = {
+        "command": command,
+        "environment": environment_facts(),
+        "files": file_facts(artefacts / name),
+        "heldout": asdict(trained.heldout) | {"acceptance": trained.acceptance},
+        "num_parameters": num_parameters,
+        "recipe": asdict(recipe),
+        "training": training_facts(trained.state, recipe, trained.num_train_tokens, max_minutes),
+    }
+    update_manifest(out / "manifest.json", {}, {name: facts})
+    update_log(out / "training_log.json", name, trained.state.log)
+    return trained
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,6 +149,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--tiny", action="store_true", help="a recipe of seconds, for tests")
     parser.add_argument("--max-minutes", type=float, help="time budget; the learning rate decays within it")
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
+    parser.add_argument(
+        "--artefact",
+        choices=["target", *DRAFTS],
+        help="train this model only; a draft needs the models before it in this list (default: all, one after the other)",
+    )
     options = parser.parse_args(arguments)
     disable_progress_bar()
     out: Path = options.out or DEFAULT_OUT
@@ -119,23 +161,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words += [f"--out {options.out.as_posix()}"] if options.out else []
     words += ["--tiny"] * options.tiny
     words += [f"--max-minutes {options.max_minutes:g}"] if options.max_minutes is not None else []
+    work = options.work or Path("build") / ("zoo-tiny" if options.tiny else "zoo")
+    recipe = Recipe.tiny() if options.tiny else Recipe()
     try:
         if options.out is None and not out.is_dir():
             raise ValueError(
                 f"there is no {out} here; run from the root of the repository or name a folder with --out"
             )
-        trained = build_zoo(
-            out,
-            options.work or Path("build") / ("zoo-tiny" if options.tiny else "zoo"),
-            Recipe.tiny() if options.tiny else Recipe(),
-            command=" ".join(words),
-            max_minutes=options.max_minutes,
-            resume=options.resume,
-        )
+        for name in [options.artefact] if options.artefact else ["target", *DRAFTS]:
+            limits = {
+                "command": " ".join([*words, f"--artefact {name}"]),
+                "max_minutes": options.max_minutes,
+                "resume": options.resume,
+            }
+            if name == "target":
+                heldout = build_zoo(out, work, recipe, **limits).heldout.nats_per_token
+            else:
+                draft_recipe = DRAFTS[name].tiny() if options.tiny else DRAFTS[name]
+                draft = build_draft(out, work / name, name, draft_recipe, recipe, **limits)
+                heldout = draft.heldout.nats_per_token
+            print(f"{out}: {name}: held-out loss {heldout:.3f} nats per token", flush=True)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"{out}: held-out loss {trained.heldout.nats_per_token:.3f} nats per token")
     return 0
 
 

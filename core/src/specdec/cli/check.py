@@ -73,17 +73,19 @@ def _keys(text: str) -> Mapping[str, Any]:
 
 
 def _group_of(name: str) -> Group:
-    """Return which kind of plugin a name stands for; one that is not installed is taken for a method.
+    """Return which kind of plugin a name stands for, by metadata alone where it is no path.
 
     Raises:
-        PluginError: for a path that leads to no plugin.
+        PluginError: for a name that is not installed, or a path that leads to no plugin.
     """
     from specdec.registry.class_path import is_class_path, load_class
 
     if not is_class_path(name):
         kinds = (Group.PROPOSERS, Group.SAMPLERS, Group.SCORERS)
-        installed = (kind for kind in kinds if any(info.name == name for info in registry.installed(kind)))
-        return next(installed, Group.PROPOSERS)
+        for kind in kinds:
+            if any(info.name == name for info in registry.installed(kind)):
+                return kind
+        return registry.find(Group.PROPOSERS, name).group
 
     from specdec.interfaces import Proposer, Sampler, Scorer
 

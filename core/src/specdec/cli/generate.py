@@ -11,9 +11,11 @@ import typer
 
 from specdec import hookimpl
 from specdec.cli.output import print_json
+from specdec.config.zoo import ZOO
 from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from specdec.interfaces import Sampler
     from specdec.llm import LLM
     from specdec.outputs import RequestOutput
     from specdec.sampling_params import SamplingParams
@@ -58,6 +60,11 @@ def generate(
     text = _read_prompt(prompt, prompt_file)
 
     from specdec.cli.quiet import hush_libraries
+    from specdec.config.checkpoint import Checkpoint
+
+    if model != ZOO and (checkpoint := Checkpoint(model)).leads_nowhere:  # told before torch is imported
+        raise ConfigError(f"--model: {checkpoint.problem}")
+
     from specdec.llm import LLM
     from specdec.sampling_params import SamplingParams
 
@@ -80,9 +87,9 @@ def generate(
     )
     output = _stream(llm, text, params, is_shown=not as_json, is_coloured=highlight)
     if as_json:
-        print_json(_as_json(output))
+        print_json(_as_json(output, llm.sampler))
     elif sys.stderr.isatty():
-        print(_summary(output), file=sys.stderr)
+        print(_summary(output, llm.sampler), file=sys.stderr)
 
 
 def _read_prompt(prompt: str | None, file: Path | None) -> str:
@@ -124,7 +131,7 @@ def _stream(
     return last
 
 
-def _as_json(output: RequestOutput) -> dict[str, Any]:
+def _as_json(output: RequestOutput, sampler: type[Sampler]) -> dict[str, Any]:
     completion, metrics = output.outputs[0], output.metrics
     return {
         "prompt": output.prompt,
@@ -133,6 +140,8 @@ def _as_json(output: RequestOutput) -> dict[str, Any]:
         "is_from_draft": completion.is_from_draft,
         "finish_reason": completion.finish_reason,
         "stop_reason": completion.stop_reason,
+        "sampler": sampler.name,
+        "is_lossless": sampler.is_lossless,
         "metrics": {
             **asdict(metrics),
             "mean_acceptance_length": metrics.mean_acceptance_length,
@@ -141,7 +150,7 @@ def _as_json(output: RequestOutput) -> dict[str, Any]:
     }
 
 
-def _summary(output: RequestOutput) -> str:
+def _summary(output: RequestOutput, sampler: type[Sampler]) -> str:
     metrics, count = output.metrics, len(output.outputs[0].token_ids)
     line = f"{count} tokens in {metrics.total_time:.2f} s, {count / metrics.total_time:.0f} tokens/s"
     if metrics.num_drafts:
@@ -149,4 +158,4 @@ def _summary(output: RequestOutput) -> str:
             f"; {metrics.num_accepted_tokens} of {metrics.num_draft_tokens} drafted tokens accepted, "
             f"mean acceptance length {metrics.mean_acceptance_length:.2f}"
         )
-    return line
+    return line if sampler.is_lossless else f"{line}; {sampler.name} is lossy"

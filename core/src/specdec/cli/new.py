@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -42,4 +43,5 @@ def new(
         return
     for file in files:
         print(file)
-    print(f"\nnext: pip install -e {directory / names.folder} && specdec check {names.module}")
+    tests = "" if find_spec("pytest") else ' "specdec-core[testing]"'
+    print(f"\nnext: pip install -e {directory / names.folder}{tests} && specdec check {names.module}")

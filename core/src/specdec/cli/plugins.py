@@ -27,7 +27,7 @@ def plugins(
     """List the installed plugins.
 
     Metadata is read and nothing imported, unless --check is given; then the exit code is 1 if one that may
-    load does not.
+    load does not. What a class says of itself, such as that a sampler is lossy, is known with --check only.
     """
     infos = registry.installed()
     rows = _checked(infos, timeout) if check else [_row(info) for info in infos]
@@ -56,10 +56,15 @@ def _checked(infos: list[PluginInfo], timeout_s: float) -> list[Row]:
     tried = [info for info in infos if registry.may_load(info)]
     results = {result.info: result for result in probe_all(tried, timeout_s=timeout_s)}
     states = {
-        info: {"error": result.error, "capabilities": list(result.capabilities)}
+        info: {
+            "error": result.error,
+            "capabilities": list(result.capabilities),
+            "is_lossless": result.is_lossless,
+        }
         for info, result in results.items()
     }
-    return [_row(info) | states.get(info, {"error": None, "capabilities": []}) for info in infos]
+    unknown: Row = {"error": None, "capabilities": [], "is_lossless": None}
+    return [_row(info) | states.get(info, unknown) for info in infos]
 
 
 def _print(rows: list[Row], *, with_state: bool) -> None:
@@ -68,6 +73,8 @@ def _print(rows: list[Row], *, with_state: bool) -> None:
     for row in rows:
         kind, package = row["group"].removeprefix("specdec."), f"{row['distribution']} {row['version']}"
         loads = "no" if row.get("error") else "yes" if row["may_load"] else "may not"
+        if row.get("is_lossless") is False:
+            loads += ", lossy"
         state = [loads, ", ".join(row["capabilities"])] if with_state else []
         lines.append([row["name"], kind, package, row["module"], *state])
     print_table(columns, lines)

@@ -66,6 +66,8 @@ class Checkpoint:
             return f"{self.directory} has no config.json"
         if not self.is_hub_id:
             return f"there is no directory {self.model!r}"
+        if "/" not in self.model:
+            return f"there is no directory {self.model!r}, and a hub id is 'owner/name'"
         return f"{self.model!r} is no directory, and its config.json cannot be had from a hub or its cache"
 
     def number(self, *keys: str) -> int | None:
@@ -77,6 +79,12 @@ class Checkpoint:
             file = self.directory / name
             return file if file.is_file() else None
         return _from_hub(self.model, name, self.revision) if self.is_hub_id else None
+
+    @property
+    def leads_nowhere(self) -> bool:
+        """Whether there is neither such a directory nor, by its form or in the cache, such a hub id; nothing is asked for."""
+        is_full_id = self.is_hub_id and "/" in self.model
+        return not self.directory.is_dir() and not is_full_id and self.config is None
 
     @property
     def is_hub_id(self) -> bool:
@@ -116,6 +124,9 @@ def _from_hub(model: str, name: str, revision: str | None) -> Path | None:
 
     try:
         cached = try_to_load_from_cache(model, name, revision=revision)
-        return Path(cached if isinstance(cached, str) else hf_hub_download(model, name, revision=revision))
+        if isinstance(cached, str):
+            return Path(cached)
+        # Names without an owner are a typing error for a directory far more often than one of the hub's oldest models.
+        return Path(hf_hub_download(model, name, revision=revision)) if "/" in model else None
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError):
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import get_annotations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specdec.config.checkpoint import Checkpoint, find_number
@@ -12,6 +13,7 @@ from specdec.config.inference import Inferred
 from specdec.config.notices import notice
 from specdec.config.speculative import PLACE, SpeculativeConfig
 from specdec.config.target import TargetFacts
+from specdec.config.vocabulary import first_differences, read_tokens
 from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -149,9 +151,18 @@ def _check_vocabulary(facts: DraftFacts) -> None:
     )
     if size is None or wanted is None or size == wanted or (option is not None and facts.own.get(option)):
         return
+    differences = ""
+    if facts.target.model is not None:
+        ours, theirs = read_tokens(Path(facts.target.model)), read_tokens(draft.directory)
+        if ours is not None and theirs is not None:
+            differences = first_differences(ours, theirs)
+            if not differences:
+                return  # the larger one has unused ids at its end
     raise ConfigError(
-        f"{PLACE}: 'model': {draft.model} has a vocabulary of {size} tokens, the target one of {wanted}: "
-        "take a draft with the target's tokenizer" + (f", or set {option!r}: true" if option else "")
+        f"{PLACE}: 'model': {draft.model} has a vocabulary of {size} tokens, the target one of {wanted}"
+        + (f"; the first ids that differ (target and draft): {differences}" if differences else "")
+        + ": take a draft with the target's tokenizer"
+        + (f", or set {option!r}: true" if option else "")
     )
 
 

@@ -14,6 +14,7 @@ from specdec.config.compat import speculative_keys
 from specdec.config.draft_rules import DraftFacts, check_draft, choose_ranks, choose_tokens
 from specdec.config.inference import infer_method
 from specdec.config.messages import explain, unknown_key
+from specdec.config.notices import notice
 from specdec.config.sampling_rules import choose_draft_sampling
 from specdec.config.source import read_mapping
 from specdec.config.speculative import PLACE, SpeculativeConfig, split
@@ -79,6 +80,12 @@ def resolve(
     proposer = registry.proposer(inferred.model if is_class and inferred.model else inferred.method)
     sampler = registry.sampler(config.rejection_sample_method)
     own, samplers = _assign(rest, proposer, sampler)
+    if not sampler.is_lossless:
+        notice(
+            f"lossy {sampler.name}",
+            f"{PLACE}: 'rejection_sample_method': {config.rejection_sample_method!r} is lossy: what comes out does not follow "
+            "the target's distribution",
+        )
     checkpoint = Checkpoint(inferred.model, config.revision) if inferred.model and not is_class else None
 
     common = _common_keys(config, DraftFacts(inferred, proposer, own, checkpoint, target), sampler)

@@ -10,6 +10,7 @@ from typing import Any
 from specdec.errors import ConfigError
 
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
+_LONGEST_PATH = 255
 EXAMPLE = '{"method": "...", "num_speculative_tokens": 5}'
 
 
@@ -24,12 +25,18 @@ def read_mapping(value: object) -> dict[str, Any]:
     if isinstance(value, Path):
         return _read_file(value)
     if isinstance(value, str):
-        if value.endswith(FILE_SUFFIXES) and "\n" not in value and not value.lstrip().startswith("{"):
+        if _is_path(value):
             return _read_file(Path(value))
         return _parse(value, "speculative_config")
     raise ConfigError(
         f"speculative_config must be a mapping, JSON or YAML text, or a path; got {type(value).__name__}"
     )
+
+
+def _is_path(text: str) -> bool:
+    if "\n" in text or text.lstrip().startswith("{"):
+        return False
+    return text.endswith(FILE_SUFFIXES) or (len(text) <= _LONGEST_PATH and Path(text).expanduser().is_file())
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -60,7 +67,10 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         told = problem or " ".join(str(error).split())
         raise ConfigError(f"{name} is neither JSON nor YAML: {told}; write for example {EXAMPLE}") from None
     if not isinstance(parsed, dict):
-        raise ConfigError(f"{name} must hold a mapping such as {EXAMPLE}, got {text.strip()[:60]!r}")
+        got = repr(text.strip()[:60])
+        if isinstance(parsed, str) and "\n" not in text.strip():
+            raise ConfigError(f"{name}: {got} is neither a file nor a mapping such as {EXAMPLE}")
+        raise ConfigError(f"{name} must hold a mapping such as {EXAMPLE}, got {got}")
     return _with_string_keys(parsed, name)
 
 

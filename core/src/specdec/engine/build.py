@@ -19,6 +19,7 @@ from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.options import EngineOptions
 from specdec.engine.scheduler import Scheduler
+from specdec.engine.warm_up import warm_up
 from specdec.errors import ConfigError
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.proposer import Proposer
@@ -38,6 +39,7 @@ class BuiltEngine:
 
     engine: Engine
     scorer: Scorer
+    sampler: Sampler
     info: TargetInfo
     tokenizer: PreTrainedTokenizerBase | None
     speculation: ResolvedSpeculation | None
@@ -59,12 +61,14 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     caps = SpeculationCaps(0)
     if speculation is not None:
         proposer = speculation.proposer_class(speculation.proposer_config, handle.info)
-        _check_capabilities(proposer)
+        _check_capabilities(proposer, sampler)
         proposer.load(handle)
-        guard, delivery = _contained(proposer, speculation, options, handle, scorer)
+        guard, delivery = _contained(proposer, sampler, speculation, options, handle, scorer)
         k = speculation.config.num_speculative_tokens
         assert k is not None
-        caps = SpeculationCaps(k, speculation.config.cap)
+        caps = SpeculationCaps(k, speculation.config.cap, needs_hidden=delivery.needs_hidden)
+    warm_up(sampler, handle.info, None if guard is None else guard.proposer.capabilities)
+    scorer.allocate()
     needs_hidden = delivery is not None and delivery.needs_hidden
     # A cached prefix has no hidden states to deliver, so it would leave such a proposer with holes.
     kv = KVManager(
@@ -79,7 +83,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
         delivery,
         registry.observers(),
     )
-    return BuiltEngine(engine, scorer, handle.info, scorer.tokenizer, speculation)
+    return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, speculation)
 
 
 def _sampler(speculation: ResolvedSpeculation | None) -> Sampler:
@@ -91,6 +95,7 @@ def _sampler(speculation: ResolvedSpeculation | None) -> Sampler:
 
 def _contained(
     proposer: Proposer,
+    sampler: Sampler,
     speculation: ResolvedSpeculation,
     options: EngineOptions,
     handle: TargetHandle,
@@ -104,6 +109,7 @@ def _contained(
         handle.info.vocab_size,
         is_fallback=speculation.config.on_proposer_error == "fallback",
         is_strict=options.strict_drafts,
+        takes_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
     )
     delivery = Delivery(
         needs_hidden=needs_hidden,
@@ -113,7 +119,7 @@ def _contained(
     return guard, delivery
 
 
-def _check_capabilities(proposer: Proposer) -> None:
+def _check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
     given = proposer.capabilities
     wrong = given & NEEDED_CAPABILITIES if Capability.TOKENS_ONLY in given else frozenset()
     if wrong:
@@ -130,6 +136,12 @@ def _check_capabilities(proposer: Proposer) -> None:
         raise ConfigError(
             f"proposer {proposer.name!r} declares {', '.join(sorted(c.name for c in beyond))} for this configuration, "
             "which its class does not"
+        )
+    if Capability.TREE in given and Capability.TREE not in sampler.capabilities:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts trees in this configuration, and sampler {sampler.name!r} takes only chains: "
+            "configure the method for chains, or use 'rejection_sample_method': 'strict' (a sampler that walks trees says so "
+            "by Capability.TREE in its class)"
         )
 
 

@@ -14,13 +14,19 @@ class SpeculationCaps:
         num_speculative_tokens: k; 0 means no speculation.
         by_batch_size: returns the limit at a batch size (`disable_by_batch_size`,
             `num_speculative_tokens_per_batch_size`).
+        needs_hidden: whether tokens reach the proposer with hidden states, and so only after the pass that makes them.
     """
 
     def __init__(
-        self, num_speculative_tokens: int, by_batch_size: Callable[[int], int] | None = None
+        self,
+        num_speculative_tokens: int,
+        by_batch_size: Callable[[int], int] | None = None,
+        *,
+        needs_hidden: bool = False,
     ) -> None:
         self.num_speculative_tokens = num_speculative_tokens
         self._by_batch_size = by_batch_size
+        self._needs_hidden = needs_hidden
 
     def of_batch(self, batch_size: int) -> int:
         """Return the limit for every request of a batch."""
@@ -32,5 +38,7 @@ class SpeculationCaps:
         """Return the limit for one request, so that neither its output nor the context window is overrun."""
         if batch_limit == 0 or not sequence.has_proposals:
             return 0
+        if self._needs_hidden and sequence.num_with_states < sequence.num_tokens:
+            return 0  # the last piece of a prompt: its states come with this very pass, and a draft without them is stale
         room = sequence.max_num_tokens - sequence.num_tokens - 1
         return max(0, min(sequence.params.cap_speculation(batch_limit), room))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -10,12 +12,15 @@ from specdec.engine.delivery import Delivery
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence
+from specdec.engine.soundness import NOT_NUMBERS
 from specdec.engine.stopping import StopWatch
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.scorer import Scores
 from specdec.runner.kv_cache import KVCache
+
+logger = logging.getLogger("specdec")
 
 
 @dataclass(slots=True)
@@ -45,12 +50,22 @@ class Committer:
         self._delivery = delivery
 
     def commit(
-        self, plan: Plan, draft: Draft, scores: Scores, verdict: Verdict, watches: dict[str, StopWatch]
+        self,
+        plan: Plan,
+        draft: Draft,
+        scores: Scores,
+        verdict: Verdict,
+        watches: dict[Sequence, StopWatch],
+        is_sound: torch.Tensor | None = None,
     ) -> Committed:
-        """Commit one step; sequences that end are marked finished."""
+        """Commit one step; sequences that end are marked finished.
+
+        `is_sound` `[R]` says which rows of the logits were numbers; None means all.
+        """
         rows = draft.host_rows
         assert rows is not None
         done = Committed()
+        sound: list[bool] | None = None if is_sound is None else is_sound.tolist()
         row_of_decoding = {index: row for row, index in enumerate(plan.decoding)}
         num_prompt_rows = 0
         for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
@@ -61,17 +76,20 @@ class Committer:
             emitted: list[int] = []
             if row is not None:
                 nodes = list(verdict.accepted_nodes[row])
-                emitted, dead_end = _choosable(sequence, nodes, list(verdict.token_ids[row]))
-                emitted = watches[sequence.request_id].accept(emitted)
-                if dead_end is not None and sequence.finish_reason is None:
-                    sequence.finish_reason, sequence.stop_reason = FinishReason.ERROR, dead_end
+                first = scores.row_of(row, -1)
+                dead_rows = _dead_rows(sequence, sound and sound[first : first + len(rows[row]) + 1])
+                emitted, dead_row = _choosable(dead_rows, nodes, list(verdict.token_ids[row]))
+                emitted = watches[sequence].accept(emitted)
+                if dead_row is not None and sequence.finish_reason is None:
+                    _fail(sequence, dead_row, dead_rows[dead_row])
                 nodes = nodes[: len(emitted)]
                 self._count(done, sequence, len(rows[row]), len(nodes), len(emitted))
             num_prompt_rows = self._record(sequence, chunk, scores, row, nodes, emitted, num_prompt_rows)
             self._keep_rows(sequence, chunk, nodes)
             if self._delivery is not None and self._delivery.needs_hidden:
-                # The row of the last emitted token, where a stop cut the draft behind it, chose nothing that was kept.
-                chosen = [*range(chunk), *(chunk + node for node in nodes[: max(0, len(emitted) - 1)])]
+                # A row chose nothing that was kept where a stop cut the draft behind it, or where nothing could be chosen.
+                num_choosers = chunk if emitted or row is None else chunk - 1
+                chosen = [*range(num_choosers), *(chunk + node for node in nodes[: max(0, len(emitted) - 1)])]
                 self._delivery.keep_hidden(
                     sequence, scores, [scores.first_rows[index] + row for row in chosen]
                 )
@@ -127,11 +145,29 @@ class Committer:
             done.num_accepted_tokens += num_accepted
 
 
-def _choosable(sequence: Sequence, nodes: list[int], emitted: list[int]) -> tuple[list[int], str | None]:
-    """Return the tokens up to the first row from which nothing could be chosen, and why that was so."""
-    if sequence.rules is not None and sequence.rules.dead_rows:
+def _dead_rows(sequence: Sequence, sound: list[bool] | None) -> Mapping[int, str]:
+    """Return why nothing could be chosen from rows of one draft."""
+    by_rules = {} if sequence.rules is None else sequence.rules.dead_rows
+    if sound is None or all(sound):
+        return by_rules
+    return {row: NOT_NUMBERS for row, is_sound in enumerate(sound) if not is_sound} | by_rules
+
+
+def _choosable(
+    dead_rows: Mapping[int, str], nodes: list[int], emitted: list[int]
+) -> tuple[list[int], int | None]:
+    """Return the tokens up to the first row from which nothing could be chosen, and which row that is."""
+    if dead_rows:
         for place, node in enumerate((-1, *nodes)):
-            reason = sequence.rules.dead_rows.get(node + 1)
-            if reason is not None:
-                return emitted[:place], reason
+            if node + 1 in dead_rows:
+                return emitted[:place], node + 1
     return emitted, None
+
+
+def _fail(sequence: Sequence, row: int, reason: str) -> None:
+    sequence.finish_reason, sequence.stop_reason = FinishReason.ERROR, reason
+    cause = None if sequence.rules is None else sequence.rules.causes.get(row)
+    if cause is not None:
+        logger.error(
+            "request %s ends because its logits_processors raised", sequence.request_id, exc_info=cause
+        )

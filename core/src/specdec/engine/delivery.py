@@ -15,6 +15,8 @@ from specdec.interfaces.scorer import Scores
 
 _NOTHING = np.empty(0, np.int32)
 _NOTHING.flags.writeable = False
+_MAX_KEPT = 1024
+"""Tokens of one sequence whose states are kept for a proposer that rests; one piece of a prompt may be longer."""
 
 
 class Delivery:
@@ -49,6 +51,8 @@ class Delivery:
     def keep_hidden(self, sequence: Sequence, scores: Scores, rows: list[int]) -> None:
         """Keep the states of newly computed rows until the tokens they chose are delivered.
 
+        They pile up while the proposer rests. Beyond a limit they are dropped, and the sequence gets no further drafts.
+
         Args:
             sequence: the sequence, before its `num_computed` moves.
             scores: the pass that computed the rows.
@@ -56,8 +60,13 @@ class Delivery:
         """
         if not self.needs_hidden or not sequence.has_proposals:
             return
+        kept = sum(states[0].shape[0] for states in sequence.deliverable_hidden)
+        if kept and kept + len(rows) > _MAX_KEPT:
+            sequence.has_proposals = False
+            sequence.deliverable_hidden.clear()
+            return
         assert scores.hidden_states is not None
-        index = torch.tensor(rows, device=self._device)
+        index = torch.tensor(rows, dtype=torch.int64, device=self._device)
         states = tuple(state[index] for state in (scores.hidden_states, *scores.aux_hidden_states))
         if sequence.num_computed == 0:
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
@@ -72,7 +81,9 @@ class Delivery:
         if not self.needs_hidden:
             return sequence.num_tokens
         # As many tokens as there are states, also for a sequence that has ended and given its cache back.
-        return sequence.delivered + sum(states[0].shape[0] for states in sequence.deliverable_hidden)
+        end = sequence.num_with_states
+        assert end <= sequence.num_tokens, "more hidden states than tokens"
+        return end
 
     def _host_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
@@ -88,7 +99,7 @@ class Delivery:
             tokens = _NOTHING
         hidden, aux, has_hidden = self._hidden(sequences, starts)
         return ProposeBatch(
-            request_ids=tuple(s.request_id for s in sequences),
+            request_ids=tuple(s.row_id for s in sequences),
             max_nodes=tuple(max_nodes),  # not the list that the draft is checked against
             max_depth=tuple(max_nodes),
             num_tokens=[s.num_tokens for s in sequences],
@@ -142,7 +153,7 @@ class Delivery:
             ]
         ).to(self._device, non_blocking=True)
         return DeviceProposeBatch(
-            request_ids=tuple(s.request_id for s in sequences),
+            request_ids=tuple(s.row_id for s in sequences),
             max_nodes=facts[0],
             max_depth=facts[1],
             max_nodes_bound=bound,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Rows
 
+import numpy as np
 import torch
 
 from specdec.engine.sequence import Sequence
+from specdec.interfaces.draws import NoiseKeys
 from specdec.noise import Stream, exponentials, node_word
 from specdec.noise.host import race
 
@@ -30,6 +32,12 @@ class EngineDraws:
         """Choose one token per row with the noise that `strict` uses at that position; returns `[R]`."""
         probs = torch.softmax(logits.float(), -1)
         return self._race(probs, rows, node_word(Stream.TARGET), depth - 1)
+
+    def coupled_keys(self, rows: Rows[int]) -> NoiseKeys:
+        """Return seeds, sample indices and next positions of rows."""
+        sequences = [self._sequences[row] for row in rows]
+        table = np.array([(s.seed, s.sample_index, s.num_tokens) for s in sequences], np.int64)
+        return NoiseKeys(table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
 
     def _race(self, probs: torch.Tensor, rows: Rows[int], word: int, offset: int) -> torch.Tensor:
         sequences = [self._sequences[row] for row in rows]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from itertools import pairwise
 from time import perf_counter
@@ -17,7 +19,9 @@ from specdec.engine.request import Request
 from specdec.engine.sanitize import select_rows
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.sequence import Sequence
+from specdec.engine.soundness import sound_rows
 from specdec.engine.stopping import StopWatch
+from specdec.errors import ConfigError
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
@@ -27,6 +31,8 @@ from specdec.outputs import RequestOutput
 
 if TYPE_CHECKING:
     import pluggy
+
+logger = logging.getLogger("specdec")
 
 
 class Engine:
@@ -60,8 +66,9 @@ class Engine:
         self._delivery = delivery
         self._observers = observers
         self._requests: dict[str, Request] = {}
-        self._owners: dict[str, Request] = {}
-        self._watches: dict[str, StopWatch] = {}
+        self._owners: dict[Sequence, Request] = {}
+        self._watches: dict[Sequence, StopWatch] = {}
+        self._row_ids: set[str] = set()
         self._leaving: list[Sequence] = []
         self.metrics = EngineMetrics()
         self.last_step: StepStats | None = None
@@ -72,11 +79,19 @@ class Engine:
         return self._scheduler.has_work
 
     def add(self, request: Request, watches: list[StopWatch]) -> None:
-        """Queue a request."""
+        """Queue a request.
+
+        Raises:
+            ConfigError: if it does not fit, or a request that has not ended has its id.
+        """
+        if request.request_id in self._requests:
+            raise ConfigError(f"request id {request.request_id!r} is in use")
         for sequence, watch in zip(request.sequences, watches, strict=True):
             self._scheduler.add(sequence)
-            self._owners[sequence.request_id] = request
-            self._watches[sequence.request_id] = watch
+            self._owners[sequence] = request
+            self._watches[sequence] = watch
+            sequence.row_id = self._free_row_id(sequence.request_id)
+            self._row_ids.add(sequence.row_id)
         self._requests[request.request_id] = request
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
@@ -105,11 +120,11 @@ class Engine:
         times.append(perf_counter())
         draft = self._propose(plan)
         times.append(perf_counter())
-        scores = self._scorer.score(plan, draft)
+        scores, is_sound = sound_rows(self._scorer.score(plan, draft))
         times.append(perf_counter())
         verdict = self._sampler.verify(scores, draft, _verify_batch(plan, draft))
         times.append(perf_counter())
-        done = self._committer.commit(plan, draft, scores, verdict, self._watches)
+        done = self._committer.commit(plan, draft, scores, verdict, self._watches, is_sound)
         outputs = self._show(plan)
         times.append(perf_counter())
         self._observe(plan, draft, done.num_accepted, done.num_emitted_tokens, times)
@@ -120,6 +135,7 @@ class Engine:
         self.metrics.num_preemptions += len(plan.preempted)
         guard, delivery = self._guard, self._delivery
         if guard is None or delivery is None:
+            self._finish_leaving()
             return Draft.empty(len(plan.decoding))
         if delivery.needs_hidden:
             for sequence in plan.preempted:
@@ -141,7 +157,7 @@ class Engine:
     def _restart_proposer(self, sequences: list[Sequence]) -> None:
         """After a failure: have the state dropped and everything delivered again, where that is possible."""
         assert self._guard is not None and self._delivery is not None
-        self._guard.finish([sequence.request_id for sequence in sequences], FinishReason.ERROR)
+        self._guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
         for sequence in sequences:
             sequence.is_introduced = False
             if self._delivery.needs_hidden and sequence.delivered:
@@ -163,10 +179,19 @@ class Engine:
 
     def _drop(self, sequences: list[Sequence], reason: FinishReason) -> None:
         if self._guard is not None:
-            self._guard.finish([s.request_id for s in sequences if s.is_introduced], reason)
+            self._guard.finish([s.row_id for s in sequences if s.is_introduced], reason)
         for sequence in sequences:
-            self._owners.pop(sequence.request_id, None)
-            self._watches.pop(sequence.request_id, None)
+            self._owners.pop(sequence, None)
+            self._watches.pop(sequence, None)
+            self._row_ids.discard(sequence.row_id)
+
+    def _free_row_id(self, name: str) -> str:
+        """Return a name that no row has: the last tokens of a request that has ended may be still to be told."""
+        free, number = name, 1
+        while free in self._row_ids:
+            number += 1
+            free = f"{name}~{number}"
+        return free
 
     def _show(self, plan: Plan) -> list[RequestOutput]:
         """Take out what has ended; return the outputs of requests that ended or stream."""
@@ -179,7 +204,7 @@ class Engine:
                 sequence.first_token_time = now
             if sequence.is_finished:
                 finished.append(sequence)
-            request = self._owners[sequence.request_id]
+            request = self._owners[sequence]
             if request.is_streaming or sequence.is_finished:
                 touched[request.request_id] = request
         self._scheduler.remove(finished)
@@ -210,19 +235,29 @@ class Engine:
         metrics = output.metrics
         for sequence in request.sequences:
             assert sequence.finish_reason is not None
-            self._observers.specdec_request_finished(
-                stats=RequestStats(
-                    request_id=sequence.request_id,
-                    num_prompt_tokens=sequence.num_prompt_tokens,
-                    num_output_tokens=sequence.num_output_tokens,
-                    num_drafts=sequence.num_drafts,
-                    num_draft_tokens=sequence.num_draft_tokens,
-                    num_accepted_tokens=sequence.num_accepted_tokens,
-                    time_to_first_token_ms=1e3 * (metrics.time_to_first_token or 0.0),
-                    total_ms=1e3 * metrics.total_time,
-                    finish_reason=sequence.finish_reason,
-                )
+            stats = RequestStats(
+                request_id=sequence.request_id,
+                num_prompt_tokens=sequence.num_prompt_tokens,
+                num_output_tokens=sequence.num_output_tokens,
+                num_drafts=sequence.num_drafts,
+                num_draft_tokens=sequence.num_draft_tokens,
+                num_accepted_tokens=sequence.num_accepted_tokens,
+                time_to_first_token_ms=1e3 * (metrics.time_to_first_token or 0.0),
+                total_ms=1e3 * metrics.total_time,
+                finish_reason=sequence.finish_reason,
             )
+            self._tell(self._observers.specdec_request_finished, stats)
+
+    def _tell(self, hook: Callable[..., object], stats: StepStats | RequestStats) -> None:
+        """Call observers; one that raises is counted, and logged once."""
+        try:
+            hook(stats=stats)
+        except Exception:
+            self.metrics.observer_errors += 1
+            if self.metrics.observer_errors == 1:
+                logger.exception(
+                    "an observer raised; output is not affected, this is logged once and counted"
+                )
 
     def _observe(
         self, plan: Plan, draft: Draft, num_accepted: list[int], num_emitted: int, times: list[float]
@@ -255,7 +290,7 @@ class Engine:
             self.metrics.proposer_overruns = counters.num_overruns
             self.metrics.proposer_pauses = counters.num_pauses
         if self._observers is not None:
-            self._observers.specdec_step_finished(stats=stats)
+            self._tell(self._observers.specdec_step_finished, stats)
 
 
 def _verify_batch(plan: Plan, draft: Draft) -> VerifyBatch:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
 
-from specdec.engine.sanitize import DraftError, check_draft
+import torch
+
+from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
@@ -21,6 +23,8 @@ _MAX_PAUSE_STEPS = 4096
 _MIN_BUDGET_S = 0.05
 _BUDGET_FACTOR = 4.0
 _WARMUP_STEPS = 8
+_PROMPT_PIECE = 32
+"""More newly committed tokens of one request than this are a prompt, or a text told again."""
 
 
 @dataclass
@@ -44,19 +48,30 @@ class ProposerGuard:
         vocab_size: ids a draft may hold.
         is_fallback: False raises what the proposer raises (`on_proposer_error="raise"`).
         is_strict: True raises on malformed drafts (`strict_drafts=True`).
+        takes_trees: whether drafts may have siblings: the proposer declares them and the sampler verifies them.
     """
 
-    def __init__(self, proposer: Proposer, vocab_size: int, *, is_fallback: bool, is_strict: bool) -> None:
+    def __init__(
+        self,
+        proposer: Proposer,
+        vocab_size: int,
+        *,
+        is_fallback: bool,
+        is_strict: bool,
+        takes_trees: bool = True,
+    ) -> None:
         self.proposer = proposer
         self.counters = GuardCounters()
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
         self._is_strict = is_strict
+        self._takes_trees = takes_trees
         self._failures = 0
         self._pause_length = _FIRST_PAUSE_STEPS
         self._pause_left = 0
         self._num_calls = 0
         self._score_s = 0.0
+        self._vocab_map: torch.Tensor | None = None  # the one that was found right
 
     @property
     def is_paused(self) -> bool:
@@ -77,7 +92,11 @@ class ProposerGuard:
         try:
             # The device form is what a proposer with ON_DEVICE takes; its own signature says so.
             offered = self.proposer.propose(batch)  # type: ignore[arg-type]
-            draft, num_cut = check_draft(offered, max_nodes, max_nodes, self._vocab_size)
+            draft, num_cut = check_draft(
+                offered, max_nodes, max_nodes, self._vocab_size, takes_trees=self._takes_trees
+            )
+            if draft.node_probs is not None:
+                self._check_map(draft.vocab_map)
         except Exception as error:
             if not self._is_fallback or (self._is_strict and isinstance(error, DraftError)):
                 raise
@@ -92,7 +111,7 @@ class ProposerGuard:
                 )
             self.counters.num_nodes_cut += num_cut
             self._note("malformed drafts were cut", "returned a draft that cannot be scored")
-        self._watch_time(time.perf_counter() - started)
+        self._watch_time(time.perf_counter() - started, batch)
         return draft
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
@@ -107,9 +126,19 @@ class ProposerGuard:
             self.counters.num_errors += 1
             self._note(_described(error), "raised in finish")
 
-    def _watch_time(self, seconds: float) -> None:
+    def _check_map(self, vocab_map: torch.Tensor | None) -> None:
+        """Check a map of the vocabulary when it first comes; proposers give the same tensor in every step."""
+        if vocab_map is not None and vocab_map is not self._vocab_map:
+            check_vocab_map(vocab_map, self._vocab_size)
+            self._vocab_map = vocab_map
+
+    def _watch_time(self, seconds: float, batch: ProposeBatch | DeviceProposeBatch) -> None:
         self._num_calls += 1
         budget = max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._score_s)
+        if seconds > budget and isinstance(batch, ProposeBatch):
+            # A model has to read a prompt: each further piece of it may take as long as a step.
+            num_prompt = sum(count for count in batch.counts if count > _PROMPT_PIECE)
+            budget *= 1 + num_prompt / _PROMPT_PIECE
         if self._num_calls <= _WARMUP_STEPS or seconds <= budget:
             self._failures = 0
             return

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from specdec.engine.prompts import Prompt, text_and_ids
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stopping import StopWatch
@@ -23,7 +22,6 @@ from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import make_rules
 from specdec.sampling_params import SamplingParams
 
-Prompt = str | list[int] | Mapping[str, Any]
 _SEED_BITS = 63
 
 
@@ -94,22 +92,11 @@ class Intake:
         return sequence, StopWatch(sequence, self._info.eos_token_ids, text)
 
     def _tokenize(self, prompt: Prompt, params: SamplingParams) -> Tokenized:
-        text: str | None = None
-        if isinstance(prompt, str):
-            text = prompt
-        elif isinstance(prompt, Mapping):
-            unknown = set(prompt) - {"prompt", "prompt_token_ids"}
-            if unknown or not prompt:
-                raise ConfigError(
-                    f"a prompt mapping has 'prompt_token_ids' or 'prompt', not {sorted(unknown) or 'nothing'}"
-                )
-            text = prompt.get("prompt")
-        ids = prompt.get("prompt_token_ids") if isinstance(prompt, Mapping) else prompt
-        if ids is None or isinstance(ids, str):
+        text, ids = text_and_ids(prompt)
+        if ids is None:
             if self._tokenizer is None:
                 raise ConfigError("a prompt of text needs a tokenizer; pass tokenizer= or prompt token ids")
-            ids = self._tokenizer(text)["input_ids"]
-        ids = list(ids)
+            ids = list(self._tokenizer(text)["input_ids"])
         if params.truncate_prompt_tokens is not None:
             ids = ids[-params.truncate_prompt_tokens :]
         return Tokenized(text, ids)
@@ -117,7 +104,9 @@ class Intake:
     def _decode(self, token_id: int) -> str | None:
         return None if self._tokenizer is None else str(self._tokenizer.decode([token_id]))
 
-    def _check_params(self, params: SamplingParams) -> None:
+    def _check_params(self, params: object) -> None:
+        if not isinstance(params, SamplingParams):
+            raise ConfigError(f"sampling_params is a SamplingParams, not {type(params).__name__}: {params!r}")
         if self._tokenizer is None:
             for name, remedy in (("stop", " or use stop_token_ids"), ("bad_words", "")):
                 if getattr(params, name):

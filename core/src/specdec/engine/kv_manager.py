@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.engine.block_allocator import BlockAllocator
+from specdec.runner.block_allocator import BlockAllocator
 from specdec.engine.prefix_cache import PrefixCache
 from specdec.engine.sequence import Sequence
 from specdec.runner.kv_cache import KVCache

@@ -40,6 +40,7 @@ class EngineMetrics:
     proposer_nodes_cut: int = 0
     proposer_overruns: int = 0
     proposer_pauses: int = 0
+    observer_errors: int = 0
 
     def count_step(self, stats: StepStats) -> None:
         """Add one step."""
@@ -71,4 +72,5 @@ class EngineMetrics:
             Counter("specdec:proposer_nodes_cut", self.proposer_nodes_cut),
             Counter("specdec:proposer_overruns", self.proposer_overruns),
             Counter("specdec:proposer_pauses", self.proposer_pauses),
+            Counter("specdec:observer_errors", self.observer_errors),
         ]

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
+import torch
+
 from specdec.errors import ConfigError
+
+_INTEGERS = (
+    "seed", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes", "num_gpu_blocks_override",
+    "block_size", "tensor_parallel_size",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +41,8 @@ class EngineOptions:
     gpu_memory_utilization: float = 0.9
     kv_cache_memory_bytes: int | None = None
     """Memory for keys and values; None means what fits (on the host: a quarter of free memory)."""
+    num_gpu_blocks_override: int | None = None
+    """Blocks of the cache, on any device, whatever memory they take; None means as many as memory holds."""
     enable_prefix_caching: bool = True
     block_size: int = 16
     """Tokens per block of the prefix cache."""
@@ -47,11 +57,23 @@ class EngineOptions:
     skip_tokenizer_init: bool = False
 
     def __post_init__(self) -> None:
+        for name in _INTEGERS:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+                raise ConfigError(f"LLM: {name}={value!r} must be an integer")
+        if not isinstance(self.gpu_memory_utilization, float | int):
+            raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization!r} must be a number")
+        if self.device is not None:
+            _check_device(self.device)
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "tensor_parallel_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"LLM: {name}={getattr(self, name)} must be at least 1")
         if self.max_model_len is not None and self.max_model_len < 2:
             raise ConfigError(f"LLM: max_model_len={self.max_model_len} must be at least 2")
+        if self.num_gpu_blocks_override is not None and self.num_gpu_blocks_override < 1:
+            raise ConfigError(
+                f"LLM: num_gpu_blocks_override={self.num_gpu_blocks_override} must be at least 1"
+            )
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization} must be in (0, 1]")
         if self.tensor_parallel_size > 1:
@@ -65,3 +87,13 @@ class EngineOptions:
                 "LLM: deterministic=True needs batch-invariant operations, which this version does not have yet; in float32 "
                 "`strict` already gives the same text for the same seed"
             )
+
+
+def _check_device(name: object) -> None:
+    try:
+        torch.empty(0, device=name)  # type: ignore[call-overload]  # the caller may have given anything
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"LLM: device={name!r} cannot be used here ({reason}): use 'cpu', or leave device out"
+        ) from None

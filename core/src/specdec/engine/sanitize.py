@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import index as as_int
 
+import numpy as np
 import torch
 
 from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
 
 _SUM_TOLERANCE = 1e-3
+_EXACT_SUM_TOLERANCE = 1e-5  # beyond it a sum is made 1: a token drawn by weights was drawn by their shares
 _HALF_SUM_TOLERANCE = 4e-3  # what rounding to bfloat16 alone can do
 _STAND_IN = 0
 
@@ -19,12 +22,18 @@ class DraftError(ValueError):
 
 
 def check_draft(
-    draft: object, max_nodes: Sequence[int], max_depth: Sequence[int], vocab_size: int
+    draft: object,
+    max_nodes: Sequence[int],
+    max_depth: Sequence[int],
+    vocab_size: int,
+    *,
+    takes_trees: bool = True,
 ) -> tuple[Draft, int]:
     """Return the part of a draft that can be used, with `host_rows` set to it, and how many nodes are unfit.
 
     A row without q is cut before its first node that has an id outside the vocabulary, a parent that does not precede it, or
-    a depth above the cap: any prefix of a row is a valid draft.
+    a depth above the cap: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before its first node that
+    is not its predecessor's child, and what is left are chains.
 
     In a row with q whether a node is there must not depend on what was drawn for it, or acceptance no longer follows from p
     and q. So an id outside the vocabulary stays: `token_ids` keeps it, to be rejected with its q, and `host_rows` has a
@@ -47,8 +56,10 @@ def check_draft(
     )
     if len(offered) != size:
         raise DraftError(f"Draft.host_rows has {len(offered)} rows for a batch of {size}")
-    parents = None if draft.parents is None else draft.parents.tolist()
-    is_law = _lawful_rows(draft) if any(is_drawn) else None
+    parents: list[list[int]] | None = None if draft.parents is None else draft.parents.tolist()
+    is_law = None
+    if any(is_drawn):
+        draft, is_law = _with_lawful_rows(draft)
     kept: list[tuple[int, ...]] = []
     num_unfit = 0
     for index, row in enumerate(offered):
@@ -64,13 +75,17 @@ def check_draft(
             if links is None
             else _valid_tree_length(links, valid, max_depth[index])
         )
-        scored = tuple(row[:valid])
+        if links is not None and not takes_trees:
+            valid = _chain_length(links, valid)
+        scored = tuple(map(as_int, row[:valid]))
         if is_law is not None and is_drawn[index]:
             valid = _lawful_length(is_law[index], links, valid)
             scored = tuple(token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid])
             num_unfit += sum(not 0 <= token < vocab_size for token in row[:valid])
         num_unfit += length - valid
         kept.append(scored)
+    if not takes_trees and parents is not None:
+        draft = replace(draft, parents=None)
     return replace(draft, host_rows=tuple(kept)), num_unfit
 
 
@@ -95,6 +110,8 @@ def _check_shapes(draft: Draft, size: int) -> None:
             raise DraftError(
                 f"Draft.{name} has shape {tuple(value.shape)} for a batch of {size} rows of {width} nodes"
             )
+        if name in ("token_ids", "parents") and value.dtype != torch.int64:
+            raise DraftError(f"Draft.{name} is {value.dtype}, not int64")
 
 
 def _drawn_rows(draft: Draft, size: int) -> list[bool]:
@@ -118,28 +135,54 @@ def _drawn_rows(draft: Draft, size: int) -> list[bool]:
         )
     if not probs.is_floating_point():
         raise DraftError(f"Draft.node_probs is {probs.dtype}, not floating point")
-    for name in ("token_ids", "parents", "vocab_map"):
-        value = getattr(draft, name)
-        if value is not None and value.dtype != torch.int64:
-            raise DraftError(f"Draft.{name} is {value.dtype} beside node_probs, not int64")
+    if draft.vocab_map is not None and draft.vocab_map.dtype != torch.int64:
+        raise DraftError(f"Draft.vocab_map is {draft.vocab_map.dtype}, not int64")
     if draft.vocab_map is not None and len(draft.vocab_map) != probs.shape[2]:
         raise DraftError(f"Draft.vocab_map has {len(draft.vocab_map)} ids for a q over {probs.shape[2]}")
     return is_drawn
 
 
-def _lawful_rows(draft: Draft) -> list[list[bool]]:
-    """Return `[B][N + 1]`: which rows of q are probability laws. Two passes over q."""
+def _with_lawful_rows(draft: Draft) -> tuple[Draft, list[list[bool]]]:
+    """Return the draft with sums of q made 1, and `[B][N + 1]`: which rows of q are probability laws.
+
+    Two passes over q, and a third one only where a sum is about 1 and not closer.
+    """
     assert draft.node_probs is not None
     probs = draft.node_probs.detach()
     if probs.shape[2] == 0:
-        return [[False] * probs.shape[1]] * probs.shape[0]
+        return draft, [[False] * probs.shape[1]] * probs.shape[0]
     is_half = probs.dtype in (torch.float16, torch.bfloat16)
     sums = probs.sum(-1, dtype=torch.float32 if is_half else probs.dtype)
     # The comparisons are of a few numbers: they cost least on the host.
     totals, lows = torch.stack((sums, probs.amin(-1).to(sums))).cpu().numpy()
     tolerance = _HALF_SUM_TOLERANCE if is_half else _SUM_TOLERANCE
-    is_law: list[list[bool]] = ((abs(totals - 1.0) <= tolerance) & (lows >= 0.0)).tolist()
-    return is_law
+    is_law = (abs(totals - 1.0) <= tolerance) & (lows >= 0.0)
+    is_off = is_law & (abs(totals - 1.0) > _EXACT_SUM_TOLERANCE)
+    if not is_half and is_off.any():
+        sums = torch.from_numpy(np.where(is_off, totals, 1.0)).to(probs)
+        draft = replace(draft, node_probs=probs / sums[..., None])
+    flags: list[list[bool]] = is_law.tolist()
+    return draft, flags
+
+
+def check_vocab_map(vocab_map: torch.Tensor, vocab_size: int) -> None:
+    """Raise unless a map leads to ids of the target, all different.
+
+    An id that it leads outside would end a row where it is -1, and the mass of ids that it puts together is nobody's.
+
+    Raises:
+        DraftError: naming the first entry that is wrong.
+    """
+    ids = vocab_map.cpu()
+    outside = (ids < 0) | (ids >= vocab_size)
+    if bool(outside.any()):
+        at = int(outside.nonzero()[0])
+        raise DraftError(
+            f"Draft.vocab_map maps id {at} to {int(ids[at])}, which is none of the target's {vocab_size}"
+        )
+    counts = torch.bincount(ids, minlength=vocab_size)
+    if bool((counts > 1).any()):
+        raise DraftError(f"Draft.vocab_map maps several ids to {int(counts.argmax())}")
 
 
 def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:
@@ -177,6 +220,14 @@ def _valid_tree_length(parents: Sequence[int], limit: int, max_depth: int) -> in
         if depth > max_depth:
             return node
         depths.append(depth)
+    return limit
+
+
+def _chain_length(parents: Sequence[int], limit: int) -> int:
+    """Return the nodes before the first one that is not its predecessor's child."""
+    for node in range(limit):
+        if parents[node] != node - 1:
+            return node
     return limit
 
 

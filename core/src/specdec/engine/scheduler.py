@@ -54,7 +54,7 @@ class Scheduler:
         preempted: list[Sequence] = []
         limit = self._caps.of_batch(len(self.running))
         budget = self._token_budget
-        chunks: dict[str, tuple[int, int]] = {}
+        chunks: dict[Sequence, tuple[int, int]] = {}
         order = (
             sorted(self.running, key=_is_prefilling)
             if any(map(_is_prefilling, self.running))
@@ -75,7 +75,7 @@ class Scheduler:
                 nodes = self._make_room(sequence, chunk, nodes, preempted)
                 if nodes < 0:
                     continue
-            chunks[sequence.request_id] = chunk, nodes
+            chunks[sequence] = chunk, nodes
             budget -= chunk + nodes
         # The last sequence may have given way to itself: it could not grow where it lay, and starts over in an empty cache.
         if not preempted or not self.running:
@@ -106,7 +106,7 @@ class Scheduler:
                 return -1
         return nodes
 
-    def _admit(self, budget: int, chunks: dict[str, tuple[int, int]]) -> int:
+    def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> int:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting[0]
             first_chunk = min(sequence.num_tokens, budget)
@@ -115,14 +115,14 @@ class Scheduler:
             self.waiting.popleft()
             self.running.append(sequence)
             chunk = min(sequence.num_tokens - sequence.num_computed, budget)
-            chunks[sequence.request_id] = chunk, 0
+            chunks[sequence] = chunk, 0
             budget -= chunk
         return budget
 
-    def _plan(self, chunks: dict[str, tuple[int, int]], preempted: list[Sequence]) -> Plan:
+    def _plan(self, chunks: dict[Sequence, tuple[int, int]], preempted: list[Sequence]) -> Plan:
         sequences, chunk_list, nodes_list, decoding = [], [], [], []
         for index, sequence in enumerate(self.running):
-            chunk, nodes = chunks.get(sequence.request_id, (0, 0))
+            chunk, nodes = chunks.get(sequence, (0, 0))
             sequences.append(sequence)
             chunk_list.append(chunk)
             nodes_list.append(nodes)

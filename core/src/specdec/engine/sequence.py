@@ -18,7 +18,7 @@ class Sequence:
     """All state of one running sample: its tokens, its place in the KV cache, what its proposer has been told.
 
     Args:
-        request_id: unique id of this sample.
+        request_id: id of this sample, made from the caller's id.
         prompt_token_ids: the prompt.
         params: sampling parameters.
         seed: seed of the sample's noise.
@@ -54,6 +54,7 @@ class Sequence:
         "prefix_key",
         "prompt_logprobs",
         "request_id",
+        "row_id",
         "rules",
         "sample_index",
         "seed",
@@ -71,6 +72,8 @@ class Sequence:
         max_num_tokens: int,
     ) -> None:
         self.request_id = request_id
+        self.row_id = request_id
+        """What proposers know it by: unlike `request_id` no other row has it."""
         self.params = params
         self.seed = seed
         self.sample_index = sample_index
@@ -124,6 +127,11 @@ class Sequence:
             return range(0)
         first = max(self.num_computed, len(self.prompt_logprobs.entries))
         return range(first, min(self.num_computed + chunk, self.num_prompt_tokens - 1))
+
+    @property
+    def num_with_states(self) -> int:
+        """Tokens that have been delivered, or whose hidden states are there to be delivered with them."""
+        return self.delivered + sum(states[0].shape[0] for states in self.deliverable_hidden)
 
     @property
     def num_output_tokens(self) -> int:

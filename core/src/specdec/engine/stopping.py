@@ -19,9 +19,7 @@ class StopWatch:
     def __init__(self, sequence: Sequence, end_of_text_ids: tuple[int, ...], text: TextStream | None) -> None:
         params = sequence.params
         self._sequence = sequence
-        # The end of a text that a grammar calls complete is never ignored: nothing could follow it.
-        is_endless = params.ignore_eos and params.structured_outputs is None
-        self._ends = frozenset() if is_endless else frozenset(end_of_text_ids)
+        self._ends = frozenset() if params.is_endless else frozenset(end_of_text_ids)
         self._stop_ids = frozenset(params.stop_token_ids or ())
         self._stops = params.stop_strings
         self._longest = max(map(len, self._stops), default=0)

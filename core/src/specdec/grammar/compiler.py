@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
@@ -15,6 +16,8 @@ from specdec.structured_outputs import StructuredOutputsParams
 if TYPE_CHECKING:
     import xgrammar
 
+_ANY_OBJECT = '{"type": "object"}'
+_PLACE_IN_LIBRARY = re.compile(r"^\[[\d:]+\] \S+:\d+: ")
 _INSTALL = 'structured_outputs needs xgrammar: pip install "specdec-core[grammar]"'
 
 
@@ -59,7 +62,7 @@ class GrammarFactory:
         try:
             compiled = _compile(self._compiler, params)
         except (RuntimeError, ValueError, TypeError) as error:
-            reason = str(error).strip().splitlines()[-1]
+            reason = _PLACE_IN_LIBRARY.sub("", str(error).strip().splitlines()[-1])
             raise ConfigError(
                 f"SamplingParams: structured_outputs {params.kind!r} cannot be compiled: {reason}"
             ) from error
@@ -67,8 +70,9 @@ class GrammarFactory:
 
 
 def _compile(compiler: xgrammar.GrammarCompiler, params: StructuredOutputsParams) -> xgrammar.CompiledGrammar:
-    if params.json_schema is not None:
-        schema = params.json_schema
+    # The library's own grammar of JSON takes arrays for the whole text as well, and blanks everywhere.
+    schema = _ANY_OBJECT if params.json_object else params.json_schema
+    if schema is not None:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         return compiler.compile_json_schema(text, any_whitespace=not params.disable_any_whitespace)
     if params.regex is not None:
@@ -76,6 +80,5 @@ def _compile(compiler: xgrammar.GrammarCompiler, params: StructuredOutputsParams
     if params.choice is not None:
         alternatives = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in params.choice)
         return compiler.compile_grammar(f"root ::= {alternatives}")
-    if params.grammar is not None:
-        return compiler.compile_grammar(params.grammar)
-    return compiler.compile_builtin_json_grammar()
+    assert params.grammar is not None
+    return compiler.compile_grammar(params.grammar)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -93,18 +93,27 @@ class GrammarState:
         children: list[list[int]] = [[] for _ in range(len(nodes) + 1)]
         for node in range(len(nodes)):
             children[(node - 1 if parents is None else parents[node]) + 1].append(node)
-        self._descend(0, children)
+        if not self._is_left:
+            self._descend(children, self._masks)
 
-    def _descend(self, row: int, children: list[list[int]]) -> None:
-        assert self._masks is not None
-        if self.is_terminated or self._is_left:
-            return
-        self._matcher.fill_next_token_bitmask(self._masks, row)
-        for node in children[row]:
-            if 0 <= self._nodes[node] < self._vocab_size and self._matcher.accept_token(self._nodes[node]):
+    def _descend(self, children: list[list[int]], masks: torch.Tensor) -> None:
+        open_rows = [self._entered(0, children, masks)]
+        while open_rows:
+            node = next(open_rows[-1], None)
+            if node is None:
+                open_rows.pop()
+                if open_rows:
+                    self._matcher.rollback(1)
+            elif 0 <= self._nodes[node] < self._vocab_size and self._matcher.accept_token(self._nodes[node]):
                 self._is_allowed[node] = True
-                self._descend(node + 1, children)
-                self._matcher.rollback(1)
+                open_rows.append(self._entered(node + 1, children, masks))
+
+    def _entered(self, row: int, children: list[list[int]], masks: torch.Tensor) -> Iterator[int]:
+        """Fill the mask of a row the matcher stands at; returns the nodes to try there."""
+        if self.is_terminated:
+            return iter(())
+        self._matcher.fill_next_token_bitmask(masks, row)
+        return iter(children[row])
 
     def _blank(self, num_rows: int) -> torch.Tensor:
         """Return bitmasks `[num_rows, ceil(V / 32)]` that allow everything."""

@@ -7,7 +7,7 @@ One file per role: `proposer`, `scorer`, `sampler` and what passes between them:
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
-from specdec.interfaces.draws import Draws
+from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig
@@ -26,6 +26,7 @@ __all__ = [
     "DraftSampling",
     "Draws",
     "FinishReason",
+    "NoiseKeys",
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",

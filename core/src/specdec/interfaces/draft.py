@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import index as as_int
+from typing import Any
 
+import numpy as np
 import torch
 
 PADDING_ID = -1
@@ -45,7 +48,8 @@ class Draft:
     has_probs: torch.Tensor | None = None
     """`[B]` bool: rows that carry q. None means all rows do if `node_probs` is given, else none."""
     vocab_map: torch.Tensor | None = None
-    """`[V']` int64: target id of each id of a reduced draft vocabulary, all different, or None where they are the same."""
+    """`[V']` int64: target id of each id of a reduced draft vocabulary, all different and all inside the target's, or None
+    where they are the same. Give the same tensor in every step: it is checked when it first comes."""
     confidence: torch.Tensor | None = None
     """`[B, N]` float: estimated probability that a node stands given that its parent stood."""
     host_rows: tuple[tuple[int, ...], ...] | None = field(default=None, repr=False, compare=False)
@@ -64,17 +68,22 @@ class Draft:
     ) -> Draft:
         """Make a draft from ragged rows of token ids (and, for trees, rows of parents of the same lengths).
 
+        A row may be a list, an array or a tensor.
+
         Raises:
+            TypeError: if an id or a parent is no integer.
             ValueError: if `parents` or `confidence` do not have the lengths of `rows`.
         """
         for name, other in (("parents", parents), ("confidence", confidence)):
             if other is not None and [len(r) for r in other] != [len(r) for r in rows]:
                 raise ValueError(f"Draft.from_lists: {name} must have the row lengths of the token ids")
+        host_rows = _integers(rows)
+        chances = None if confidence is None else [_listed(row) for row in confidence]
         return cls(
-            token_ids=_padded(rows, PADDING_ID, torch.int64, device),
-            parents=None if parents is None else _padded(parents, PADDING_ID, torch.int64, device),
-            confidence=None if confidence is None else _padded(confidence, 0.0, torch.float32, device),
-            host_rows=tuple(tuple(row) for row in rows),
+            token_ids=_padded(host_rows, PADDING_ID, torch.int64, device),
+            parents=None if parents is None else _padded(_integers(parents), PADDING_ID, torch.int64, device),
+            confidence=None if chances is None else _padded(chances, 0.0, torch.float32, device),
+            host_rows=host_rows,
         )
 
     @classmethod
@@ -82,6 +91,15 @@ class Draft:
         """Make a draft without any node for `batch_size` rows."""
         ids = torch.empty((batch_size, 0), dtype=torch.int64, device=device)
         return cls(token_ids=ids, host_rows=((),) * batch_size)
+
+
+def _listed(row: Any) -> Any:
+    """Return the numbers of an array or tensor as Python has them, and any other row as it is."""
+    return row.tolist() if isinstance(row, np.ndarray | torch.Tensor) else row
+
+
+def _integers(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(map(as_int, _listed(row))) for row in rows)
 
 
 def _padded(

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
+
+
+@dataclass(frozen=True)
+class NoiseKeys:
+    """What the noise of `strict` is keyed by, for some rows of a batch: for loops that choose many tokens in one call."""
+
+    seeds: npt.NDArray[np.int64]
+    """`[R]` request seeds."""
+    samples: npt.NDArray[np.int64]
+    """`[R]` sample indices."""
+    positions: npt.NDArray[np.int64]
+    """`[R]` position of the next token."""
 
 
 class Draws(Protocol):
@@ -33,3 +48,6 @@ class Draws(Protocol):
             rows: `[R]` row of the batch that each logits row belongs to.
             depth: depth of the drafted node; 1 for the first one.
         """
+
+    def coupled_keys(self, rows: Sequence[int]) -> NoiseKeys:
+        """Return what `coupled` is keyed by at depth 1, for rows of the batch; each further depth is one position more."""

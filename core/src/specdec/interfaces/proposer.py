@@ -56,8 +56,9 @@ class Proposer(ABC):
     """The method name users type; equal to the entry-point name."""
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other accepted names, each with an entry point of its own."""
-    api_version: ClassVar[int] = SPECDEC_API
-    """The `SPECDEC_API` this class was written for."""
+    api_version: ClassVar[int] = 1
+    """The `SPECDEC_API` this class was written for. Left out it is 1, the first, whatever is installed: classes for later ones
+    say so."""
     Config: ClassVar[type[ProposerConfig]] = ProposerConfig
     """The class's own configuration keys."""
     capabilities: frozenset[Capability] = frozenset({Capability.TOKENS_ONLY})

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict
 
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
-from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.scorer import Scores
 from specdec.sampling_params import SamplingParams
 
@@ -55,14 +54,21 @@ class Verdict:
 
 
 class Sampler(ABC):
-    """A verifier of drafts. Temperature 0 must mean the longest path of argmax matches, ties to the lowest id."""
+    """A verifier of drafts. Temperature 0 means the longest path of argmax matches, ties to the lowest id, unless
+    `is_greedy_exact` is False."""
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
-    api_version: ClassVar[int] = SPECDEC_API
+    api_version: ClassVar[int] = 1
+    """The `SPECDEC_API` this class was written for; see `Proposer.api_version`."""
     Config: ClassVar[type[SamplerConfig]] = SamplerConfig
     is_lossless: ClassVar[bool]
-    """Whether the emitted tokens follow the target's law for every honest draft."""
+    """Whether the emitted tokens follow the target's law for every honest draft. False is shown wherever the sampler is."""
+    is_greedy_exact: ClassVar[bool] = True
+    """Whether temperature 0 is the longest path of argmax matches. False says that drafted tokens stand whatever they are,
+    which a lossless sampler cannot say."""
+    is_coupled: ClassVar[bool] = False
+    """Whether tokens are chosen with the noise that `Draws.coupled` gives drafts, which such drafts are then equal to more often."""
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     """What of a draft the sampler can use: `TREE`, `DRAFT_PROBS`."""
 

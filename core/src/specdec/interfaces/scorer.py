@@ -54,15 +54,25 @@ class Scorer(ABC):
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
+    api_version: ClassVar[int] = 1
+    """The `SPECDEC_API` this class was written for; see `Proposer.api_version`."""
     on_pass: Callable[[Callable[[], object]], None] | None = None
     """Set while somebody measures: `score` calls it after the pass with a function that runs the very same pass again."""
 
     @abstractmethod
     def load(self, options: EngineOptions) -> TargetHandle:
-        """Load the target and make its cache.
+        """Load the target.
 
         Raises:
             ModelError: if the model cannot be served right.
+        """
+
+    @abstractmethod
+    def allocate(self) -> None:
+        """Make the target's cache, and those of the models that the proposer runs; called once after both are loaded.
+
+        Raises:
+            ConfigError: if memory does not hold one request of the longest context.
         """
 
     @property

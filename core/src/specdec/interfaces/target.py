@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-    from specdec.runner.model_runner import ModelRunner
+    from specdec.runner import ModelRunner
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,44 @@ class TargetHandle:
     """Maps final hidden states `[..., H]` to logits `[..., V]`."""
     checkpoint: CheckpointReader | None
     """None for a model that was passed as an object."""
+    tokenizer: PreTrainedTokenizerBase | None
+    """None if the engine runs without one."""
     runner_factory: RunnerFactory
+    model_loader: ModelLoader
 
     def make_runner(self, model: nn.Module) -> ModelRunner:
-        """Make a runner for `model` on core's own paged KV cache and attention, counted in the engine's memory."""
+        """Make a runner for `model` on core's own paged KV cache and attention, counted in the engine's memory.
+
+        Its cache is made once `Proposer.load` has returned, with as many slots as the target's.
+
+        Raises:
+            ModelError: if the model cannot run on our cache.
+        """
         return self.runner_factory(model)
+
+    def load_model(
+        self,
+        path: str,
+        *,
+        revision: str | None = None,
+        dtype: str | torch.dtype = "auto",
+        quantization: str | None = None,
+    ) -> PreTrainedModel:
+        """Load a causal language model with the engine's own rules (safetensors only, no remote code, unless allowed).
+
+        A directory that is the target's own gives a model that shares the target's weights.
+
+        Args:
+            path: directory or hub id.
+            revision: revision on a hub.
+            dtype: `auto` for the target's, or a name such as `float32`.
+            quantization: the kind of quantisation the checkpoint must have been made with; None for what it has.
+
+        Raises:
+            ModelError: if it cannot be loaded or served.
+            ConfigError: if `dtype` or `quantization` do not fit.
+        """
+        return self.model_loader(path, revision=revision, dtype=dtype, quantization=quantization)
 
 
 class RunnerFactory(Protocol):
@@ -77,3 +110,12 @@ class RunnerFactory(Protocol):
 
     def __call__(self, model: nn.Module) -> ModelRunner:
         """Return a runner for `model`."""
+
+
+class ModelLoader(Protocol):
+    """Loads a causal language model; see `TargetHandle.load_model`."""
+
+    def __call__(
+        self, path: str, *, revision: str | None, dtype: str | torch.dtype, quantization: str | None
+    ) -> PreTrainedModel:
+        """Return the model on the target's device, in evaluation mode."""

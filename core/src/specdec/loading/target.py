@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
-from specdec.loading.admission import check_config, check_directory, check_model, check_rope
-from specdec.runner.fused.linear import has_native_bfloat16
-
-logger = logging.getLogger("specdec")
-
-_DTYPES = {
-    "float32": torch.float32, "float": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
-    "half": torch.float16, "float64": torch.float64, "double": torch.float64,
-}  # fmt: skip
+from specdec.loading.admission import check_config, check_model, check_rope
+from specdec.loading.causal import first_line, load_checkpoint
 
 
 @dataclass(frozen=True)
@@ -61,7 +46,7 @@ def load_target(options: EngineOptions) -> LoadedTarget:
     elif isinstance(options.model, str | Path):
         path = resolve_name(str(options.model))
         name = path
-        model = _from_checkpoint(path, options, device)
+        model = load_checkpoint(path, options, device)
     else:
         raise ConfigError(
             f"LLM: model must be a path, a hub id or a PreTrainedModel, not {type(options.model).__name__}"
@@ -105,50 +90,6 @@ def resolve_name(name: str) -> str:
     return str(specdec_zoo.path("target"))
 
 
-def _from_checkpoint(path: str, options: EngineOptions, device: torch.device) -> PreTrainedModel:
-    if Path(path).is_dir():
-        check_directory(Path(path))
-    common: dict[str, Any] = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
-    try:
-        config = AutoConfig.from_pretrained(path, **common)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read the configuration of {path!r}: {_first_line(error)}") from error
-    check_config(config, path)
-    dtype = _dtype(options, config, device)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common
-        )
-    except (OSError, ValueError, KeyError) as error:
-        hint = (
-            ""
-            if options.allow_pickle
-            else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
-        )
-        raise ModelError(f"cannot load {path!r}: {_first_line(error)}{hint}") from error
-    check_model(model, path)
-    if getattr(model, "hf_quantizer", None) is None:
-        torch.nn.Module.to(model, device)
-    loaded: PreTrainedModel = model.eval()
-    return loaded
-
-
-def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.dtype | str:
-    if isinstance(options.dtype, torch.dtype):
-        return options.dtype
-    if options.dtype != "auto":
-        if options.dtype not in _DTYPES:
-            raise ConfigError(
-                f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}"
-            )
-        return _DTYPES[options.dtype]
-    stored = getattr(config, "dtype", None) or torch.float32
-    if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():
-        logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
-        return torch.float32
-    return "auto"
-
-
 def _max_model_len(model: PreTrainedModel, options: EngineOptions) -> int:
     trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if options.max_model_len is None:
@@ -172,10 +113,6 @@ def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerB
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(
-            f"no tokenizer in {source!r}: {_first_line(error)}; pass tokenizer=, or skip_tokenizer_init=True and token ids"
+            f"no tokenizer in {source!r}: {first_line(error)}; pass tokenizer=, or skip_tokenizer_init=True and token ids"
         ) from error
     return tokenizer
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

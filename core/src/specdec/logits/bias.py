@@ -19,7 +19,7 @@ class BiasRule:
 
     def __init__(self, bias: Mapping[int, float], device: torch.device) -> None:
         self._ids = torch.tensor(list(bias), device=device)
-        self._values = torch.tensor(list(bias.values()), device=device)
+        self._values = torch.tensor(list(bias.values()), dtype=torch.float32, device=device)
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
         """Return the biased rows `[num_rows, V]`."""

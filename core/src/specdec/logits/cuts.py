@@ -37,8 +37,9 @@ def _same_cuts(a: SamplingParams, b: SamplingParams) -> bool:
 
 
 def _heated(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Divide by the temperature, from the best id down, so that no temperature however low overflows."""
-    return (logits - logits.amax(-1, keepdim=True)) / temperature
+    """Divide by the temperature, from the best id down: whatever it is, the best ids stay at 0 and forbidden ones at -inf."""
+    limits = torch.finfo(logits.dtype)
+    return (logits - logits.amax(-1, keepdim=True)) / min(max(temperature, limits.tiny), limits.max)
 
 
 def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:

@@ -23,7 +23,7 @@ class PenaltyRule:
         self._repetition = params.repetition_penalty
         self._presence = params.presence_penalty
         self._frequency = params.frequency_penalty
-        self._counts = torch.zeros(vocab_size, device=device)
+        self._counts = torch.zeros(vocab_size, dtype=torch.float32, device=device)
         self._is_in_prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
         self._num_counted = -1
 
@@ -34,7 +34,7 @@ class PenaltyRule:
         places = [(row, token_id) for row, path in enumerate(block.paths()) for token_id in path]
         if places:
             index = torch.tensor(places, device=logits.device).unbind(-1)
-            counts.index_put_(index, torch.ones(len(places), device=logits.device), accumulate=True)
+            counts.index_put_(index, counts.new_ones(len(places)), accumulate=True)
         is_in_output = counts > 0
         if self._repetition != 1.0:
             lowered = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
@@ -50,5 +50,5 @@ class PenaltyRule:
             self._num_counted = block.num_prompt_tokens
         if self._num_counted < len(block.token_ids):
             new = torch.from_numpy(block.token_ids[self._num_counted :].astype("int64")).to(device)
-            self._counts.index_add_(0, new, torch.ones(len(new), device=device))
+            self._counts.index_add_(0, new, self._counts.new_ones(len(new)))
             self._num_counted = len(block.token_ids)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 
 import torch
 
 from specdec.logits.rows import RowBlock
-from specdec.sampling_params import LogitsProcessor
+from specdec.sampling_params import LogitsProcessor, takes_prompt
 
 
 class ProcessorRule:
@@ -19,31 +18,30 @@ class ProcessorRule:
     """
 
     def __init__(self, processors: Sequence[LogitsProcessor]) -> None:
-        self._processors = [
-            (processor, len(signature(processor).parameters) == 3) for processor in processors
-        ]
+        self._processors = [(processor, takes_prompt(processor)) for processor in processors]
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the processed rows `[num_rows, V]`.
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, Exception]]:
+        """Return the processed rows `[num_rows, V]`, and what was raised at rows, which are left as they are.
 
-        Raises:
-            ValueError: if a function does not return logits of the shape it was given.
+        A drafted path may be one that the text never takes, so an error there says nothing about other rows.
         """
         prompt = block.token_ids[: block.num_prompt_tokens].tolist()
         output = block.output_token_ids.tolist()
-        return torch.stack(
-            [
-                self._process(row, prompt, [*output, *path])
-                for row, path in zip(logits, block.paths(), strict=True)
-            ]
-        )
+        out = logits.clone()
+        errors: dict[int, Exception] = {}
+        for row, path in enumerate(block.paths()):
+            try:
+                out[row] = self._process(logits[row], prompt, [*output, *path])
+            except Exception as error:  # the caller's code: other requests must not suffer
+                errors[row] = error
+        return out, errors
 
     def _process(self, row: torch.Tensor, prompt: list[int], output: list[int]) -> torch.Tensor:
         shape = row.shape
         # Every function gets ids and logits of its own: what it writes reaches nobody else.
         row = row.clone()
-        for processor, takes_prompt in self._processors:
-            given = (list(prompt), list(output), row) if takes_prompt else (list(output), row)
+        for processor, is_of_three in self._processors:
+            given = (list(prompt), list(output), row) if is_of_three else (list(output), row)
             returned: object = processor(*given)
             if not isinstance(returned, torch.Tensor) or returned.shape != shape:
                 got = tuple(returned.shape) if isinstance(returned, torch.Tensor) else type(returned).__name__

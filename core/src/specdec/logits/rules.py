@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -18,8 +17,6 @@ from specdec.logits.processors import ProcessorRule
 from specdec.logits.rows import RowBlock
 from specdec.sampling_params import SamplingParams
 
-logger = logging.getLogger("specdec")
-
 
 class Rule(Protocol):
     """Changes the logits of one request's rows."""
@@ -31,35 +28,41 @@ class Rule(Protocol):
 class RequestRules:
     """The rules of one sample, in the order they apply.
 
-    A row from which nothing can be chosen (everything forbidden, or not numbers) is left as the target made it and noted:
-    the sample ends if it comes to choose from it.
+    A row from which nothing can be chosen (everything forbidden, not numbers, or a processor raised) is left as the target
+    made it and noted: the sample ends if it comes to choose from it.
 
     Args:
         rules: in order.
         grammar: the sample's grammar, or None; it applies last, so that nothing can allow what it forbids.
+        processors: the caller's own functions, or None; they apply first.
     """
 
-    def __init__(self, rules: Sequence[Rule], grammar: GrammarState | None) -> None:
+    def __init__(
+        self, rules: Sequence[Rule], grammar: GrammarState | None, processors: ProcessorRule | None = None
+    ) -> None:
         self._rules = rules
+        self._processors = processors
         self.grammar = grammar
         self.dead_rows: dict[int, str] = {}
         """Reason for each row of the last block from which nothing can be chosen."""
+        self.causes: dict[int, Exception] = {}
+        """What the caller's own functions raised at rows of the last block."""
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
         """Return the rows `[num_rows, V]` with every rule applied; forbidden ids are -inf."""
         self.dead_rows = {}
         out = logits
-        try:
-            for rule in self._rules:
-                out = rule.apply(out, block)
-        except Exception as error:  # a logits processor is the caller's code; other requests must not suffer
-            reason = f"{type(error).__name__}: {error}"
-            logger.exception("a request ends because its logits_processors raised")
-            self.dead_rows = dict.fromkeys(range(block.num_rows), reason)
-            return logits
+        if self._processors is not None:
+            out, self.causes = self._processors.apply(out, block)
+        for rule in self._rules:
+            out = rule.apply(out, block)
         if self.grammar is not None:
             out = self.grammar.mask(out, block.nodes, block.parents)
-        return self._without_dead_rows(logits, out)
+        out = self._without_dead_rows(logits, out)
+        for row, error in self.causes.items():
+            self.dead_rows[row] = f"{type(error).__name__}: {error}"
+            out[row] = logits[row]
+        return out
 
     def _without_dead_rows(self, before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
         best = after.max(-1).values
@@ -94,14 +97,13 @@ def make_rules(
     """
     rules: list[Rule] = []
     vocab_size, device = info.vocab_size, info.device
-    if params.logits_processors:
-        rules.append(ProcessorRule(params.logits_processors))
+    processors = ProcessorRule(params.logits_processors) if params.logits_processors else None
     if params.allowed_token_ids is not None:
         rules.append(AllowedIdsRule(params.allowed_token_ids, vocab_size, device))
     if params.bad_words:
         assert tokenizer is not None
         rules.append(BadWordsRule(bad_word_ids(params.bad_words, tokenizer)))
-    ends = {*(() if params.ignore_eos else info.eos_token_ids), *(params.stop_token_ids or ())}
+    ends = {*(() if params.is_endless else info.eos_token_ids), *(params.stop_token_ids or ())}
     ends = {token_id for token_id in ends if 0 <= token_id < vocab_size}
     if params.min_tokens and ends:
         rules.append(MinTokensRule(params.min_tokens, sorted(ends), device))
@@ -109,4 +111,6 @@ def make_rules(
         rules.append(BiasRule(params.logit_bias, device))
     if params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0:
         rules.append(PenaltyRule(params, vocab_size, device))
-    return RequestRules(rules, grammar) if rules or grammar is not None else None
+    if not rules and grammar is None and processors is None:
+        return None
+    return RequestRules(rules, grammar, processors)

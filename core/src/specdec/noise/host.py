@@ -140,7 +140,10 @@ def walk(
     out_tokens: npt.NDArray[np.int64],
     out_counts: npt.NDArray[np.int64],
 ) -> None:
-    """Walk each request's draft from the root along the nodes that equal the token drawn at their position.
+    """Walk each request's draft along the nodes that equal the token drawn at their position.
+
+    Draws are made after the last committed token and after nodes that stand. Equal siblings stand together; the longest path
+    is taken, the first of equally long ones.
 
     Args:
         weights: `[R, V]` unnormalised target probabilities.
@@ -155,20 +158,27 @@ def walk(
         out_tokens: `[B, N + 1]` written: emitted tokens.
         out_counts: `[B]` written: accepted nodes per request.
     """
+    drawn = np.empty(drafted.shape[1] + 1, np.int64)
+    depths = np.zeros(drafted.shape[1] + 1, np.int64)
     for i in range(row_starts.shape[0]):
-        node, depth = -1, 0
-        while True:
-            row = row_starts[i] + node + 1
-            token = race(weights[row], seeds[i], positions[i] + depth, samples[i], 0)
-            out_tokens[i, depth] = token
-            child = -1
-            for j in range(node + 1, num_nodes[i]):
-                if parents[i, j] == node and drafted[i, j] == token:
-                    child = j
-                    break
-            if child < 0:
-                break
-            out_nodes[i, depth] = child
-            node = child
-            depth += 1
-        out_counts[i] = depth
+        first = row_starts[i]
+        drawn[0] = race(weights[first], seeds[i], positions[i], samples[i], 0)
+        last = -1
+        for node in range(num_nodes[i]):
+            parent = parents[i, node]
+            drawn[node + 1] = -1
+            if drafted[i, node] != drawn[parent + 1]:
+                continue
+            depth = depths[parent + 1] + 1
+            depths[node + 1] = depth
+            drawn[node + 1] = race(weights[first + node + 1], seeds[i], positions[i] + depth, samples[i], 0)
+            if depth > depths[last + 1]:
+                last = node
+        count = depths[last + 1]
+        out_counts[i] = count
+        out_tokens[i, count] = drawn[last + 1]
+        node = last
+        for place in range(count - 1, -1, -1):
+            out_nodes[i, place] = node
+            out_tokens[i, place] = drafted[i, node]
+            node = parents[i, node]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from specdec import registry
 from specdec.errors import PluginError
@@ -26,6 +27,8 @@ class ProbeResult:
     """Why it does not; None if it does."""
     capabilities: tuple[str, ...] = ()
     """The most a proposer can do, or what a sampler can use."""
+    is_lossless: bool | None = None
+    """What a sampler says of itself; None for everything else."""
 
 
 def probe_all(
@@ -48,36 +51,39 @@ def probe(info: PluginInfo, *, timeout_s: float) -> ProbeResult:
         last = process.stderr.strip().splitlines()[-1:] or ["no message"]
         return ProbeResult(info, f"{info} ended its process (exit code {process.returncode}): {last[0]}")
     answer = json.loads(answers[-1])
-    return ProbeResult(info, answer["error"], tuple(answer["capabilities"]))
+    return ProbeResult(info, answer["error"], tuple(answer["capabilities"]), answer["is_lossless"])
 
 
-def _load(group: Group, name: str) -> list[str]:
-    """Load a plugin as its users would; return the names of its capabilities."""
+def _load(group: Group, name: str) -> dict[str, Any]:
+    """Load a plugin as its users would; return what it says of itself."""
     if group is Group.COMMANDS:
         import typer
 
         registry.add_command(name, typer.Typer())
-        return []
+        return {}
     if group is Group.OBSERVERS:
         registry.load(registry.find(group, name))
-        return []
+        return {}
     load = {
         Group.PROPOSERS: registry.proposer,
         Group.SAMPLERS: registry.sampler,
         Group.SCORERS: registry.scorer,
     }
     plugin = load[group](name)
-    return sorted(capability.value for capability in getattr(plugin, "capabilities", ()))
+    return {
+        "capabilities": sorted(capability.value for capability in getattr(plugin, "capabilities", ())),
+        "is_lossless": getattr(plugin, "is_lossless", None),
+    }
 
 
 def main() -> None:
     """Load the plugin named by the arguments and print the result as one line of JSON."""
-    error, capabilities = None, list[str]()
+    answer: dict[str, Any] = {"error": None, "capabilities": [], "is_lossless": None}
     try:
-        capabilities = _load(Group(sys.argv[1]), sys.argv[2])
+        answer |= _load(Group(sys.argv[1]), sys.argv[2])
     except PluginError as problem:
-        error = str(problem)
-    print(MARK + json.dumps({"error": error, "capabilities": capabilities}))
+        answer["error"] = str(problem)
+    print(MARK + json.dumps(answer))
 
 
 if __name__ == "__main__":

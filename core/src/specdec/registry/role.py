@@ -44,12 +44,8 @@ class Role:
             shown = candidate.__qualname__ if isinstance(candidate, type) else repr(candidate)
             raise PluginError(f"{origin}: {shown} must be a subclass of specdec.interfaces.{self.base}")
         label = f"{origin}: class {candidate.__qualname__}"
-        version = getattr(candidate, "api_version", interfaces.SPECDEC_API)
-        if version != interfaces.SPECDEC_API:
-            raise PluginError(
-                f"{label} was written for api_version {version}, this specdec has {interfaces.SPECDEC_API}: "
-                + ("upgrade the plugin" if version < interfaces.SPECDEC_API else "upgrade specdec-core")
-            )
+        if complaint := _other_version(candidate, base, interfaces.SPECDEC_API):
+            raise PluginError(f"{label} {complaint}")
         if inspect.isabstract(candidate):
             missing = ", ".join(sorted(getattr(candidate, "__abstractmethods__", ())))
             raise PluginError(f"{label} is abstract: implement {missing}")
@@ -62,6 +58,21 @@ class Role:
             if not isinstance(config, type) or not issubclass(config, config_base):
                 raise PluginError(f"{label}: Config must be a subclass of specdec.interfaces.{self.config}")
         return candidate
+
+
+def _other_version(candidate: type[Any], base: type[Any], installed: int) -> str | None:
+    """Return what is wrong with the version of the contracts that a class was written for, or None."""
+    version = candidate.api_version
+    if version == installed:
+        return None
+    bases = candidate.__mro__[: candidate.__mro__.index(base)]
+    if any("api_version" in vars(each) for each in bases):
+        remedy = "upgrade the plugin" if version < installed else "upgrade specdec-core"
+        return f"was written for api_version {version}, this specdec has {installed}: {remedy}"
+    return (
+        f"says no api_version, which means {version}, and this specdec has {installed}: upgrade the plugin, or declare "
+        f"api_version = {installed} in a class that was written for it"
+    )
 
 
 ROLES: Mapping[Group, Role] = MappingProxyType(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from specdec.errors import ModelError
+from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
+from specdec.runner.fused.chain import MAX_CHAIN_ROWS
 from specdec.runner.fused import FusedModel, fuse
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
@@ -83,6 +87,43 @@ class ModelRunner:
         if self.fused is not None:
             return self.fused.forward(batch, self._wants_hidden, self._aux_ids)
         return self.forward_reference(batch)
+
+    @property
+    def max_chain_rows(self) -> int:
+        """The most rows that `draft_chain` takes here; 0 where this model or device has no such loop."""
+        return MAX_CHAIN_ROWS if self.fused is not None and self.fused.chain is not None else 0
+
+    @torch.inference_mode()
+    def draft_chain(
+        self,
+        logits: torch.Tensor,
+        first_slots: Sequence[int],
+        num_cached: Sequence[int],
+        num_steps: int,
+        temperatures: Sequence[float],
+        keys: NoiseKeys,
+        num_ids: int,
+    ) -> npt.NDArray[np.int64]:
+        """Choose `num_steps` tokens for each row, each but the last run through the model, in one compiled call.
+
+        What `forward` and a choice per step would do, without their overhead; the same tokens up to the last bits of logits.
+
+        Args:
+            logits: `[B, V]` of each row's last token; may be overwritten.
+            first_slots: `[B]` cache slot of position 0.
+            num_cached: `[B]` rows in the cache.
+            num_steps: tokens to choose; the slots of all but the last are written.
+            temperatures: `[B]`; 0 chooses greedily, else with the noise of `strict`.
+            keys: what that noise is keyed by, for the B rows.
+            num_ids: only ids below it are chosen.
+
+        Returns:
+            `[B, num_steps]` token ids.
+        """
+        assert self.fused is not None and self.fused.chain is not None
+        return self.fused.chain.draft(
+            self, logits, first_slots, num_cached, num_steps, temperatures, keys, num_ids
+        )
 
     @torch.inference_mode()
     def forward_reference(self, batch: PackedBatch) -> ForwardOutput:

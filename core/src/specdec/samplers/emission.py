@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.sampler import VerifyBatch
-from specdec.noise import Stream, exponentials, node_word
-from specdec.noise.host import first_uniforms, race_rows
+from specdec.noise import Stream, exponentials, first_uniforms, node_word, race_rows
 
 Int64s = npt.NDArray[np.int64]
 

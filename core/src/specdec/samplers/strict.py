@@ -9,6 +9,7 @@ import torch
 
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
@@ -27,7 +28,9 @@ class StrictSampler(Sampler):
 
     name: ClassVar[str] = "strict"
     aliases: ClassVar[tuple[str, ...]] = ("gumbel",)
+    api_version: ClassVar[int] = SPECDEC_API
     is_lossless: ClassVar[bool] = True
+    is_coupled: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def follow(drawn: list[int], row: tuple[int, ...], parents: list[int] | None) -> tuple[list[int], list[int]]:
     """Return the accepted nodes and the emitted tokens, given the token drawn at the root and after each node.
+
+    Siblings may be equal, and the draft go on behind a later one only: of the paths that follow the drawn tokens it is the
+    longest, the first of equally long ones.
 
     Args:
         drawn: `[num_nodes + 1]` tokens; entry 0 belongs to the last committed token.
         row: `[num_nodes]` drafted ids.
         parents: `[num_nodes]` or None for a chain.
     """
-    nodes: list[int] = []
-    emitted: list[int] = []
-    node = -1
-    while True:
-        token = drawn[node + 1]
-        emitted.append(token)
-        if parents is None:
-            child = node + 1 if node + 1 < len(row) and row[node + 1] == token else -1
-        else:
-            child = next((j for j in range(node + 1, len(row)) if parents[j] == node and row[j] == token), -1)
-        if child < 0:
-            return nodes, emitted
-        nodes.append(child)
-        node = child
+    last = -1
+    if parents is None:
+        while last + 1 < len(row) and row[last + 1] == drawn[last + 1]:
+            last += 1
+        nodes = list(range(last + 1))
+    else:
+        depths = {-1: 0}  # of the nodes that follow the drawn tokens
+        for node, token in enumerate(row):
+            parent = parents[node]
+            if parent in depths and token == drawn[parent + 1]:
+                depths[node] = depths[parent] + 1
+                if depths[node] > depths[last]:
+                    last = node
+        nodes = path_to(last, parents)
+    return nodes, [*(row[node] for node in nodes), drawn[last + 1]]
+
+
+def path_to(node: int, parents: Sequence[int]) -> list[int]:
+    """Return the nodes from the root's child down to a node; none for -1."""
+    path: list[int] = []
+    while node >= 0:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
 
 
 def node_depths(num_nodes: int, parents: list[int] | None) -> list[int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specdec.interfaces.draft import Draft
-from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
-from specdec.samplers.tree import follow
+from specdec.samplers.tree import follow, path_to
 
 
 def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Verdict:
@@ -23,7 +23,7 @@ def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Ver
     if draft.parents is None:
         paths = [list(range(stop + 1)) for stop in stops]
     else:
-        paths = [_path(parents, stop) for parents, stop in zip(draft.parents.tolist(), stops, strict=True)]
+        paths = [path_to(stop, parents) for parents, stop in zip(draft.parents.tolist(), stops, strict=True)]
     emitted = [
         [*(row[node] for node in path), token] for row, path, token in zip(rows, paths, tokens, strict=True)
     ]
@@ -33,6 +33,22 @@ def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Ver
 def greedy_verdict(scores: Scores, draft: Draft) -> Verdict:
     """Return the longest paths of best tokens; ties go to the lowest id."""
     return follow_all(scores.logits.argmax(-1).tolist(), scores, draft)
+
+
+def with_greedy_rows(verdict: Verdict, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+    """Return a verdict on trees in which rows of temperature 0 have their longest paths of best tokens.
+
+    A law tries the first of equal siblings and leaves nothing to the others, which is right where tokens are drawn.
+    """
+    is_greedy = [params.is_greedy for params in batch.sampling_params]
+    if not any(is_greedy):
+        return verdict
+    best = greedy_verdict(scores, draft)
+    nodes, tokens = list(verdict.accepted_nodes), list(verdict.token_ids)
+    for row, is_row_greedy in enumerate(is_greedy):
+        if is_row_greedy:
+            nodes[row], tokens[row] = best.accepted_nodes[row], best.token_ids[row]
+    return Verdict(nodes, tokens)
 
 
 def follow_all(drawn: Sequence[int], scores: Scores, draft: Draft) -> Verdict:
@@ -55,12 +71,3 @@ def follow_all(drawn: Sequence[int], scores: Scores, draft: Draft) -> Verdict:
         nodes_out.append(nodes)
         tokens_out.append(emitted)
     return Verdict(nodes_out, tokens_out)
-
-
-def _path(parents: Sequence[int], stop: int) -> list[int]:
-    path: list[int] = []
-    node = int(stop)
-    while node >= 0:
-        path.append(node)
-        node = int(parents[node])
-    return path[::-1]

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.samplers.decide import decide
@@ -14,7 +15,7 @@ from specdec.samplers.emission import accept_uniforms, draw_tokens
 from specdec.samplers.law import Law
 from specdec.samplers.target_probs import raise_not_numbers
 from specdec.samplers.trial import Trial, make_trial
-from specdec.samplers.verdicts import greedy_verdict, verdict_of
+from specdec.samplers.verdicts import greedy_verdict, verdict_of, with_greedy_rows
 
 
 class Verifier(Sampler):
@@ -24,9 +25,8 @@ class Verifier(Sampler):
     proposer gives another text of the same law.
     """
 
+    api_version: ClassVar[int] = SPECDEC_API
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
-    is_greedy_exact: ClassVar[bool] = True
-    """Whether temperature 0 is the longest path of best tokens, so that a batch of it needs no law."""
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
@@ -40,7 +40,10 @@ class Verifier(Sampler):
         stops, tokens = draw_tokens(law.emission(stop), stop, batch)
         if min(tokens) < 0:
             raise_not_numbers()
-        return verdict_of(draft, stops, tokens)
+        verdict = verdict_of(draft, stops, tokens)
+        if draft.parents is None or not self.is_greedy_exact:
+            return verdict
+        return with_greedy_rows(verdict, scores, draft, batch)
 
     @abstractmethod
     def law(self, trial: Trial) -> Law:

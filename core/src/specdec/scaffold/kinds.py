@@ -36,6 +36,7 @@ class $cls(Proposer):
     """Drafts what followed the newest token when it last occurred: put your idea in its place."""
 
     name = "$module"
+    api_version = 1
 
     def propose(self, batch: ProposeBatch) -> Draft:
         drafts = []
@@ -72,6 +73,7 @@ class $cls(Sampler):
     """Accepts what equals the target's own draw: put your rule in its place."""
 
     name = "$module"
+    api_version = 1
     is_lossless = True
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
@@ -81,8 +83,7 @@ class $cls(Sampler):
         race = exponentials(a, b, c, d, scores.logits.shape[-1]) / scores.logits.softmax(-1)
         drawn, best, tokens = race.argmin(-1).tolist(), scores.logits.argmax(-1).tolist(), []
         for i, row in enumerate(draft.host_rows or ()):
-            first, params = scores.row_of(i, -1), batch.sampling_params[i]
-            here = (best if params.is_greedy else drawn)[first : first + len(row) + 1]
+            here = (best if batch.sampling_params[i].is_greedy else drawn)[scores.row_of(i, -1) :]
             tokens.append(here[: 1 + next(n for n, token in enumerate(here) if row[n : n + 1] != (token,))])
         return Verdict([range(len(row) - 1) for row in tokens], tokens)
 

@@ -19,6 +19,7 @@ from specdec.interfaces.draft import Draft
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import TargetHandle, TargetInfo
 from specdec.loading.checkpoint import SafetensorsReader
+from specdec.loading.draft import load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits.pipeline import p_logits
 from specdec.runner.kv_cache import KVCache
@@ -33,14 +34,14 @@ class TransformersScorer(Scorer):
     name: ClassVar[str] = "transformers"
 
     def load(self, options: EngineOptions) -> TargetHandle:
-        """Load the target, check that it can be served and allocate its cache."""
+        """Load the target and check that it can be served."""
         self.options = options
         self.target = target = load_target(options)
         self.runner = ModelRunner(
             target.model, target.device, target.max_model_len, fused=not options.enforce_eager
         )
-        self.num_slots = _num_slots(options, target, self.runner)
-        self.runner.allocate(self.num_slots)
+        self._lent: list[ModelRunner] = []
+        self._num_slots = 0
         path = Path(target.path) if target.path is not None else None
         return TargetHandle(
             info=_info(target, options),
@@ -50,8 +51,18 @@ class TransformersScorer(Scorer):
             embed_tokens=input_embedding(target.model),
             lm_head=output_head(target.model),
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
+            tokenizer=target.tokenizer,
             runner_factory=self._make_runner,
+            model_loader=partial(load_draft, options, target),
         )
+
+    def allocate(self) -> None:
+        """Divide the memory for keys and values: as many slots for each model that the proposer runs as for the target."""
+        runners = [self.runner, *self._lent]
+        self._num_slots = _num_slots(self.options, self.target, sum(r.bytes_per_token for r in runners))
+        for runner in runners:
+            runner.allocate(self._num_slots)
+        self._lent = []
 
     @property
     def cache(self) -> KVCache:
@@ -86,9 +97,14 @@ class TransformersScorer(Scorer):
 
     def _make_runner(self, model: nn.Module) -> ModelRunner:
         assert isinstance(model, PreTrainedModel)
-        return ModelRunner(
+        runner = ModelRunner(
             model, self.target.device, self.target.max_model_len, fused=not self.options.enforce_eager
         )
+        if self._num_slots:
+            runner.allocate(self._num_slots)
+        else:
+            self._lent.append(runner)
+        return runner
 
 
 def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:
@@ -108,10 +124,18 @@ def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:
     )
 
 
-def _num_slots(options: EngineOptions, target: LoadedTarget, runner: ModelRunner) -> int:
-    """Return how many tokens the cache holds: what fits, and no more than the batch can use."""
+def _num_slots(options: EngineOptions, target: LoadedTarget, bytes_per_token: int) -> int:
+    """Return how many tokens the caches hold: what fits, and no more than the batch can use."""
     size = options.block_size
     per_sequence = -(-(target.max_model_len + 1) // size) * size
+    if options.num_gpu_blocks_override is not None:
+        slots = options.num_gpu_blocks_override * size
+        if slots < per_sequence:
+            raise ConfigError(
+                f"LLM: num_gpu_blocks_override={options.num_gpu_blocks_override} blocks of {size} tokens are less than "
+                f"max_model_len={target.max_model_len}: lower max_model_len or raise it to {per_sequence // size}"
+            )
+        return slots
     wanted = per_sequence * options.max_num_seqs
     budget = options.kv_cache_memory_bytes
     if budget is None:
@@ -120,7 +144,7 @@ def _num_slots(options: EngineOptions, target: LoadedTarget, runner: ModelRunner
             budget = int(max(0, free - (1 - options.gpu_memory_utilization) * total))
         else:
             budget = psutil.virtual_memory().available // 4
-    slots = min(wanted, budget // runner.bytes_per_token // size * size)
+    slots = min(wanted, budget // bytes_per_token // size * size)
     if slots < per_sequence:
         raise ConfigError(
             f"the KV cache has room for {slots} tokens ({budget / 2**20:.0f} MiB), less than max_model_len="

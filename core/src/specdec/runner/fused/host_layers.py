@@ -1,4 +1,4 @@
-"""The fused layers of small passes on the host: four matrix products and four compiled loops per layer.
+"""The fused layers of small passes on the host: one compiled call, or four products and four compiled loops per layer.
 
 Arithmetic is float32 throughout; weights and cache may be stored as bfloat16.
 """
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from specdec.runner.fused.host_stack import HostStack
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.norm import FastNorm
 from specdec.runner.fused.rotary import RotaryTable
@@ -55,6 +56,10 @@ class HostLayers:
         self._norms = [(n.weight.float().numpy(), n.epsilon) for n in norms]
         self._head_norms = [_head_norms(layer) for layer in layers]
         self._hidden_size = final_norm.weight.shape[0]
+        self._stack: HostStack | None = None
+        if HostStack.supports(layers, self._norms, self._head_norms):
+            self._stack = HostStack(layers, self._norms, self._head_norms)
+            self._max_stack_rows = self._stack.max_rows()
         self._buffers: dict[int, _Buffers] = {}
         use_threads()
 
@@ -79,6 +84,22 @@ class HostLayers:
             return None
         return segments
 
+    @property
+    def can_chain(self) -> bool:
+        """Whether all layers run in one compiled call."""
+        return self._stack is not None
+
+    def chain_parts(self, num_rows: int, length: int) -> tuple[HostStack, _Buffers, Floats, Floats]:
+        """Return the stack, scratch for passes of `num_rows` rows, and rotary tables for positions below `length`."""
+        assert self._stack is not None
+        return self._stack, self._scratch(num_rows), *self._rotary.host_tables(length)
+
+    def _scratch(self, num_rows: int) -> _Buffers:
+        buffers = self._buffers.get(num_rows)
+        if buffers is None:
+            buffers = self._buffers[num_rows] = _Buffers(num_rows, self._layers[0], self._hidden_size)
+        return buffers
+
     def forward(
         self,
         x: torch.Tensor,
@@ -89,22 +110,26 @@ class HostLayers:
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
         """Return the final norm's output `[T, H]` and the inputs of the layers `aux_ids`; `x [T, H]` float32 is overwritten."""
         num_rows = x.shape[0]
-        buffers = self._buffers.get(num_rows)
-        if buffers is None:
-            buffers = self._buffers[num_rows] = _Buffers(num_rows, self._layers[0], self._hidden_size)
+        buffers = self._scratch(num_rows)
         cos, sin = self._rotary.host_tables(max(s.kv_len for s in batch.segments))
         positions = batch.positions.numpy()
-        slots = positions + segments.first_slots[0] if batch.slots is None else batch.slots.numpy()
+        rows, counts, first_slots, cached = segments.table
+        slots = positions + first_slots[0] if batch.slots is None else batch.slots.numpy()
         if batch.slots is None and segments.visible.size:
-            start = segments.first_slots[0] + segments.cached[0]
+            start = first_slots[0] + cached[0]
             slots = np.arange(start, start + num_rows)
-        rows, counts, first_slots, cached = (
-            segments.rows,
-            segments.counts,
-            segments.first_slots,
-            segments.cached,
-        )
         residual = x.numpy()
+        if self._stack is not None and num_rows <= self._max_stack_rows:
+            places = np.full(len(self._layers), -1)
+            places[list(aux_ids)] = np.arange(len(aux_ids))
+            inputs = np.empty((len(aux_ids), num_rows, self._hidden_size), np.float32)
+            self._stack.run(
+                residual, cache, cos, sin, positions, slots, segments, places, inputs, buffers.query, buffers.attended,
+                buffers.activated, buffers.normed,
+            )  # fmt: skip
+            return torch.from_numpy(buffers.normed.copy()), {
+                k: torch.from_numpy(inputs[place]) for place, k in enumerate(aux_ids)
+            }
         aux: dict[int, torch.Tensor] = {}
         weight, epsilon = self._norms[0]
         norm(residual, weight, epsilon, buffers.normed)

@@ -33,6 +33,7 @@ class FusedLayer:
         self.out = FastLinear([attention.o_proj], is_packed=is_packed)  # type: ignore[list-item]  # checked by structure
         self.gate_up = FastLinear([mlp.gate_proj, mlp.up_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
         self.down = FastLinear([mlp.down_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
+        self.linears = (self.qkv, self.out, self.gate_up, self.down)
         self.input_norm = FastNorm(layer.input_layernorm)  # type: ignore[arg-type]  # ditto
         self.post_norm = FastNorm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
         has_norms = hasattr(attention, "q_norm")

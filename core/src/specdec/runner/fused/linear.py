@@ -17,17 +17,32 @@ _MAX_NATIVE_ROWS = 4
 
 def join(linears: list[nn.Linear]) -> torch.Tensor:
     """Stack the weights `[out, in]` of linears with one input, and let the modules share the stacked memory."""
-    weight = (
-        torch.cat([linear.weight.detach() for linear in linears])
-        if len(linears) > 1
-        else linears[0].weight.detach()
-    )
+    weight = _joined(linears)
+    if weight is not None:
+        return weight
+    weight = torch.cat([linear.weight.detach() for linear in linears])
     start = 0
     for linear in linears:
         end = start + linear.out_features
         linear.weight.data = weight[start:end]
         start = end
     return weight
+
+
+def _joined(linears: list[nn.Linear]) -> torch.Tensor | None:
+    """Return the stacked weight of linears that share one stack already, as those of a model that was joined before."""
+    first = linears[0].weight.detach()
+    if len(linears) == 1:
+        return first
+    end = first.data_ptr()
+    for linear in linears:
+        weight = linear.weight
+        if weight.data_ptr() != end or not weight.is_contiguous():
+            return None
+        if weight.untyped_storage().data_ptr() != first.untyped_storage().data_ptr():
+            return None
+        end += weight.numel() * weight.element_size()
+    return first.as_strided((sum(linear.out_features for linear in linears), first.shape[1]), first.stride())
 
 
 class FastLinear:
@@ -47,9 +62,9 @@ class FastLinear:
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
         self.compact = compact(self.weight) if is_available() else None
         is_native = self.weight.dtype == torch.bfloat16 and has_native_bfloat16()
-        self._max_product_rows = _MAX_NATIVE_ROWS if is_native else MAX_PRODUCT_ROWS
+        self.max_product_rows = _MAX_NATIVE_ROWS if is_native else MAX_PRODUCT_ROWS
         self._num_out = self.weight.shape[0]
-        self._host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
+        self.host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         self._blocked: torch.Tensor | None = None
         if is_packed:
             self._blocked = torch.ops.mkldnn._reorder_linear_weight(
@@ -59,7 +74,7 @@ class FastLinear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[T, out]`."""
-        if self.compact is not None and x.shape[0] <= self._max_product_rows:
+        if self.compact is not None and x.shape[0] <= self.max_product_rows:
             return self._product(x)
         if self._blocked is not None:
             out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
@@ -70,12 +85,12 @@ class FastLinear:
 
     def host(self, x: Floats) -> Floats:
         """Return `[T, out]` for a float32 host array `x [T, in]`."""
-        if self.compact is None or x.shape[0] > self._max_product_rows:
+        if self.compact is None or x.shape[0] > self.max_product_rows:
             return self(torch.from_numpy(x)).float().numpy()
         out = np.empty((x.shape[0], self._num_out), np.float32)
         product(x, self.compact, out)
-        if self._host_bias is not None:
-            out += self._host_bias
+        if self.host_bias is not None:
+            out += self.host_bias
         return out
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import PreTrainedModel
 
+from specdec.runner.fused.chain import HostChain
 from specdec.runner.fused.host_layers import HostLayers
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.linear import FastLinear, can_pack
@@ -43,6 +44,10 @@ class FusedModel:
         self._host: HostLayers | None = None
         if HostLayers.supports(self._layers, runner.device, dtype):
             self._host = HostLayers(self._layers, self._norm, self._rotary)
+        self.chain: HostChain | None = None
+        has_bias = parts.head.bias is not None
+        if self._host is not None and self._host.can_chain and not has_bias:
+            self.chain = HostChain(self._host, self._embedding, parts.head.weight.detach())
 
     def forward(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
         """Run a packed batch; arguments and result as in `ModelRunner`."""

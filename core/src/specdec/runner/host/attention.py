@@ -14,6 +14,7 @@ from numba import njit, prange
 from numba.core import config
 
 from specdec.runner.host.math import fast_exp, widen
+from specdec.runner.host.product import one_row, three_rows, two_rows
 from specdec.runner.kv_cache import Stored
 from specdec.runner.packed import PackedBatch
 
@@ -31,14 +32,8 @@ _HIDDEN = np.float32(-1e30)
 class HostSegments:
     """The segments of a pass as arrays, made once per pass."""
 
-    rows: Ints
-    """`[S]` first row."""
-    counts: Ints
-    """`[S]` number of rows."""
-    first_slots: Ints
-    """`[S]` slot of position 0."""
-    cached: Ints
-    """`[S]` rows in the cache before the pass."""
+    table: Ints
+    """`[4, S]` first row; number of rows; slot of position 0; rows in the cache before the pass."""
     visible: npt.NDArray[np.bool_]
     """`[T, W]` which new rows of its request each row sees; empty if all are chains."""
 
@@ -55,11 +50,10 @@ def host_segments(batch: PackedBatch) -> HostSegments | None:
             mask = np.tri(s.num_rows, dtype=np.bool_) if s.tree_mask is None else s.tree_mask.numpy()
             visible[s.row : s.row + s.num_rows, : s.num_rows] = mask
     table = np.array([(s.row, s.num_rows, s.first_slot, s.num_cached) for s in segments])
-    rows, counts, first_slots, cached = table.T.copy()
-    return HostSegments(rows, counts, first_slots, cached, visible)
+    return HostSegments(table.T.copy(), visible)
 
 
-@njit(parallel=True, fastmath=True, nogil=True, cache=True)
+@njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
 def attend(
     query: Floats,
     keys: Stored,
@@ -79,10 +73,10 @@ def attend(
         query: `[T, H, Dk]`.
         keys: `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
         values: `[num_slots, Hkv, Dv]`, likewise.
-        rows: see `HostSegments`.
-        counts: see `HostSegments`.
-        first_slots: see `HostSegments`.
-        cached: see `HostSegments`.
+        rows: `[S]` of `HostSegments.table`, like the next three.
+        counts: `[S]`.
+        first_slots: `[S]`.
+        cached: `[S]`.
         visible: see `HostSegments`.
         window: positions that a row sees, itself included, or `NO_WINDOW`; not with trees.
         scaling: factor on the scores.
@@ -103,14 +97,7 @@ def attend(
             for d in range(key_dim):
                 scaled[r, d] = query[row + r // group, head * group + r % group, d] * scaling
         scores = np.empty((num_queries, length), np.float32)
-        for j in range(length):
-            key = keys[base + first + j, head]
-            for r in range(num_queries):
-                total = np.float32(0.0)
-                for d in range(key_dim):
-                    total += scaled[r, d] * widen(key[d])
-                scores[r, j] = total
-        sums = np.zeros((num_queries, value_dim), np.float32)
+        _scores(scaled, keys, base + first, head, scores)
         for r in range(num_queries):
             local = r // group
             score = scores[r]
@@ -129,15 +116,56 @@ def attend(
                 mass += weight
             for j in range(length):
                 score[j] /= mass
-        for j in range(length):
-            value = values[base + first + j, head]
-            for r in range(num_queries):
-                weight = scores[r, j]
-                for d in range(value_dim):
-                    sums[r, d] += weight * widen(value[d])
+        sums = np.zeros((num_queries, value_dim), np.float32)
+        _weigh(scores, values, base + first, head, sums)
         for r in range(num_queries):
             for d in range(value_dim):
                 out[row + r // group, head * group + r % group, d] = sums[r, d]
+
+
+@njit(fastmath=True, inline="always", error_model="numpy")
+def _scores(query: Floats, keys: Stored, start: int, head: int, out: Floats) -> None:
+    """Write the products of `query [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, L]`."""
+    num_queries, length = out.shape
+    whole = length - length % 4
+    for j in range(0, whole, 4):
+        s = start + j
+        k0, k1, k2, k3 = keys[s, head], keys[s + 1, head], keys[s + 2, head], keys[s + 3, head]
+        r = 0
+        while r + 3 <= num_queries:
+            three_rows(query[r], query[r + 1], query[r + 2], k0, k1, k2, k3, out[r : r + 3, j : j + 4])
+            r += 3
+        if num_queries - r == 2:
+            two_rows(query[r], query[r + 1], k0, k1, k2, k3, out[r : r + 2, j : j + 4])
+        elif num_queries - r == 1:
+            one_row(query[r], k0, k1, k2, k3, out[r : r + 1, j : j + 4])
+    for j in range(whole, length):
+        key = keys[start + j, head]
+        for r in range(num_queries):
+            total = np.float32(0.0)
+            for d in range(query.shape[1]):
+                total += query[r, d] * widen(key[d])
+            out[r, j] = total
+
+
+@njit(fastmath=True, inline="always", error_model="numpy")
+def _weigh(weights: Floats, values: Stored, start: int, head: int, sums: Floats) -> None:
+    """Add the products of `weights [n, L]` with the values `[L, D]` of one head from slot `start` on to `sums [n, D]`."""
+    num_queries, length = weights.shape
+    whole = length - length % 4
+    for j in range(0, whole, 4):
+        s = start + j
+        v0, v1, v2, v3 = values[s, head], values[s + 1, head], values[s + 2, head], values[s + 3, head]
+        for r in range(num_queries):
+            a, b, c, e = weights[r, j], weights[r, j + 1], weights[r, j + 2], weights[r, j + 3]
+            for d in range(sums.shape[1]):
+                sums[r, d] += a * widen(v0[d]) + b * widen(v1[d]) + c * widen(v2[d]) + e * widen(v3[d])
+    for j in range(whole, length):
+        value = values[start + j, head]
+        for r in range(num_queries):
+            weight = weights[r, j]
+            for d in range(sums.shape[1]):
+                sums[r, d] += weight * widen(value[d])
 
 
 def host_attention(
@@ -151,8 +179,8 @@ def host_attention(
     keys, values = rows
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
     attend(
-        query.contiguous().numpy(), keys, values, segments.rows, segments.counts, segments.first_slots, segments.cached,
-        segments.visible, NO_WINDOW if window is None else window, np.float32(scaling), out,
+        query.contiguous().numpy(), keys, values, segments.table[0], segments.table[1], segments.table[2],
+        segments.table[3], segments.visible, NO_WINDOW if window is None else window, np.float32(scaling), out,
     )  # fmt: skip
     return torch.from_numpy(out)
 

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 
-@njit(fastmath=True, nogil=True, cache=True)
+@njit(fastmath=True, nogil=True, cache=True, error_model="numpy")
 def norm(x: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
     """Write `x / rms(x) * weight` to `out`; both `[T, H]`."""
     size = x.shape[1]
@@ -26,7 +26,7 @@ def norm(x: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
             out[t, d] = x[t, d] * scale * weight[d]
 
 
-@njit(fastmath=True, nogil=True, cache=True)
+@njit(fastmath=True, nogil=True, cache=True, error_model="numpy")
 def add_norm(x: Floats, delta: Floats, weight: Floats, epsilon: float, out: Floats) -> None:
     """Add `delta` to `x` in place, then write its norm to `out`; all `[T, H]`."""
     size = x.shape[1]
@@ -41,7 +41,7 @@ def add_norm(x: Floats, delta: Floats, weight: Floats, epsilon: float, out: Floa
             out[t, d] = x[t, d] * scale * weight[d]
 
 
-@njit(fastmath=True, nogil=True, cache=True)
+@njit(fastmath=True, nogil=True, cache=True, error_model="numpy")
 def silu_multiply(gate_up: Floats, out: Floats) -> None:
     """Write `silu(gate) * up` `[T, I]` for `gate_up` `[T, 2 I]`."""
     size = out.shape[1]
@@ -53,7 +53,7 @@ def silu_multiply(gate_up: Floats, out: Floats) -> None:
             )
 
 
-@njit(fastmath=True, nogil=True, cache=True)
+@njit(fastmath=True, nogil=True, cache=True, error_model="numpy")
 def rotate_and_store(
     heads: Floats,
     cos: Floats,

@@ -49,7 +49,7 @@ class EngineTests(ProposerSuite):
         prompts = tuple(tuple(texts[i % len(texts)][: lengths[i]]) for i in range(NUM_PROMPTS))
         expected = plain(self._target, prompts, temperature)
         try:
-            tokens = generate(self._target, self._checked.speculative_config, prompts, temperature)
+            tokens = generate(self._target, self._checked.strict_config, prompts, temperature)
         except Exception as error:
             broken(f"the engine raised {described(error)}")
         for index, (got, want) in enumerate(zip(tokens, expected, strict=True)):

@@ -26,7 +26,8 @@ class LawTests(ProposerSuite):
         """Every law is over the target's ids, sums to 1, and gives the drafted token a probability above 0.
 
         To mend: give the softmax that the token was drawn from, after temperature and cuts, ids the target lacks masked
-        before; row 0 belongs to the children of the last committed token, row j + 1 to those of node j.
+        before; row 0 belongs to the children of the last committed token, row j + 1 to those of node j. A `vocab_map` leads
+        to ids of the target, all different.
         """
         feed = self._drawing()
         for row in next(self._drafts(feed)):

@@ -33,10 +33,6 @@ class SamplerSuite(Conformance):
     def _class(self) -> type[Sampler]:
         return registry.sampler(self.sampler if isinstance(self.sampler, str) else path_of(self.sampler))
 
-    @property
-    def _is_greedy_exact(self) -> bool:
-        return bool(getattr(self._class, "is_greedy_exact", True))
-
     def _kinds(self) -> list[Kind]:
         """Return the kinds of drafts that the sampler may be given."""
         return [kind for kind in KINDS.values() if kind.needs <= self._class.capabilities]
@@ -46,7 +42,7 @@ class SamplerSuite(Conformance):
             not_applicable("is_lossless is False: the sampler does not claim the target's law")
 
     def _require_exact(self) -> None:
-        if not self._is_greedy_exact:
+        if not self._class.is_greedy_exact:
             not_applicable("is_greedy_exact is False: the sampler accepts tokens whatever they are")
 
     def _verify(self, trial: Trial) -> Verdict:

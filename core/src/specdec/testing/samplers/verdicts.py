@@ -18,16 +18,17 @@ class VerdictTests(SamplerSuite):
     """Paths, temperature 0, forbidden ids, and what a verdict may depend on."""
 
     def test_the_class_says_what_it_does(self) -> None:
-        """`is_lossless` is said, and capabilities are of what a sampler can use.
+        """`is_lossless` and `is_greedy_exact` are said, and capabilities are of what a sampler can use.
 
-        To mend: set `is_lossless` to True or False, `capabilities` to a subset of TREE and DRAFT_PROBS; a lossless sampler is
+        To mend: set the two to True or False, `capabilities` to a subset of TREE and DRAFT_PROBS; a lossless sampler is
         exact at temperature 0.
         """
-        if not isinstance(self._class.is_lossless, bool):
-            broken(f"is_lossless is {self._class.is_lossless!r}, not True or False")
+        for name in ("is_lossless", "is_greedy_exact"):
+            if not isinstance(value := getattr(self._class, name), bool):
+                broken(f"{name} is {value!r}, not True or False")
         if beyond := self._class.capabilities - _USED:
             broken(f"capabilities has {', '.join(sorted(c.name for c in beyond))}, which no sampler uses")
-        if self._class.is_lossless and not self._is_greedy_exact:
+        if self._class.is_lossless and not self._class.is_greedy_exact:
             broken("is_lossless is True and is_greedy_exact False, which excludes it")
 
     def test_accepted_nodes_are_a_path_and_one_token_follows(self) -> None:
@@ -51,7 +52,7 @@ class VerdictTests(SamplerSuite):
         """At temperature 0 the best id is emitted, as far as it was drafted and once more; ties go to the lowest.
 
         To mend: take `argmax` of the logits, which prefers the lowest id, for rows with `sampling_params[i].is_greedy`, also
-        beside sampled ones, and go on with the child that is that id.
+        beside sampled ones, and go on with the child that is that id; of equal ones with that on the longest path.
         """
         self._require_exact()
         for seed in range(6):
@@ -162,7 +163,7 @@ def _check_paths(trial: Trial, verdict: Verdict, kind: str) -> None:
 
 
 def _check_argmax(trial: Trial, verdict: Verdict, index: int, kind: str) -> None:
-    """Check one row at temperature 0; of equal siblings any may carry the path on."""
+    """Check one row at temperature 0; of equal siblings any may carry the path on, as long as it is a longest one."""
     draft = trial.drafted.draft
     assert draft.host_rows is not None
     row = draft.host_rows[index]
@@ -175,7 +176,12 @@ def _check_argmax(trial: Trial, verdict: Verdict, index: int, kind: str) -> None
             broken(
                 f"{kind}: id {token} at temperature 0, its logit is {logits[token]:g} and that of {best} {logits[best]:g}"
             )
-    if any(
-        parents[child] == path[-1] and row[child] == verdict.token_ids[index][-1] for child in range(len(row))
-    ):
+    depths = {-1: 0}
+    for node, token in enumerate(row):
+        parent = parents[node]
+        if parent in depths and token == int(
+            trial.scores.logits[trial.scores.row_of(index, parent)].argmax()
+        ):
+            depths[node] = depths[parent] + 1
+    if max(depths.values()) >= len(path):
         broken(f"{kind}: at temperature 0 the path stops though the next best id was drafted")

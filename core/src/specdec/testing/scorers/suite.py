@@ -58,6 +58,7 @@ class ScorerSuite(Conformance):
             skip_tokenizer_init=True,
         )
         handle = scorer.load(options)
+        scorer.allocate()
         return scorer, Passes(scorer, MAX_LEN), handle
 
     def _check_rows(self, scores: Scores, request: int, part: Part, what: str) -> None:

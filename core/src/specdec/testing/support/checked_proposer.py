@@ -9,6 +9,7 @@ from typing import Any
 from specdec.config import ResolvedSpeculation, TargetFacts, parse_speculative_config
 from specdec.config.checkpoint import find_number
 from specdec.config.draft_rules import CONTEXT_KEYS
+from specdec.config.resolve import DEFAULT_SAMPLER
 from specdec.config.zoo import ZOO
 from specdec.errors import ConfigError
 from specdec.interfaces import Proposer, ProposerConfig, TargetHandle
@@ -27,6 +28,17 @@ class CheckedProposer:
     speculative_config: Mapping[str, Any]
     """As `LLM` takes it."""
     resolved: ResolvedSpeculation
+
+    @property
+    def strict_config(self) -> dict[str, Any]:
+        """The same drafts under `strict`, where text can be compared with that of plain decoding."""
+        keys = dict(self.speculative_config)
+        if self.resolved.config.rejection_sample_method != DEFAULT_SAMPLER:
+            own = self.resolved.sampler_class.Config.model_fields
+            keys = {k: v for k, v in keys.items() if k not in own and not k.startswith("synthetic_")}
+            keys["rejection_sample_method"] = DEFAULT_SAMPLER
+            keys["draft_sample_method"] = self.resolved.config.draft_sample_method
+        return keys
 
     @property
     def num_speculative_tokens(self) -> int:

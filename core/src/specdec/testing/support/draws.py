@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.interfaces import Draws
+from specdec.interfaces import Draws, NoiseKeys
 
 
 class RecordingDraws:
@@ -32,3 +32,7 @@ class RecordingDraws:
     def coupled(self, logits: torch.Tensor, rows: Sequence[int], depth: int) -> torch.Tensor:
         """Choose as the engine does."""
         return self._draws.coupled(logits, rows, depth)
+
+    def coupled_keys(self, rows: Sequence[int]) -> NoiseKeys:
+        """Return the engine's keys."""
+        return self._draws.coupled_keys(rows)

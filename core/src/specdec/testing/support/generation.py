@@ -14,6 +14,7 @@ MAX_TOKENS = 28
 _MAX_BATCHED_TOKENS = 32
 """Few enough that prompts run in pieces."""
 _MAX_SEQS = 3
+_BLOCK_SIZE = 16
 
 
 def params(temperature: float, count: int) -> list[SamplingParams]:
@@ -31,15 +32,14 @@ def generate(
     temperature: float,
 ) -> list[list[int]]:
     """Return the output tokens for every prompt, from an engine with little room: pieces of prompts, preemption, joins."""
-    per_token = target.scorer.cache.bytes_per_token
-    slots = target.max_len + 32
     llm = LLM(
         target.loaded,
         speculative_config=None if speculation is None else {**speculation, "on_proposer_error": "raise"},
         max_model_len=target.max_len,
         max_num_seqs=_MAX_SEQS,
         max_num_batched_tokens=_MAX_BATCHED_TOKENS,
-        kv_cache_memory_bytes=per_token * slots,
+        block_size=_BLOCK_SIZE,
+        num_gpu_blocks_override=-(-target.max_len // _BLOCK_SIZE) + 2,
         strict_drafts=True,
     )
     outputs = llm.generate([list(prompt) for prompt in prompts], params(temperature, len(prompts)))

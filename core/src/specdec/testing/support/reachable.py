@@ -29,6 +29,9 @@ def reachable_bytes(root: object) -> int:
             if item.base is not None:
                 stack.append(item.base)
         elif isinstance(item, torch.Tensor):
+            if item.layout == torch._mkldnn:  # type: ignore[attr-defined]  # it is there; such a tensor has no storage to ask
+                total += item.numel() * item.element_size()
+                continue
             storage = item.untyped_storage()
             if storage.data_ptr() not in storages:
                 storages.add(storage.data_ptr())

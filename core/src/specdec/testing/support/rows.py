@@ -54,14 +54,12 @@ class Row:
 
     def count_standing(self, future: Sequence[int]) -> int:
         """Return how many drafted tokens would stand if the text went on with `future`."""
-        node, depth = -1, 0
-        while depth < len(future):
-            children = (i for i, parent in enumerate(self.parents) if parent == node and i > node)
-            child = next((i for i in children if self.tokens[i] == future[depth]), None)
-            if child is None:
-                break
-            node, depth = child, depth + 1
-        return depth
+        depths = {-1: 0}
+        for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
+            depth = depths.get(parent, len(future))
+            if depth < len(future) and token == future[depth]:
+                depths[node] = depth + 1
+        return max(depths.values())
 
     def __str__(self) -> str:
         if self.parents == tuple(range(-1, len(self.tokens) - 1)):

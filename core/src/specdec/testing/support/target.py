@@ -46,6 +46,7 @@ class CheckTarget:
         self.handle: TargetHandle = self.scorer.load(
             EngineOptions(model=loaded, max_model_len=self.max_len, max_num_seqs=MAX_BATCH)
         )
+        self.scorer.allocate()
         self._states: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[torch.Tensor, ...]] = {}
 
     def states(self, tokens: Sequence[int], aux_layer_ids: tuple[int, ...]) -> tuple[torch.Tensor, ...]:

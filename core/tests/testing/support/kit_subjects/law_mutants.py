@@ -119,6 +119,26 @@ class LawsOneRowLate(Drawn):
         return replace(draft, node_probs=torch.where(laws > 1e-6, laws, 0.0))
 
 
+@breaks("test_q_is_a_law")
+class MapsTwoIdsToOne(Drawn):
+    """Says of two ids of its own that they are the same one of the target's."""
+
+    def drafted(self, batch: ProposeBatch, caps: Sequence[int]) -> Draft:
+        vocab_map = torch.arange(self.target_info.vocab_size)
+        vocab_map[5] = 6
+        return replace(super().drafted(batch, caps), vocab_map=vocab_map)
+
+
+@breaks("test_q_is_a_law")
+class MapsAnIdToNothing(Drawn):
+    """Marks an id that the target does not have with -1, which reads as padding where it is drawn."""
+
+    def drafted(self, batch: ProposeBatch, caps: Sequence[int]) -> Draft:
+        vocab_map = torch.arange(self.target_info.vocab_size)
+        vocab_map[5] = -1
+        return replace(super().drafted(batch, caps), vocab_map=vocab_map)
+
+
 @breaks("test_trees_are_declared")
 class UndeclaredTree(Tree):
     capabilities = frozenset({Capability.TOKENS_ONLY, Capability.CONFIDENCE})

@@ -23,6 +23,11 @@ class UsesWhatNobodyUses(StrictSampler):
 
 
 @breaks("test_the_class_says_what_it_does")
+class SaysNothingOfGreedy(StrictSampler):
+    is_greedy_exact: ClassVar[bool] = None  # type: ignore[assignment]  # the mistake
+
+
+@breaks("test_the_class_says_what_it_does")
 class LosslessButNotGreedy(StrictSampler):
     is_greedy_exact: ClassVar[bool] = False
 
@@ -83,6 +88,27 @@ class GreedyOnlyForAll(StrictSampler):
         if not batch.is_all_greedy:
             batch = replace(batch, sampling_params=[SamplingParams(temperature=1.0)] * len(batch.seeds))
         return super().verify(scores, draft, batch)
+
+
+@breaks("test_temperature_zero_is_the_argmax_path")
+class FirstOfEqualSiblings(StrictSampler):
+    """Stops where the first of equal siblings has no child."""
+
+    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+        verdict = super().verify(scores, draft, batch)
+        if draft.parents is None or draft.host_rows is None:
+            return verdict
+        nodes, tokens = [], []
+        for row, links, path, emitted in zip(
+            draft.host_rows, draft.parents.tolist(), verdict.accepted_nodes, verdict.token_ids, strict=True
+        ):
+            heads = list(zip(links, row, strict=False))
+            kept = next((at for at, node in enumerate(path) if heads.index(heads[node]) < node), len(path))
+            if kept < len(path):
+                path, kept = [*path[:kept], heads.index(heads[path[kept]])], kept + 1
+            nodes.append(path)
+            tokens.append(emitted[: kept + 1])
+        return Verdict(nodes, tokens)
 
 
 @breaks("test_forbidden_ids_are_never_emitted")

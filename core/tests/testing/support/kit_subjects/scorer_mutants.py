@@ -59,10 +59,9 @@ class TreesAreChains(TransformersScorer):
 
 @breaks("test_the_next_step_builds_on_what_was_accepted")
 class GathersNothing(TransformersScorer):
-    def load(self, options: EngineOptions) -> TargetHandle:
-        handle = super().load(options)
+    def allocate(self) -> None:
+        super().allocate()
         self.runner.cache.gather = lambda sources, destination: None
-        return handle
 
 
 @breaks("test_requests_do_not_see_each_other")

@@ -1,0 +1,73 @@
+"""The ways of speculating that are compared, as each engine spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from common.options import Options
+from common.prompts import zoo_artefact
+from common.protocol import Settings
+from common.variant import Variant
+
+METHODS = ("ngram", "draft_model", "suffix")
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """One method with one k on all sides."""
+
+    name: str
+    ours: Settings
+    """`speculative_config` of specdec."""
+    transformers: Settings | None
+    """Arguments of `generate`, or None where it has no such method."""
+    vllm: Settings
+    """`speculative_config` of vLLM."""
+
+    def variant(self, dtype: str) -> Variant:
+        """specdec's side."""
+        return Variant.make("specdec", self.name, dtype, {"speculative_config": self.ours})
+
+
+def plain(dtype: str) -> Variant:
+    """specdec without speculation."""
+    return Variant.make("specdec", "none", dtype)
+
+
+def speculations(options: Options, methods: Sequence[str], matches: Sequence[str]) -> Iterator[Speculation]:
+    """Yield what is asked for: methods times k, and for `ngram` times `match`."""
+    for k in options.k:
+        if "ngram" in methods:
+            yield from (_ngram(options, k, match) for match in matches)
+        if "draft_model" in methods:
+            yield _draft_model(options, k)
+        if "suffix" in methods:
+            yield _suffix(k)
+
+
+def _ngram(options: Options, k: int, match: str) -> Speculation:
+    """Prompt lookup; `match` is `recent` (specdec's default) or `first` (drafts as the peers do)."""
+    lengths = {"prompt_lookup_min": options.lookup_min, "prompt_lookup_max": options.lookup_max}
+    common = {"method": "ngram", "num_speculative_tokens": k, **lengths}
+    return Speculation(
+        f"ngram k={k} {match}",
+        {**common, "match": match},
+        {"prompt_lookup_num_tokens": k, "max_matching_ngram_size": options.lookup_max},
+        common,
+    )
+
+
+def _draft_model(options: Options, k: int) -> Speculation:
+    """The same draft and k on all sides; transformers' own rules for shortening a draft are off."""
+    draft = options.draft or zoo_artefact("draft")
+    common = {"method": "draft_model", "model": draft, "num_speculative_tokens": k}
+    return Speculation(
+        f"draft_model k={k}", common, {"assistant_model": draft, "num_assistant_tokens": k}, common
+    )
+
+
+def _suffix(k: int) -> Speculation:
+    """Suffix trees with the keys' defaults, which are the same on both sides."""
+    common = {"method": "suffix", "num_speculative_tokens": k}
+    return Speculation(f"suffix k={k}", common, None, common)

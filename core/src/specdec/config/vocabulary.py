@@ -1,0 +1,36 @@
+"""Which token each id means, from a checkpoint's `tokenizer.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def read_tokens(directory: Path) -> dict[str, int] | None:
+    """Return the ids of all tokens of the tokenizer in a directory, or None where no `tokenizer.json` says them."""
+    try:
+        content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+        vocabulary = content["model"]["vocab"]
+        tokens: dict[str, int] = (
+            dict(vocabulary)
+            if isinstance(vocabulary, dict)
+            else {entry[0]: index for index, entry in enumerate(vocabulary)}
+        )
+        tokens.update((token["content"], token["id"]) for token in content.get("added_tokens", ()))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return tokens
+
+
+def first_differences(ours: Mapping[str, int], theirs: Mapping[str, int], limit: int = 3) -> str:
+    """Return the first ids that mean different tokens, as text; empty if there are none.
+
+    Args:
+        ours: ids by token, of the target.
+        theirs: ids by token, of the draft.
+        limit: how many ids to name.
+    """
+    names, others = ({index: token for token, index in tokens.items()} for tokens in (ours, theirs))
+    found = [i for i in sorted({*names, *others}) if names.get(i) != others.get(i)]
+    return ", ".join(f"{i}: {names.get(i)!r} and {others.get(i)!r}" for i in found[:limit])

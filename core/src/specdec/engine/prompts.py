@@ -1,0 +1,68 @@
+"""What callers give as prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+
+from specdec.errors import ConfigError
+
+Prompt = str | list[int] | Mapping[str, Any]
+"""Text, token ids, or `{"prompt_token_ids": [...]}`. Arrays and tensors of ids will do as well."""
+
+_KEYS = ("prompt", "prompt_token_ids")
+
+
+def as_prompts(given: object) -> list[Prompt]:
+    """Return the prompts in what may be one or many: ids in a row are one prompt.
+
+    Raises:
+        ConfigError: if it is neither.
+    """
+    if isinstance(given, str | Mapping):
+        return [given]
+    given = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise _no_prompt(given)
+    many = list(given)
+    return [many] if many and all(isinstance(item, Integral) for item in many) else many
+
+
+def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
+    """Return the text and the token ids of a prompt, each as far as it is given.
+
+    Raises:
+        ConfigError: if it is no prompt.
+    """
+    if isinstance(prompt, str):
+        return prompt, None
+    if not isinstance(prompt, Mapping):
+        return None, _ids(prompt)
+    unknown = sorted(map(str, set(prompt) - set(_KEYS)))
+    text, ids = (prompt.get(key) for key in _KEYS)
+    if unknown or (text is None and ids is None):
+        raise ConfigError(f"a prompt mapping has 'prompt_token_ids' or 'prompt', not {unknown or 'nothing'}")
+    if not isinstance(text, str | None):
+        raise ConfigError(f"'prompt' in a prompt mapping is text, not {type(text).__name__}")
+    return text, None if ids is None else _ids(ids)
+
+
+def _ids(given: object) -> list[int]:
+    given = given.tolist() if isinstance(given, np.ndarray | torch.Tensor) else given
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+        raise _no_prompt(given)
+    wrong = [kind for kind in set(map(type, given)) if kind is bool or not issubclass(kind, Integral)]
+    if wrong:
+        item = next(item for item in given if type(item) in wrong)
+        raise ConfigError(f"a prompt's token ids are integers, not {item!r}")
+    return [int(token_id) for token_id in given]
+
+
+def _no_prompt(given: object) -> ConfigError:
+    return ConfigError(
+        f"a prompt is text, a list of token ids or {{'prompt_token_ids': [...]}}, not {type(given).__name__}"
+    )

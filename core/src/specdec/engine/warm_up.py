@@ -1,0 +1,74 @@
+"""Runs what a first request would otherwise wait for: compiling, or loading from the cache, of a sampler's operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+import numpy as np
+import torch
+
+from specdec.errors import PluginError
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft import Draft, DraftSampling
+from specdec.interfaces.sampler import Sampler, VerifyBatch
+from specdec.interfaces.scorer import Scores
+from specdec.interfaces.target import TargetInfo
+from specdec.noise.host import race
+from specdec.sampling_params import SamplingParams
+
+_WIDTH = 2
+
+
+def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | None) -> None:
+    """Verify one made-up draft of every kind that may come, at a temperature; nothing of it is kept.
+
+    Args:
+        sampler: keeps no state between calls, so it may be asked as often as one likes.
+        info: facts about the target.
+        drafts: the proposer's capabilities; None without one.
+
+    Raises:
+        PluginError: if the sampler raises, which it would do in every step.
+    """
+    for draft in _drafts(info, (drafts or frozenset()) & sampler.capabilities, has_nodes=drafts is not None):
+        try:
+            sampler.verify(*_problem(draft, info))
+        except Exception as error:
+            raise PluginError(
+                f"sampler {sampler.name!r} cannot verify a draft of {draft.token_ids.shape[1]} nodes: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+    if info.device.type == "cpu" and drafts is not None and Capability.DRAFT_PROBS in drafts:
+        race(np.ones(4, np.float32), 0, 0, 0, 0)  # what proposers draw with
+
+
+def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[Draft]:
+    """Yield one draft of each kind, for a batch of one."""
+    yield Draft.empty(1, info.device)
+    if not has_nodes:
+        return
+    links = [None, [[-1] * _WIDTH]] if Capability.TREE in used else [None]
+    for parents in links:
+        sure = Draft.from_lists([[0] * _WIDTH], parents, device=info.device)
+        yield sure
+        if Capability.DRAFT_PROBS in used:
+            probs = torch.full((1, _WIDTH + 1, info.vocab_size), 1 / info.vocab_size, device=info.device)
+            yield Draft(sure.token_ids, sure.parents, DraftSampling.IID, probs, host_rows=sure.host_rows)
+
+
+def _problem(draft: Draft, info: TargetInfo) -> tuple[Scores, Draft, VerifyBatch]:
+    """Return what the engine hands to a sampler for a draft, the target being indifferent."""
+    assert draft.host_rows is not None
+    counts = [len(row) for row in draft.host_rows]
+    starts = [0, *accumulate(count + 1 for count in counts)]
+    logits = torch.zeros(starts[-1], info.vocab_size, device=info.device)
+    batch = VerifyBatch(
+        num_nodes=counts,
+        num_tokens=[1] * len(counts),
+        seeds=[0] * len(counts),
+        sample_indices=[0] * len(counts),
+        sampling_params=[SamplingParams(temperature=1.0)] * len(counts),
+        is_all_greedy=False,
+    )
+    return Scores(logits, starts[:-1], logits, starts[:-1]), draft, batch

@@ -1,0 +1,86 @@
+"""Loads causal language models from a directory or a hub."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from specdec.config.checkpoint import Checkpoint
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError, ModelError
+from specdec.loading.admission import check_config, check_directory, check_model
+from specdec.runner.fused.linear import has_native_bfloat16
+
+logger = logging.getLogger("specdec")
+
+_DTYPES = {
+    "float32": torch.float32, "float": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+    "half": torch.float16, "float64": torch.float64, "double": torch.float64,
+}  # fmt: skip
+
+
+def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> PreTrainedModel:
+    """Load a causal language model that can be served, in evaluation mode.
+
+    Args:
+        path: directory or hub id.
+        options: `dtype`, `revision` and what may be loaded.
+        device: where it goes.
+
+    Raises:
+        ModelError: if it cannot be loaded or served.
+        ConfigError: if `dtype` is not known.
+    """
+    checkpoint = Checkpoint(path, options.revision)
+    if checkpoint.leads_nowhere:
+        raise ModelError(checkpoint.problem)
+    if Path(path).is_dir():
+        check_directory(Path(path))
+    common: dict[str, Any] = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    try:
+        config = AutoConfig.from_pretrained(path, **common)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
+    check_config(config, path)
+    dtype = _dtype(options, config, device)
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common
+        )
+    except (OSError, ValueError, KeyError) as error:
+        hint = (
+            ""
+            if options.allow_pickle
+            else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
+        )
+        raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
+    check_model(model, path)
+    if getattr(model, "hf_quantizer", None) is None:
+        torch.nn.Module.to(model, device)
+    loaded: PreTrainedModel = model.eval()
+    return loaded
+
+
+def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.dtype | str:
+    if isinstance(options.dtype, torch.dtype):
+        return options.dtype
+    if options.dtype != "auto":
+        if options.dtype not in _DTYPES:
+            raise ConfigError(
+                f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}"
+            )
+        return _DTYPES[options.dtype]
+    stored = getattr(config, "dtype", None) or torch.float32
+    if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():
+        logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
+        return torch.float32
+    return "auto"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its type."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,69 @@
+"""Loads the models of proposers."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
+
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError
+from specdec.loading.causal import load_checkpoint
+from specdec.loading.target import LoadedTarget
+
+
+def load_draft(
+    options: EngineOptions,
+    target: LoadedTarget,
+    path: str,
+    *,
+    revision: str | None,
+    dtype: str | torch.dtype,
+    quantization: str | None,
+) -> PreTrainedModel:
+    """Load a model beside the target; see `TargetHandle.load_model`.
+
+    Args:
+        options: the engine's.
+        target: the loaded target.
+        path: directory or hub id.
+        revision: revision on a hub.
+        dtype: `auto` for the target's.
+        quantization: what the checkpoint must be quantised with.
+    """
+    wanted = target.dtype if dtype == "auto" else dtype
+    if _is_same(path, revision, options, target) and wanted in (target.dtype, str(target.dtype)[6:]):
+        model = _alias(target.model)
+    else:
+        model = load_checkpoint(path, replace(options, dtype=wanted, revision=revision), target.device)
+    held = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
+    method = None if held is None else str(getattr(held.quant_method, "value", held.quant_method))
+    if quantization is not None and quantization != method:
+        raise ConfigError(
+            f"speculative_config: 'quantization': {quantization!r} does not fit {path}, which is "
+            + (
+                f"quantised with {method!r}"
+                if method
+                else "not quantised: nothing is quantised on the fly, leave it out"
+            )
+        )
+    return model
+
+
+def _is_same(path: str, revision: str | None, options: EngineOptions, target: LoadedTarget) -> bool:
+    """Return whether a path leads to the very files of the target."""
+    if target.path is None:
+        return False
+    ours, theirs = Path(path), Path(target.path)
+    if ours.is_dir() and theirs.is_dir():
+        return ours.samefile(theirs)
+    return path == target.path and revision == options.revision
+
+
+def _alias(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a second model over the same weights."""
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, dict(shared))

@@ -1,0 +1,29 @@
+"""Arrays from addresses inside compiled code, so that one compiled loop serves models of any depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+from numba import njit, types
+from numba.extending import intrinsic
+
+
+def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
+    """Return an integer as a pointer to numbers of the type of an array."""
+    result = types.CPointer(like.dtype)  # type: ignore[no-untyped-call]  # numba's types are not annotated
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(result))
+
+    return result(types.int64, like), codegen
+
+
+_pointer_to: Any = intrinsic(_pointer)
+_array_of: Any = numba.carray  # type: ignore[attr-defined]  # it is there
+
+
+@njit(inline="always")
+def array_at(address: int, shape: Any, like: Any) -> Any:
+    """Return the contiguous array of a shape at an address, of the type of `like`; nothing is copied or kept alive."""
+    return _array_of(_pointer_to(address, like), shape)

@@ -1,0 +1,96 @@
+"""Logits that are not numbers end the request they belong to, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
+
+from specdec import SamplingParams
+
+SAMPLED = SamplingParams(temperature=0.8, seed=7, max_tokens=20, ignore_eos=True)
+PARAMS = {
+    "greedy": greedy(20),
+    "sampled": SAMPLED,
+    "cut": SAMPLED.model_copy(update={"top_k": 5, "top_p": 0.9}),
+    "biased": SAMPLED.model_copy(update={"logit_bias": {3: 1.0}}),
+}
+
+
+def poison(llm, length: int, value: float, whole: bool) -> None:
+    """Spoil the logits that follow the prompt of that length and its first seven tokens."""
+    runner = engine_of(llm)._scorer.runner
+    engine, plain = engine_of(llm), runner.forward
+    current = {}
+    score = engine._scorer.score
+
+    def spoiled_score(plan, draft):
+        current["plan"], current["draft"] = plan, draft
+        return score(plan, draft)
+
+    def spoiled_forward(batch):
+        output = plain(batch)
+        logits, row = output.logits.clone(), 0
+        for index, nodes in zip(current["plan"].decoding, current["draft"].host_rows, strict=True):
+            sequence = current["plan"].sequences[index]
+            rows = range(row, row + len(nodes) + 1)
+            row += len(rows)
+            for place in rows:
+                if sequence.num_prompt_tokens == length and sequence.num_output_tokens + place - rows[0] >= 7:
+                    logits[place, slice(None) if whole else 5] = value
+        return replace(output, logits=logits)
+
+    engine._scorer.score = spoiled_score
+    runner.forward = spoiled_forward
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("speculation", [None, "strict", "probabilistic", "typical"])
+def test_only_the_request_whose_logits_are_not_numbers_ends(subject, kind, whole, speculation) -> None:
+    config = None
+    if speculation is not None:
+        config = scripted(k=3, texts=subject.texts, wrong=0.3, rejection_sample_method=speculation)
+    expected = tokens_of(make_llm(subject.model, config), subject.prompts, PARAMS[kind])
+    llm = make_llm(subject.model, config)
+    poison(llm, len(subject.prompts[1]), float("nan"), whole)
+    outputs = [output.outputs[0] for output in llm.generate(subject.prompts, PARAMS[kind])]
+    assert outputs[1].finish_reason == "error"
+    assert outputs[1].stop_reason == "the logits are not numbers"
+    assert len(outputs[1].token_ids) == 7
+    if speculation in (None, "strict"):
+        assert outputs[1].token_ids == expected[1][:7]
+    for index in (0, 2, 3, 4, 5):
+        assert outputs[index].finish_reason == "length"
+        if kind == "greedy" or speculation in (None, "strict"):
+            assert outputs[index].token_ids == expected[index]
+
+
+def test_a_best_logit_of_infinity_is_taken(subject) -> None:
+    llm = make_llm(subject.model)
+    poison(llm, len(subject.prompts[1]), float("inf"), whole=False)
+    [output] = llm.generate([subject.prompts[1]], greedy(10))
+    assert output.outputs[0].token_ids == [*subject.expected[1][:7], 5, 5, 5]
+
+
+@pytest.mark.parametrize("sampler", ["strict", "probabilistic"])
+def test_an_error_of_a_processor_on_a_path_that_is_not_taken_ends_nothing(subject, sampler) -> None:
+    plain = tokens_of(make_llm(subject.model), subject.prompts, SAMPLED)
+    usual = {token for tokens in plain for token in tokens}
+
+    def picky(output: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if not set(output) <= usual:
+            raise KeyError("a token that was never written")
+        mask = torch.full_like(logits, -torch.inf)
+        mask[sorted(usual)] = 0.0
+        return logits + mask
+
+    params = SAMPLED.model_copy(update={"logits_processors": [picky]})
+    expected = tokens_of(make_llm(subject.model), subject.prompts, params)
+    llm = make_llm(subject.model, scripted(k=3, wrong=1.0, rejection_sample_method=sampler))
+    outputs = llm.generate(subject.prompts, params)
+    assert {output.outputs[0].finish_reason for output in outputs} == {"length"}
+    if sampler == "strict":
+        assert [output.outputs[0].token_ids for output in outputs] == expected

@@ -1,0 +1,76 @@
+"""Trees are for proposers that declare them beside samplers that declare them; everybody else gets chains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
+
+from specdec import Capability, ConfigError, Draft, DraftSampling
+from specdec.engine.sanitize import DraftError, check_draft
+from specdec.samplers.strict import StrictSampler
+
+SAMPLER = """
+from specdec import hookimpl
+from specdec.samplers.strict import StrictSampler
+
+class ChainsOnly(StrictSampler):
+    name = "chains_only"
+    capabilities = frozenset()
+
+@hookimpl
+def specdec_register_samplers():
+    return ChainsOnly
+"""
+
+CHAIN, BROOM = [-1, 0, 1], [-1, 0, -1]
+
+
+@pytest.fixture
+def chains_only(site) -> str:
+    site.install("chains", {"samplers": {"chains_only": "chains_only_rule"}}, {"chains_only_rule": SAMPLER})
+    return "chains_only"
+
+
+def test_a_tree_proposer_beside_a_sampler_of_chains_is_refused_at_load(subject, chains_only) -> None:
+    speculation = scripted(texts=subject.texts, shape="tree", rejection_sample_method=chains_only)
+    with pytest.raises(
+        ConfigError, match="drafts trees in this configuration, and sampler 'chains_only' takes only chains"
+    ):
+        make_llm(subject.model, speculation)
+
+
+@pytest.mark.parametrize("side", ["proposer", "sampler"])
+def test_trees_from_where_none_were_declared_are_cut_and_change_nothing(
+    subject, monkeypatch, chains_only, side
+) -> None:
+    from speccheck.proposers import Scripted
+
+    monkeypatch.setattr(Scripted, "capabilities", frozenset({Capability.TOKENS_ONLY}))
+    method = chains_only if side == "sampler" else StrictSampler.name
+    speculation = scripted(k=5, texts=subject.texts, shape="tree", rejection_sample_method=method)
+    llm = make_llm(subject.model, speculation)
+    assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
+    metrics = engine_of(llm).metrics
+    assert metrics.proposer_nodes_cut > 0
+    assert metrics.num_accepted_tokens > 0, "what is a chain of the tree is still used"
+    with pytest.raises(DraftError, match="malformed"):
+        tokens_of(make_llm(subject.model, speculation, strict_drafts=True), subject.prompts, greedy(32))
+
+
+def test_a_row_is_cut_before_its_first_node_that_makes_it_no_chain() -> None:
+    draft = Draft.from_lists([[1, 2, 3], [1, 2, 3], [1]], [CHAIN, BROOM, [-1]])
+    checked, num_unfit = check_draft(draft, [9] * 3, [9] * 3, 128, takes_trees=False)
+    assert (checked.host_rows, checked.parents, num_unfit) == (((1, 2, 3), (1, 2), (1,)), None, 1)
+    assert check_draft(draft, [9] * 3, [9] * 3, 128)[0].parents is draft.parents
+
+
+def test_a_chain_of_a_drawn_tree_keeps_its_q() -> None:
+    """Whether a node is kept depends on parents alone, never on what was drawn."""
+    q = torch.full((1, 4, 8), 1 / 8)
+    draft = replace(Draft.from_lists([[1, 9, 3]], [BROOM]), node_probs=q, sampling=DraftSampling.IID)
+    checked, num_unfit = check_draft(draft, [9], [9], 8, takes_trees=False)
+    assert (checked.host_rows, checked.parents, num_unfit) == (((1, 0),), None, 2)
+    assert checked.node_probs is q

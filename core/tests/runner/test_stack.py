@@ -1,0 +1,140 @@
+"""All layers in one compiled call, and whole chains, against the model's own forward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from specdec.interfaces.draws import NoiseKeys
+from specdec.noise.host import race
+from specdec.runner import ModelRunner, PackedBatch, Segment, SlotPool
+from specdec.runner.kv_cache import KVCache, LayerShape
+
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 36,
+    "intermediate_size": 44,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 10,
+    "max_position_embeddings": 128,
+}
+CONFIGS = {
+    "llama": LlamaConfig(**SIZES),
+    "biases": LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True),
+    "qwen2": Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"} | {"hidden_size": 40}),
+    "qwen3": Qwen3Config(**SIZES),
+    "window": MistralConfig(**SIZES, sliding_window=9),
+}
+
+
+def make_runner(name: str, dtype: torch.dtype = torch.float32) -> ModelRunner:
+    torch.manual_seed(5)
+    model = AutoModelForCausalLM.from_config(CONFIGS[name])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    runner = ModelRunner(model.to(dtype).eval(), torch.device("cpu"), 128)
+    runner.allocate(256)
+    for tensor in (*runner.cache.keys.values(), *runner.cache.values.values()):
+        tensor.fill_(float("nan"))
+    return runner
+
+
+def run(runner, forward, ids, first_slot, num_cached, tree_mask=None, depths=None):
+    places = torch.arange(num_cached, num_cached + len(ids))
+    positions = places if depths is None else num_cached + depths
+    segment = Segment(0, len(ids), first_slot, num_cached, tree_mask, depths)
+    return forward(PackedBatch(torch.tensor(ids), positions, [segment], None, None))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 5, 8, 13])
+def test_compiled_layers_equal_the_models_own_forward(name, num_rows):
+    fast, own = make_runner(name), make_runner(name)
+    assert fast.max_chain_rows > 0
+    fast.capture_hidden(True, (0, 2))
+    own.capture_hidden(True, (0, 2))
+    prompt, ids = list(range(3, 20)), [(7 * i) % 61 for i in range(num_rows)]
+    run(fast, fast.forward, prompt, 16, 0)
+    run(own, own.forward_reference, prompt, 16, 0)
+    got = run(fast, fast.forward, ids, 16, 17)
+    expected = run(own, own.forward_reference, ids, 16, 17)
+    torch.testing.assert_close(got.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(got.hidden_states, expected.hidden_states, rtol=1e-4, atol=1e-5)
+    for a, b in zip(got.aux_hidden_states, expected.aux_hidden_states, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_compiled_layers_equal_the_forward_for_a_tree():
+    fast, own = make_runner("llama"), make_runner("llama")
+    parents = [-1, -1, 0, 0, 1]
+    mask = torch.eye(6, dtype=torch.bool)
+    mask[:, 0] = True
+    depths = torch.zeros(6, dtype=torch.int64)
+    for node, parent in enumerate(parents):
+        mask[node + 1] |= mask[parent + 1]
+        depths[node + 1] = depths[parent + 1] + 1
+    ids = [4, 9, 8, 7, 6, 5]
+    for runner, forward in ((fast, fast.forward), (own, own.forward_reference)):
+        run(runner, forward, list(range(11)), 0, 0)
+    got = run(fast, fast.forward, ids, 0, 11, mask, depths)
+    expected = run(own, own.forward_reference, ids, 0, 11, mask, depths)
+    torch.testing.assert_close(got.logits, expected.logits, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
+    compiled, plain = make_runner("llama", dtype), make_runner("llama", dtype)
+    slots, lengths, num_steps, num_ids = [0, 64, 128][:num_rows], [9, 4, 12][:num_rows], 5, 50
+    temperatures = [0.0, 0.7, 1.3][-num_rows:]
+    keys = NoiseKeys(np.array([11, -5, 2**62][:num_rows]), np.arange(num_rows), np.array(lengths, np.int64))
+    logits = []
+    for runner in (compiled, plain):
+        rows = [
+            run(runner, runner.forward, [(i * 3 + row) % 61 for i in range(length)], slot, 0).logits[-1]
+            for row, (slot, length) in enumerate(zip(slots, lengths, strict=True))
+        ]
+        logits.append(torch.stack(rows))
+    got = compiled.draft_chain(logits[0].clone(), slots, lengths, num_steps, temperatures, keys, num_ids)
+    expected = np.empty((num_rows, num_steps), np.int64)
+    for row in range(num_rows):
+        current = logits[1][row]
+        for step in range(num_steps):
+            scores = current[:num_ids].float()
+            if temperatures[row] == 0:
+                token = int(scores.argmax())
+            else:
+                probs = torch.softmax(scores / temperatures[row], -1).numpy()
+                token = race(
+                    probs, int(keys.seeds[row]), int(keys.positions[row]) + step, int(keys.samples[row]), 0
+                )
+            expected[row, step] = token
+            current = run(plain, plain.forward, [token], slots[row], lengths[row] + step).logits[0]
+    assert got.tolist() == expected.tolist()
+    assert got.max() < num_ids
+
+
+def test_slots_grow_move_and_come_back():
+    cache = KVCache(12 * 16, torch.device("cpu"))
+    cache.allocate(0, LayerShape(1, 2, 2, torch.float32))
+    pool = SlotPool(cache)
+    assert pool.reserve("a", 20, 0)
+    first = pool.first_slot("a")
+    cache.keys[0][first : first + 20] = torch.arange(20.0)[:, None, None]
+    assert pool.reserve("b", 17, 0)
+    assert pool.first_slot("b") >= first + 32
+    assert pool.reserve("a", 90, 20)  # has to move past b
+    moved = pool.first_slot("a")
+    assert moved != first
+    assert cache.keys[0][moved : moved + 20, 0, 0].tolist() == list(range(20))
+    assert not pool.reserve("c", 200, 0)
+    assert pool.first_slot("a") == moved
+    pool.release("a")
+    pool.release("a")
+    pool.release("b")
+    assert pool.reserve("c", 192, 0)

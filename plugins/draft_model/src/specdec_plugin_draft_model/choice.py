@@ -1,0 +1,175 @@
+"""Chooses drafted tokens from the draft's logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from specdec.interfaces import ProposeBatch
+from specdec.logits import cut_logits
+from specdec_plugin_draft_model.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request's draft goes on."""
+
+    row: int
+    """Row of the batch."""
+    path: tuple[int, ...]
+    """Drafted tokens before it, as ids of the target."""
+    node: int
+    """Index that the first node chosen here will have in its row of the draft."""
+    num_wanted: int
+    """How many siblings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Siblings chosen at some places; row i belongs to place i and is empty where a grammar leaves nothing to choose."""
+
+    target_ids: list[list[int]]
+    draft_ids: list[list[int]]
+    probs: torch.Tensor | None
+    """`[R, V']` the laws they were drawn from, if any was."""
+    confidence: list[list[float]] | None
+    """The draft's own probability of each, where asked for."""
+
+
+class Chooser:
+    """Chooses greedily, with the noise of `strict`, or by drawing; greedy requests always greedily.
+
+    Args:
+        method: `greedy`, `coupled` or `probabilistic`.
+        vocabulary: which ids may be drafted.
+        wants_confidence: whether probabilities are reported.
+    """
+
+    def __init__(self, method: str, vocabulary: Vocabulary, *, wants_confidence: bool) -> None:
+        self._method = method
+        self._vocabulary = vocabulary
+        self._wants_confidence = wants_confidence
+
+    def choose(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
+        """Choose siblings at each place.
+
+        Args:
+            logits: `[R, Vd]` the draft's.
+            places: `[R]`.
+            batch: the step's batch.
+        """
+        allowed, closed = self._masked(self._vocabulary.restrict(logits), places, batch)
+        params = [batch.sampling_params[place.row] for place in places]
+        is_greedy = self._method == "greedy" or all(p.is_greedy for p in params)
+        if not is_greedy:
+            allowed = cut_logits(allowed.float(), params, [1] * len(places))
+        most = max(place.num_wanted for place in places)
+        probs = torch.softmax(allowed.float(), -1) if self._wants_confidence else None
+        laws = None
+        if is_greedy:
+            indices = _best(allowed, most)
+        else:
+            indices, laws = self._drawn(allowed, places, batch, most)
+            rows = [i for i, p in enumerate(params) if p.is_greedy]
+            if rows:
+                indices[rows] = _best(allowed[rows], most)
+        target_ids, draft_ids = [], []
+        counts = [0 if index in closed else place.num_wanted for index, place in enumerate(places)]
+        if most > 1:  # ids that are forbidden or cut are no siblings
+            possible = (allowed.gather(1, indices) > -torch.inf).long().cumprod(1).sum(1).tolist()
+            counts = list(map(min, counts, possible))
+        for row, count in zip(indices.tolist(), counts, strict=True):
+            named = self._vocabulary.name(row[:count])
+            target_ids.append(named[0])
+            draft_ids.append(named[1])
+        confidence = None
+        if probs is not None:
+            confidence = [
+                row[:count] for row, count in zip(probs.gather(1, indices).tolist(), counts, strict=True)
+            ]
+        return Choice(target_ids, draft_ids, laws, confidence)
+
+    def _drawn(
+        self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch, most: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return `[R, most]` indices into V', drawn without replacement, and the law of the first of them if drawn from it."""
+        rows = [place.row for place in places]
+        left = logits
+        columns = []
+        law = None
+        for sibling in range(most):
+            if self._method == "coupled":
+                index = self._coupled(left, places, batch)
+            else:
+                index, q = _sample(left, places, rows, batch, sibling)
+                law = q if law is None else law
+            columns.append(index)
+            if sibling + 1 < most:
+                left = _without(left, index)
+        return torch.stack(columns, 1), law
+
+    def _coupled(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> torch.Tensor:
+        """Choose with the noise that `strict` has for each place; places of one call may differ in depth."""
+        wide = self._vocabulary.spread(logits)
+        chosen = torch.empty(len(places), dtype=torch.int64, device=logits.device)
+        by_depth: dict[int, list[int]] = {}
+        for index, place in enumerate(places):
+            by_depth.setdefault(len(place.path), []).append(index)
+        for depth, members in by_depth.items():
+            rows = [places[i].row for i in members]
+            part = wide if len(members) == len(places) else wide[members]
+            chosen[members] = batch.draws.coupled(part, rows, depth + 1)
+        return self._vocabulary.index_of(chosen)
+
+    def _masked(
+        self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch
+    ) -> tuple[torch.Tensor, set[int]]:
+        """Forbid what a request's grammar forbids; returns logits, and the places where it leaves nothing to choose."""
+        closed: set[int] = set()
+        if batch.allowed_after is None:
+            return logits, closed
+        ids = self._vocabulary.target_ids
+        ids = torch.arange(logits.shape[1]) if ids is None else ids.cpu()
+        out = logits.clone()
+        for index, place in enumerate(places):
+            bits = batch.allowed(place.row, place.path)
+            if bits is None:
+                continue
+            is_allowed = (bits.cpu()[ids >> 5] >> (ids & 31).to(torch.int32)) & 1 == 1
+            if bool(is_allowed.any()):
+                out[index].masked_fill_(~is_allowed.to(out.device), -torch.inf)
+            else:
+                closed.add(index)
+        return out, closed
+
+
+def _best(logits: torch.Tensor, count: int) -> torch.Tensor:
+    """Return `[R, count]` the indices of the highest logits, best first."""
+    if count == 1:
+        return logits.argmax(-1, keepdim=True)
+    return logits.topk(min(count, logits.shape[1]), -1).indices
+
+
+def _sample(
+    logits: torch.Tensor, places: Sequence[Place], rows: list[int], batch: ProposeBatch, sibling: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw one index per place; places of one call may differ in their node's index."""
+    nodes = np.array([place.node + sibling for place in places])
+    if (nodes == nodes[0]).all():
+        return batch.draws.sample(logits, rows, int(nodes[0]))
+    index = torch.empty(len(places), dtype=torch.int64, device=logits.device)
+    law = torch.empty_like(logits, dtype=torch.float32)
+    for node in sorted(set(nodes.tolist())):
+        members = np.flatnonzero(nodes == node).tolist()
+        index[members], law[members] = batch.draws.sample(logits[members], [rows[i] for i in members], node)
+    return index, law
+
+
+def _without(logits: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
+    """Return logits in which a taken index of each row cannot be chosen again, unless nothing else is left."""
+    left = logits.scatter(1, taken[:, None], -torch.inf)
+    is_empty = (left == -torch.inf).all(-1, keepdim=True)
+    return torch.where(is_empty, logits, left)

@@ -1,0 +1,304 @@
+"""`draft_model`: a smaller causal language model proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from specdec import SamplingParams
+from specdec.interfaces import (
+    Capability,
+    Draft,
+    DraftSampling,
+    FinishReason,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec.runner import SlotPool
+from specdec_plugin_draft_model.choice import Chooser, Place
+from specdec_plugin_draft_model.config import DraftModelConfig
+from specdec_plugin_draft_model.context import DraftContext
+from specdec_plugin_draft_model.mask_token import mask_token
+from specdec_plugin_draft_model.passes import Piece, run
+from specdec_plugin_draft_model.sketch import Sketch
+from specdec_plugin_draft_model.tokenizers import choose_vocabulary
+
+_LAZY_TOKENS = 64
+"""Requests that want no draft wait until they have this many tokens to take in."""
+
+
+class DraftModelProposer(Proposer):
+    """Runs a model of its own on core's cache: what is new is taken in by the pass that drafts the first token.
+
+    Speculative decoding with a draft model (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318); in parallel
+    with mask tokens as in PARD (arXiv 2504.18583). After a partial acceptance the rows of what stood stay, and the next pass
+    overwrites the others.
+    """
+
+    name: ClassVar[str] = "draft_model"
+    Config: ClassVar[type[ProposerConfig]] = DraftModelConfig
+    capabilities = frozenset(
+        {Capability.OWN_KV, Capability.DRAFT_PROBS, Capability.TREE, Capability.CONFIDENCE}
+    )
+
+    def __init__(self, config: DraftModelConfig, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        self._config = config
+        self._is_drawn = config.draft_sample_method == "probabilistic"
+        given = {
+            Capability.OWN_KV: True,
+            Capability.DRAFT_PROBS: self._is_drawn,
+            Capability.TREE: config.tree_top_k > 1,
+            Capability.CONFIDENCE: config.draft_confidence_threshold > 0,
+        }
+        self.capabilities = frozenset(capability for capability, is_given in given.items() if is_given)
+        self._contexts: dict[str, DraftContext] = {}
+        self._pool: SlotPool | None = None
+
+    def load(self, target: TargetHandle) -> None:
+        """Load the draft, see that its vocabulary fits, and make its runner.
+
+        Raises:
+            ModelError: if the model cannot be loaded, or not run on core's cache.
+            ConfigError: if it does not fit the target or the configuration.
+        """
+        config = self._config
+        assert config.model is not None
+        model = target.load_model(
+            config.model, revision=config.revision, dtype=config.dtype, quantization=config.quantization
+        )
+        self._runner = target.make_runner(model)
+        num_ids = _num_logits(model)
+        self._vocabulary = choose_vocabulary(config, target, num_ids)
+        self._chooser = Chooser(
+            config.draft_sample_method,
+            self._vocabulary,
+            wants_confidence=config.draft_confidence_threshold > 0,
+        )
+        self._mask_id = mask_token(model.config, num_ids, config.model) if config.parallel_drafting else None
+        trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        self._max_len = min(config.max_model_len or target.info.max_model_len, trained or 2**31)
+        self._pool = None
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Take in the new tokens and draft for every row that wants one."""
+        sketches: list[Sketch | None] = []
+        pieces: list[Piece] = []
+        drafting: list[Sketch] = []
+        for row in range(batch.batch_size):
+            sketch, piece = self._prepare(batch, row)
+            sketches.append(sketch)
+            if piece is not None:
+                pieces.append(piece)
+            if sketch is not None:
+                drafting.append(sketch)
+        if pieces:
+            logits = run(self._runner, pieces) if drafting else self._take_in(pieces)
+            if self._can_chain(batch, drafting):
+                self._draft_compiled(batch, drafting, logits)
+            elif self._mask_id is None:
+                self._draft_in_turn(batch, drafting, logits)
+            else:
+                self._draft_at_once(batch, drafting, logits)
+        return self._draft(sketches)
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop what is held of these requests."""
+        for request_id in request_ids:
+            self._contexts.pop(request_id, None)
+            if self._pool is not None:
+                self._pool.release(request_id)
+
+    def _prepare(self, batch: ProposeBatch, row: int) -> tuple[Sketch | None, Piece | None]:
+        """Bring a request's context up to date; returns its empty sketch, and what the next pass has to take in."""
+        if self._pool is None:
+            self._pool = SlotPool(self._runner.cache)
+        request_id = batch.request_ids[row]
+        context = self._contexts.get(request_id)
+        if context is None:
+            context = self._contexts[request_id] = DraftContext()
+        committed = batch.token_ids(row)
+        context.settle(committed, batch.starts[row], self._vocabulary)
+        num_tokens = batch.num_tokens[row]
+        max_depth = min(batch.max_nodes[row], batch.max_depth[row])
+        waiting = num_tokens - context.num_taken
+        if not max_depth and waiting < _LAZY_TOKENS:
+            return None, None
+        if max_depth and not waiting:
+            # The row of the last token gives the logits to begin with, so it runs again.
+            context.num_taken -= 1
+            context.num_rows -= self._vocabulary.num_draft_ids(committed[-1:])
+        ids = self._vocabulary.to_draft(committed[context.num_taken : num_tokens])
+        num_rows = context.num_rows + len(ids)
+        max_depth = min(max_depth, self._max_len - num_rows)
+        if num_rows > self._max_len:
+            return None, None
+        # As many as the deepest draft of the batch takes, which compiled loops run for all rows.
+        if not self._pool.reserve(request_id, num_rows + max(batch.max_nodes), context.num_rows):
+            self._pool.release(request_id)
+            context.num_taken = context.num_rows = 0
+            return None, None
+        first_slot = self._pool.first_slot(request_id)
+        sketch = None
+        if max_depth > 0:
+            width = self._config.tree_top_k
+            sketch = Sketch(
+                row, batch.max_nodes[row], min(max_depth, -(-batch.max_nodes[row] // width)), width
+            )
+        num_logits = 0 if sketch is None else 1
+        if sketch is not None and self._mask_id is not None:
+            num_logits = sketch.max_depth
+            ids = np.concatenate((ids, np.full(num_logits - 1, self._mask_id)))
+        piece = Piece(ids, first_slot, context.num_rows, num_logits)
+        context.num_taken, context.num_rows = num_tokens, num_rows
+        return sketch, piece
+
+    def _take_in(self, pieces: list[Piece]) -> torch.Tensor:
+        """Run pieces of which none gives logits."""
+        pieces[-1].num_logits = 1
+        return run(self._runner, pieces)
+
+    def _can_chain(self, batch: ProposeBatch, drafting: list[Sketch]) -> bool:
+        """Return whether the compiled loop chooses what these rows want: greedily, or coupled without cuts and masks."""
+        config = self._config
+        if (
+            self._is_drawn
+            or self._mask_id is not None
+            or config.tree_top_k > 1
+            or config.draft_confidence_threshold > 0
+            or self._vocabulary.target_ids is not None
+            or batch.allowed_after is not None
+            or not 0 < len(drafting) <= self._runner.max_chain_rows
+        ):
+            return False
+        if config.draft_sample_method == "greedy":
+            return True
+        return not any(_has_cuts(batch.sampling_params[sketch.row]) for sketch in drafting)
+
+    def _draft_compiled(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
+        """Draft chains in one call; rows that may have fewer tokens than others end earlier."""
+        assert self._pool is not None
+        rows = [sketch.row for sketch in drafting]
+        contexts = [self._contexts[batch.request_ids[row]] for row in rows]
+        is_greedy = self._config.draft_sample_method == "greedy"
+        depths = [min(sketch.max_depth, sketch.max_nodes) for sketch in drafting]
+        chains = self._runner.draft_chain(
+            logits,
+            [self._pool.first_slot(batch.request_ids[row]) for row in rows],
+            [context.num_rows for context in contexts],
+            max(depths),
+            [0.0 if is_greedy else batch.sampling_params[row].temperature for row in rows],
+            batch.draws.coupled_keys(rows),
+            self.target_info.vocab_size,
+        ).tolist()
+        for sketch, context, chain, depth in zip(drafting, contexts, chains, depths, strict=True):
+            ends = self._ends(batch, sketch.row)
+            sketch.token_ids = chain[: next((i + 1 for i in range(depth) if chain[i] in ends), depth)]
+            context.guesses = chain[: depth - 1]
+
+    def _draft_in_turn(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
+        """Draft one depth after the other, each with a pass over the tokens chosen before."""
+        active = drafting
+        while active:
+            fed = self._extend(batch, active, logits)
+            active = [sketch for sketch in active if sketch.num_wanted]
+            if not active:
+                return
+            pieces = []
+            for sketch in active:
+                request_id = batch.request_ids[sketch.row]
+                context = self._contexts[request_id]
+                assert self._pool is not None
+                cached = context.num_rows + len(context.guesses)
+                pieces.append(
+                    Piece(np.array([fed[sketch.row]], np.int64), self._pool.first_slot(request_id), cached, 1)
+                )
+                context.guesses.append(sketch.path[-1])
+            logits = run(self._runner, pieces)
+
+    def _draft_at_once(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
+        """Draft from the logits of the last token and of the mask tokens behind it."""
+        starts = np.cumsum([0, *(sketch.max_depth for sketch in drafting)])
+        active = list(range(len(drafting)))
+        depth = 0
+        while active:
+            rows = [int(starts[i]) + depth for i in active]
+            self._extend(batch, [drafting[i] for i in active], logits[rows])
+            active = [i for i in active if drafting[i].num_wanted]
+            depth += 1
+
+    def _extend(self, batch: ProposeBatch, active: list[Sketch], logits: torch.Tensor) -> dict[int, int]:
+        """Add one depth to each sketch; returns the draft's id of what each continues with, by row of the batch."""
+        places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in active]
+        choice = self._chooser.choose(logits, places, batch)
+        threshold = self._config.draft_confidence_threshold
+        for index, sketch in enumerate(active):
+            is_drawn = choice.probs is not None and not batch.sampling_params[sketch.row].is_greedy
+            if not choice.target_ids[index]:
+                sketch.is_ended = True
+                continue
+            confidence = None if choice.confidence is None else choice.confidence[index]
+            law = choice.probs[index] if is_drawn and choice.probs is not None else None
+            sketch.add(choice.target_ids[index], confidence, law)
+            is_unsure = confidence is not None and confidence[0] < threshold
+            sketch.is_ended = is_unsure or sketch.path[-1] in self._ends(batch, sketch.row)
+        return {s.row: ids[0] for s, ids in zip(active, choice.draft_ids, strict=True) if ids}
+
+    def _ends(self, batch: ProposeBatch, row: int) -> tuple[int, ...]:
+        """Return the ids after which nothing is drafted for a request, as they end its text."""
+        return () if batch.sampling_params[row].ignore_eos else self.target_info.eos_token_ids
+
+    def _draft(self, sketches: list[Sketch | None]) -> Draft:
+        rows = [[] if s is None else s.token_ids for s in sketches]
+        if not any(rows):
+            return Draft.empty(len(rows), self.target_info.device)
+        is_tree = Capability.TREE in self.capabilities
+        draft = Draft.from_lists(
+            rows,
+            [[] if s is None else s.parents for s in sketches] if is_tree else None,
+            confidence=[[] if s is None else s.confidence for s in sketches]
+            if Capability.CONFIDENCE in self.capabilities
+            else None,
+            device=self.target_info.device,
+        )
+        has_laws = [s is not None and bool(s.laws) for s in sketches]
+        if not any(has_laws):
+            return draft
+        return self._with_probs(draft, sketches, has_laws)
+
+    def _with_probs(self, draft: Draft, sketches: list[Sketch | None], has_laws: list[bool]) -> Draft:
+        """Add the laws that nodes were drawn from; rows of `node_probs` below which nothing was drawn are uniform."""
+        width = next(law.shape[0] for s in sketches if s is not None for law in s.laws.values())
+        size = (*draft.token_ids.shape, width)
+        probs = torch.full((size[0], size[1] + 1, width), 1.0 / width, device=draft.token_ids.device)
+        for row, sketch in enumerate(sketches):
+            for node, law in (sketch.laws if sketch is not None else {}).items():
+                probs[row, node] = law
+        is_tree = Capability.TREE in self.capabilities
+        return Draft(
+            token_ids=draft.token_ids,
+            parents=draft.parents,
+            sampling=DraftSampling.WITHOUT_REPLACEMENT if is_tree else DraftSampling.IID,
+            node_probs=probs,
+            has_probs=torch.tensor(has_laws, device=draft.token_ids.device),
+            vocab_map=self._vocabulary.target_ids,
+            confidence=draft.confidence,
+            host_rows=draft.host_rows,
+        )
+
+
+def _has_cuts(params: SamplingParams) -> bool:
+    """Return whether a request's law is cut, which only `cut_logits` does."""
+    return not params.is_greedy and (params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0)
+
+
+def _num_logits(model: PreTrainedModel) -> int:
+    head = model.get_output_embeddings()
+    return int(getattr(head, "out_features", 0) or model.config.get_text_config().vocab_size)

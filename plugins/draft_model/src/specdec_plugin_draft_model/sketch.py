@@ -1,0 +1,53 @@
+"""The draft of one request while it grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+
+@dataclass(slots=True)
+class Sketch:
+    """Nodes so far: at each depth some siblings, of which the first is continued."""
+
+    row: int
+    """Row of the batch."""
+    max_nodes: int
+    max_depth: int
+    width: int
+    """Siblings at each depth."""
+    token_ids: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    confidence: list[float] = field(default_factory=list)
+    path: tuple[int, ...] = ()
+    """Target ids of the nodes that were continued."""
+    laws: dict[int, torch.Tensor] = field(default_factory=dict)
+    """`[V']` by row of `Draft.node_probs`: the law that the children of that node were drawn from."""
+    is_ended: bool = False
+    last: int = -1
+    """The node that is continued next."""
+
+    @property
+    def num_wanted(self) -> int:
+        """Siblings to choose next; 0 if the draft has all it may have."""
+        if self.is_ended or len(self.path) == self.max_depth:
+            return 0
+        return min(self.width, self.max_nodes - len(self.token_ids))
+
+    def add(self, target_ids: list[int], confidence: list[float] | None, law: torch.Tensor | None) -> None:
+        """Add siblings below the node that is continued, and continue the first of them."""
+        if law is not None:
+            self.laws[self.last + 1] = law
+        first = len(self.token_ids)
+        seen: set[int] = set()
+        for place, token in enumerate(target_ids):
+            if token in seen:
+                break
+            seen.add(token)
+            self.token_ids.append(token)
+            self.parents.append(self.last)
+            if confidence is not None:
+                self.confidence.append(confidence[place])
+        self.path = (*self.path, target_ids[0])
+        self.last = first

@@ -1,0 +1,66 @@
+"""Which vocabulary a draft has beside the target's."""
+
+from __future__ import annotations
+
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from specdec import ConfigError
+from specdec.interfaces import TargetHandle
+from specdec_plugin_draft_model.config import DraftModelConfig
+from specdec_plugin_draft_model.vocabulary import (
+    Vocabulary,
+    differences,
+    equal_vocabulary,
+    shared_vocabulary,
+)
+
+
+def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft: int) -> Vocabulary:
+    """Return how the target's ids and the draft's go together.
+
+    Where there is no tokenizer to compare with (the target was given as an object, or the draft has none), equal sizes are
+    taken for equal vocabularies.
+
+    Args:
+        config: names the draft.
+        target: the target.
+        num_draft: logits of the draft.
+
+    Raises:
+        ConfigError: if the vocabularies differ, showing how, and no remedy is chosen.
+    """
+    info, model = target.info, config.model
+    ours = target.tokenizer
+    theirs = _tokenizer(config)
+    sizes = f"the target has {info.vocab_size} ids, {model} has {num_draft}"
+    if ours is None or theirs is None:
+        if config.use_heterogeneous_vocab or num_draft != info.vocab_size:
+            missing = "the target" if ours is None else str(model)
+            raise ConfigError(
+                f"speculative_config: 'model': {sizes}, and {missing} has no tokenizer to compare the other with: "
+                "pass tokenizer= to LLM, or take a draft with the target's vocabulary"
+            )
+        return equal_vocabulary(info.vocab_size, num_draft, info.device)
+    found = differences(ours.get_vocab(), theirs.get_vocab())
+    if not found:
+        return equal_vocabulary(info.vocab_size, num_draft, info.device)
+    if not config.use_heterogeneous_vocab:
+        raise ConfigError(
+            f"speculative_config: 'model': the tokenizer of {model} is not the target's: {sizes}; the first ids that differ: "
+            f"{found} (target and draft). Take a draft with the target's tokenizer, or set "
+            "'use_heterogeneous_vocab': true"
+        )
+    try:
+        return shared_vocabulary(ours, theirs, info.vocab_size, num_draft, info.device)
+    except ValueError as error:
+        raise ConfigError(f"speculative_config: 'use_heterogeneous_vocab': {error} ({sizes})") from None
+
+
+def _tokenizer(config: DraftModelConfig) -> PreTrainedTokenizerBase | None:
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            config.model, revision=config.revision
+        )
+    except (OSError, ValueError, KeyError, ImportError):
+        return None
+    return tokenizer

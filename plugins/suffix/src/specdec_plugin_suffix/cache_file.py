@@ -1,0 +1,130 @@
+"""The file that responses are kept in: safetensors, with a header that says whose they are.
+
+Tensors: `token_ids` `[T]` int32, all responses one after another, oldest first; `lengths` `[N]` int64. Metadata: `format`,
+`version`, `tokenizer` (fingerprint, empty without one) and `sha256` over these and both tensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from specdec.errors import ConfigError
+
+FORMAT = "specdec-suffix-cache"
+VERSION = "1"
+REMEDY = "delete it, name another file, or make one with `specdec suffix warm`"
+
+
+def write_responses(path: Path, responses: Iterable[Sequence[int]], tokenizer: str | None) -> None:
+    """Write responses, oldest first; the file is replaced as a whole or not at all.
+
+    Args:
+        path: the file.
+        responses: token ids of each.
+        tokenizer: fingerprint of the tokenizer that the ids belong to.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    arrays = [np.asarray(response, dtype=np.int32) for response in responses]
+    lengths = np.array([len(each) for each in arrays], dtype=np.int64)
+    token_ids = np.concatenate([*arrays, np.empty(0, dtype=np.int32)])
+    metadata = {
+        "format": FORMAT,
+        "version": VERSION,
+        "tokenizer": tokenizer or "",
+        "sha256": _digest(tokenizer or "", token_ids, lengths),
+    }
+    content = save({"token_ids": token_ids, "lengths": lengths}, metadata=metadata)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[array[int]]:
+    """Return the responses of a file, oldest first.
+
+    Args:
+        path: the file.
+        tokenizer: fingerprint that the file must have.
+        vocab_size: ids must be below it.
+
+    Raises:
+        ConfigError: naming file and remedy, if it cannot be read, is damaged or no such file, or has another tokenizer's ids.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"suffix cache {str(path)!r} cannot be read: {error.strerror}; name a file that can"
+        ) from error
+    try:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        metadata, tensors = header["__metadata__"], load(content)
+        if metadata["format"] != FORMAT:
+            raise ValueError("another format")
+        version = metadata["version"]
+        # A later version may look different from here on.
+        if version == VERSION:
+            owner, expected = metadata["tokenizer"], metadata["sha256"]
+            token_ids, lengths = tensors["token_ids"], tensors["lengths"]
+            if _digest(owner, token_ids, lengths) != expected:
+                raise ValueError("the checksum differs")
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        reason = str(error) or type(error).__name__
+        raise ConfigError(f"{str(path)!r} is no suffix cache, or is damaged ({reason}): {REMEDY}") from error
+    if version != VERSION:
+        _refuse(path, f"has version {version} of the format, this package reads version {VERSION}")
+    if owner != (tokenizer or ""):
+        _refuse(path, f"was made with {_named(owner)}, the target has {_named(tokenizer)}")
+    if len(token_ids) and not 0 <= token_ids.min() <= token_ids.max() < vocab_size:
+        _refuse(
+            path,
+            f"has token ids from {token_ids.min()} to {token_ids.max()}, the target's vocabulary {vocab_size}",
+        )
+    ends = np.cumsum(lengths).tolist()
+    return [
+        array("i", token_ids[end - length : end].tobytes()) for end, length in zip(ends, lengths, strict=True)
+    ]
+
+
+def _digest(tokenizer: str, token_ids: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) -> str:
+    """Return the checksum.
+
+    Raises:
+        ValueError: if the arrays do not fit each other.
+    """
+    found = [(each.dtype.name, each.ndim) for each in (token_ids, lengths)]
+    if found != [("int32", 1), ("int64", 1)]:
+        raise ValueError("a tensor has another type")
+    if (lengths < 1).any() or int(lengths.sum()) != len(token_ids):
+        raise ValueError("the lengths do not fit the tokens")
+    digest = hashlib.sha256(f"{FORMAT}\0{VERSION}\0{tokenizer}\0{len(lengths)}\0".encode())
+    digest.update(lengths.tobytes())
+    digest.update(token_ids.tobytes())
+    return digest.hexdigest()
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise ConfigError(f"suffix cache {str(path)!r} {reason}: {REMEDY}")
+
+
+def _named(tokenizer: str | None) -> str:
+    return f"tokenizer {tokenizer[:12]}" if tokenizer else "no tokenizer"

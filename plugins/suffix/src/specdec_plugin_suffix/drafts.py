@@ -1,0 +1,63 @@
+"""From the library's drafts to a `Draft`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from arctic_inference.suffix_decoding import SuffixDecodingDraft
+
+from specdec.interfaces import Draft
+
+EMPTY = SuffixDecodingDraft()
+
+
+def chains(found: Sequence[SuffixDecodingDraft | None]) -> Draft:
+    """Return chains `[B, N]` with their confidence.
+
+    The library's probabilities are those of whole paths, by counts. That of a node given its parent is its share of the
+    parent's.
+    """
+    tokens: list[list[int]] = []
+    confidence: list[list[float]] = []
+    for draft in found:
+        probs = (draft or EMPTY).probs
+        tokens.append((draft or EMPTY).token_ids)
+        confidence.append([after / before for before, after in zip([1.0, *probs], probs, strict=False)])
+    return Draft.from_lists(tokens, confidence=confidence)
+
+
+def trees(found: Sequence[SuffixDecodingDraft | None], max_depth: Sequence[int]) -> Draft:
+    """Return trees `[B, N]` with their confidence, best node first.
+
+    Args:
+        found: `[B]`
+        max_depth: `[B]`, the deepest node allowed; deeper ones are left out.
+    """
+    rows = [_cut(draft or EMPTY, most) for draft, most in zip(found, max_depth, strict=True)]
+    return Draft.from_lists(
+        [draft.token_ids for draft in rows],
+        [draft.parents for draft in rows],
+        confidence=[
+            [
+                prob / (draft.probs[parent] if parent >= 0 else 1.0)
+                for prob, parent in zip(draft.probs, draft.parents, strict=True)
+            ]
+            for draft in rows
+        ],
+    )
+
+
+def _cut(draft: SuffixDecodingDraft, max_depth: int) -> SuffixDecodingDraft:
+    """Leave out nodes below `max_depth`; as a rule no tree is that deep."""
+    if len(draft.token_ids) <= max_depth:
+        return draft
+    depths: list[int] = []
+    for parent in draft.parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+    kept = [node for node, depth in enumerate(depths) if depth <= max_depth]
+    moved = {node: index for index, node in enumerate(kept)} | {-1: -1}
+    return SuffixDecodingDraft(
+        token_ids=[draft.token_ids[node] for node in kept],
+        parents=[moved[draft.parents[node]] for node in kept],
+        probs=[draft.probs[node] for node in kept],
+    )

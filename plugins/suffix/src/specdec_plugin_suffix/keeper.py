@@ -1,0 +1,77 @@
+"""Keeps the cache file and what is remembered together: read at the start, written at the end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from pathlib import Path
+
+from specdec.errors import ConfigError
+from specdec.interfaces import TargetInfo
+from specdec_plugin_suffix.cache_file import read_responses, write_responses
+from specdec_plugin_suffix.memory import ResponseMemory
+
+logger = logging.getLogger("specdec")
+
+
+class CacheKeeper:
+    """Reads and writes one cache file.
+
+    A file that may not be written to is only read. Of several ranks the first writes; of several engines with one file
+    the last one to end.
+
+    Args:
+        path: the file.
+        memory: what is read into and written from.
+        target: whose tokenizer and vocabulary the file must fit.
+    """
+
+    def __init__(self, path: Path, memory: ResponseMemory, target: TargetInfo) -> None:
+        self._path = path.expanduser().absolute()
+        self._memory = memory
+        self._target = target
+        self._num_saved = 0
+        self._process = os.getpid()
+
+    def read(self) -> None:
+        """Take in the file, if there is one.
+
+        Raises:
+            ConfigError: if it cannot be used, or if there is none and none can be made.
+        """
+        if self._path.exists():
+            fingerprint, vocab_size = self._target.tokenizer_fingerprint, self._target.vocab_size
+            for response in read_responses(self._path, fingerprint, vocab_size):
+                self._memory.add(response)
+            self._memory.settle()
+        elif not (self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK)):
+            raise ConfigError(
+                f"suffix_decoding_cache_path: {str(self._path)!r} does not exist and cannot be made: "
+                f"{str(self._path.parent)!r} is no folder that can be written to"
+            )
+        self._num_saved = self._memory.num_added
+
+    def write(self) -> None:
+        """Write the file if anything was learnt since.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        is_other_process = os.getpid() != self._process or self._target.tensor_parallel_rank != 0
+        is_read_only = self._path.exists() and not os.access(self._path, os.W_OK)
+        if self._memory.num_added == self._num_saved or is_other_process or is_read_only:
+            return
+        fingerprint = self._target.tokenizer_fingerprint
+        write_responses(self._path, self._memory.responses.values(), fingerprint)
+        self._num_saved = self._memory.num_added
+
+    def write_at_end_of(self, owner: object) -> None:
+        """Write when `owner` is garbage or the interpreter ends, whichever comes first; a failure is logged."""
+        weakref.finalize(owner, self._write_quietly)
+
+    def _write_quietly(self) -> None:
+        try:
+            self.write()
+        except OSError as error:
+            logger.warning("suffix: %s was not written: %s", self._path, error.strerror)

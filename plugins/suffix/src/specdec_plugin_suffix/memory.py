@@ -1,0 +1,90 @@
+"""The responses of finished requests, which later requests draft from."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+
+from arctic_inference.suffix_decoding import SuffixDecodingCache
+
+PIECE = 256
+"""Tokens put into a tree at once, which takes some tenths of a millisecond."""
+TOKENS_PER_STEP = 4 * PIECE
+"""Tokens of finished requests that a step enters or takes out: by count, for what is drafted should not depend on a clock."""
+
+
+class ResponseMemory:
+    """Keeps responses in the library's global tree, the oldest leaving first, and a copy of each for saving.
+
+    Entering a response takes some milliseconds per thousand tokens, taking it out half of that. So both wait in line, and
+    every step does a little of it.
+
+    Args:
+        cache: whose global tree it is. Running requests are not in it; keys here are numbers, theirs are text.
+        max_responses: how many are kept; 0 for none.
+    """
+
+    def __init__(self, cache: SuffixDecodingCache, max_responses: int) -> None:
+        self.responses: dict[int, Sequence[int]] = {}
+        """By number, oldest first."""
+        self.num_added = 0
+        """All that were ever added."""
+        self._cache = cache
+        self._max_responses = max_responses
+        self._coming: deque[int] = deque()
+        self._leaving: deque[tuple[int, int]] = deque()
+        self._current: int | None = None
+        self._num_entered = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the tree holds exactly what is kept."""
+        return not self._coming and not self._leaving
+
+    def add(self, response: array[int]) -> None:
+        """Keep a response; `settle` enters it into the tree."""
+        if not response or not self._max_responses:
+            return
+        self.responses[self.num_added] = response
+        self._coming.append(self.num_added)
+        self.num_added += 1
+        if len(self.responses) > self._max_responses:
+            self._drop(next(iter(self.responses)))
+
+    def settle(self, max_tokens: int | None = None) -> None:
+        """Bring the tree up to date; with a bound, as far as about so many tokens go, but by one piece at least."""
+        done = 0
+        while not self.is_settled and (max_tokens is None or done < max_tokens):
+            if self._leaving:
+                number, num_tokens = self._leaving.popleft()
+                self._cache.evict_cached_response(number)
+                done += num_tokens
+            else:
+                self._enter_piece(self._coming[0])
+                done += PIECE
+
+    def _enter_piece(self, number: int) -> None:
+        if self._current is None:
+            self._cache.start_request(number, [])
+            self._current, self._num_entered = number, 0
+        response = self.responses[number]
+        end = self._num_entered + PIECE
+        self._cache.add_active_response(number, list(response[self._num_entered : end]))
+        self._num_entered = end
+        if end >= len(response):
+            self._stop()
+            self._coming.popleft()
+
+    def _drop(self, number: int) -> None:
+        num_tokens = len(self.responses.pop(number))
+        if self._coming and number == self._coming[0]:  # not entered yet, or only in part
+            self._coming.popleft()
+            if self._current != number:
+                return
+            self._stop()
+        self._leaving.append((number, num_tokens))
+
+    def _stop(self) -> None:
+        self._cache.stop_request(self._current)
+        self._current = None

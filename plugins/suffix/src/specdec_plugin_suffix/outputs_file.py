@@ -1,0 +1,50 @@
+"""Reads a file of past outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import ConfigError
+
+KEYS = ("token_ids", "text", "response")
+"""Keys that hold an output; of several the first counts. What `specdec generate --json` prints has the first two."""
+
+
+def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
+    """Yield the number of each line and its output, as text or token ids; blank lines are skipped.
+
+    Other keys, a prompt among them, are the file's own affair: only outputs are learnt.
+
+    Raises:
+        ConfigError: naming the file and the number of the line that is wrong.
+    """
+    try:
+        with path.expanduser().open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    yield number, _output(line, f"{path}, line {number}")
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from None
+
+
+def _output(line: str, place: str) -> str | list[int]:
+    try:
+        entry: Any = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{place}: not JSON: {error.msg} (column {error.colno})") from None
+    key = next((key for key in KEYS if key in entry), None) if isinstance(entry, dict) else None
+    if key is None:
+        raise ConfigError(f"{place}: needs an object with one of the keys {', '.join(map(repr, KEYS))}")
+    value = entry[key]
+    if key != "token_ids":
+        if not isinstance(value, str):
+            raise ConfigError(f"{place}: {key!r} must be text, got {value!r}")
+        return value
+    if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
+        raise ConfigError(f"{place}: 'token_ids' must be a list of token ids, integers from 0 on")
+    return value

@@ -1,0 +1,99 @@
+"""`suffix`: drafts from suffix trees, on the host."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import ClassVar
+
+from specdec.interfaces import (
+    Capability,
+    Draft,
+    FinishReason,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec_plugin_suffix.config import SuffixConfig
+from specdec_plugin_suffix.drafts import chains, trees
+from specdec_plugin_suffix.keeper import CacheKeeper
+from specdec_plugin_suffix.trees import SuffixCounters, SuffixTrees
+
+logger = logging.getLogger("specdec")
+
+TEACHING = frozenset({FinishReason.STOP, FinishReason.LENGTH})
+"""Ends after which a response is what the target wanted to say."""
+
+
+class SuffixProposer(Proposer):
+    """Drafts what followed the longest trusted match, in the request's own text or in what finished requests answered.
+
+    SuffixDecoding (arXiv 2411.04975), on the suffix trees of Arctic Inference. Every length of match is tried; the draft
+    with the most expected tokens, by counts, wins. `reference.drafts` says exactly what is drafted.
+    """
+
+    name: ClassVar[str] = "suffix"
+    Config: ClassVar[type[ProposerConfig]] = SuffixConfig
+    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.CONFIDENCE, Capability.TREE})
+
+    def __init__(self, config: SuffixConfig, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        self._is_tree = config.use_tree_spec
+        if not self._is_tree:
+            self.capabilities = type(self).capabilities - {Capability.TREE}
+        self._max_model_len = config.max_model_len
+        self._trees = SuffixTrees(config)
+        self._path = config.suffix_decoding_cache_path
+        self._budget_ms = config.suffix_decoding_time_budget_ms
+        self._has_warned = False
+        self._keeper: CacheKeeper | None = None
+
+    @property
+    def counters(self) -> SuffixCounters:
+        """What the time budget cost so far."""
+        return self._trees.counters
+
+    def load(self, target: TargetHandle) -> None:
+        """Read the cache file, if one is configured and exists, into the trees: some seconds per million tokens.
+
+        Raises:
+            ConfigError: if the file cannot be read or does not belong to the target's tokenizer.
+        """
+        if self._path is not None:
+            self._keeper = CacheKeeper(self._path, self._trees.memory, self.target_info)
+            self._keeper.read()
+            self._keeper.write_at_end_of(self)
+
+    def save(self) -> None:
+        """Write the cache file now; without one configured, or nothing new, do nothing.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        if self._keeper is not None:
+            self._keeper.write()
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Take in the new tokens and draft a chain or a tree for every row that has a match."""
+        max_nodes, max_depth = batch.max_nodes, batch.max_depth
+        if self._max_model_len is not None:
+            room = (max(0, self._max_model_len - held) for held in batch.num_tokens)
+            max_depth = list(map(min, max_depth, room))
+        if self._is_tree:
+            max_nodes = [nodes if depth else 0 for nodes, depth in zip(max_nodes, max_depth, strict=True)]
+        else:
+            max_nodes = list(map(min, max_nodes, max_depth))
+        found = self._trees.step(batch, max_nodes)
+        if self.counters.num_rows_without_time and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "suffix: the trees took longer than suffix_decoding_time_budget_ms=%s in a step, so some requests got no "
+                "draft in it; output is not affected, this is logged once and counted", self._budget_ms
+            )  # fmt: skip
+        return trees(found, max_depth) if self._is_tree else chains(found)
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop the trees of these requests; what finished well is learnt from."""
+        self._trees.close(request_ids, is_lesson=reason in TEACHING)

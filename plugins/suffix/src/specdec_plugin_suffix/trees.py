@@ -1,0 +1,162 @@
+"""Suffix trees over running requests and over what finished ones answered."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from arctic_inference.suffix_decoding import SuffixDecodingCache, SuffixDecodingDraft
+
+from specdec.interfaces import ProposeBatch
+from specdec_plugin_suffix.budget import TimeBudget
+from specdec_plugin_suffix.config import SuffixConfig
+from specdec_plugin_suffix.memory import PIECE, TOKENS_PER_STEP, ResponseMemory
+from specdec_plugin_suffix.request import Request
+
+
+@dataclass
+class SuffixCounters:
+    """What the time budget cost."""
+
+    num_steps_over_budget: int = 0
+    num_rows_without_time: int = 0
+    """Drafts that were wanted and not made, because time was up or the tree still behind."""
+
+
+class SuffixTrees:
+    """Knows for every running request what followed the end of its text before.
+
+    A tree per request holds its text, one for all the responses of finished requests. A running request is in its own tree
+    only: it may still be aborted. The library's cache enters responses while they grow, so every request is taken out of the
+    global tree as soon as it is started, and enters it under a number of its own once it has finished.
+
+    The time of a step grows with new and drafted tokens and with the depth of the trees, not with the context.
+
+    Args:
+        config: all of it but the cache file.
+    """
+
+    def __init__(self, config: SuffixConfig) -> None:
+        most = config.suffix_decoding_max_cached_requests
+        self.counters = SuffixCounters()
+        # The library drops the oldest response when a request starts, a running one too; here `memory` decides.
+        self._cache = SuffixDecodingCache(config.suffix_decoding_max_tree_depth, -1 if most else 0)
+        self._has_memory = most > 0
+        self.memory = ResponseMemory(self._cache, most)
+        self._requests: dict[str, Request] = {}
+        self._depth = config.suffix_decoding_max_tree_depth
+        self._rules = (
+            config.suffix_decoding_max_spec_factor,
+            0.0,
+            config.suffix_decoding_min_token_prob,
+            config.use_tree_spec,
+        )
+        self._budget = TimeBudget(config.suffix_decoding_time_budget_ms / 1e3)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def step(self, batch: ProposeBatch, max_nodes: Sequence[int]) -> list[SuffixDecodingDraft | None]:
+        """Take in what is new in every row and look up drafts.
+
+        Args:
+            batch: the step's news.
+            max_nodes: `[B]`; 0 for no draft.
+
+        Returns:
+            `[B]` drafts; None where none is wanted or time was up.
+
+        Raises:
+            ValueError: if a row starts after what was delivered before.
+        """
+        cache, requests, rules, budget = self._cache, self._requests, self._rules, self._budget
+        budget.begin()
+        token_ids: list[int] = batch.new_token_ids.tolist()
+        drafts: list[SuffixDecodingDraft | None] = [None] * len(batch.request_ids)
+        behind: list[int] = []
+        first = 0
+        rows = zip(
+            batch.request_ids, batch.starts, batch.counts, batch.num_prompt_tokens, max_nodes, strict=True
+        )
+        for row, (request_id, start, count, num_prompt_tokens, most) in enumerate(rows):
+            news = token_ids[first : first + count]
+            first += count
+            request = requests.get(request_id)
+            if request is None or start != request.num_tokens:
+                request = self._open(batch, row, request)
+            request.append(news, num_prompt_tokens)
+            if request.waiting or count > PIECE or budget.is_over():
+                request.waiting += news
+                behind.append(row)
+                continue
+            if count:
+                cache.add_active_response(request_id, news)
+            if most:
+                drafts[row] = cache.speculate(request_id, request.tail, most, *rules)
+        if behind:
+            self._catch_up(batch.request_ids, max_nodes, behind, drafts)
+        if not self.memory.is_settled:
+            self.memory.settle(TOKENS_PER_STEP)
+        return drafts
+
+    def close(self, request_ids: Iterable[str], *, is_lesson: bool) -> None:
+        """Drop these requests, unknown ones excepted; with `is_lesson` later ones draft from their responses."""
+        for request_id in request_ids:
+            request = self._requests.pop(request_id, None)
+            if request is not None:
+                self._cache.stop_request(request_id)
+                if is_lesson:
+                    self.memory.add(request.response)
+
+    def _open(self, batch: ProposeBatch, row: int, known: Request | None) -> Request:
+        """Make a request's state, or make it anew up to where it starts now."""
+        request_id, start = batch.request_ids[row], batch.starts[row]
+        num_delivered = 0 if known is None else known.num_tokens
+        if start > num_delivered:
+            raise ValueError(
+                f"request {request_id!r}: new tokens start at position {start}, but only {num_delivered} "
+                "tokens were delivered before"
+            )
+        text: list[int] = batch.token_ids(row)[:start].tolist()
+        if known is not None:
+            self.close([request_id], is_lesson=False)
+        self._cache.start_request(request_id, [])
+        if self._has_memory:
+            self._cache.evict_cached_response(request_id)
+        response = array("i", text[batch.num_prompt_tokens[row] :])
+        request = self._requests[request_id] = Request(self._depth, text, response)
+        return request
+
+    def _catch_up(
+        self,
+        request_ids: Sequence[str],
+        max_nodes: Sequence[int],
+        behind: Sequence[int],
+        drafts: list[SuffixDecodingDraft | None],
+    ) -> None:
+        """Put waiting tokens into the trees, one piece at least, and draft for the rows that are up to date then."""
+        is_over = False
+        for row in behind:
+            request_id = request_ids[row]
+            if not is_over:
+                is_over = self._enter(request_id)
+            if not max_nodes[row]:
+                continue
+            if is_over:
+                self.counters.num_rows_without_time += 1
+                continue
+            tail = self._requests[request_id].tail
+            drafts[row] = self._cache.speculate(request_id, tail, max_nodes[row], *self._rules)
+        self.counters.num_steps_over_budget += is_over
+
+    def _enter(self, request_id: str) -> bool:
+        """Put waiting tokens into a request's tree, one piece at least; return whether time is up."""
+        waiting, done = self._requests[request_id].waiting, 0
+        while done < len(waiting):
+            self._cache.add_active_response(request_id, waiting[done : done + PIECE])
+            done += PIECE
+            if self._budget.is_over():
+                break
+        del waiting[:done]
+        return self._budget.is_over()

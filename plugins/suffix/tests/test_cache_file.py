@@ -1,0 +1,221 @@
+"""The cache file: what is written is read again, and nothing else is."""
+
+import os
+import shutil
+import subprocess
+import sys
+from array import array
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from specdec import LLM, ConfigError, SamplingParams
+from specdec.interfaces import FinishReason
+from specdec_plugin_suffix import keeper
+from specdec_plugin_suffix.cache_file import read_responses, write_responses
+
+RESPONSES = [array("i", [1, 2, 3]), array("i", [7]), array("i", range(40))]
+OWNER = "a" * 64
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "responses.cache"
+    write_responses(path, RESPONSES, OWNER)
+    return path
+
+
+def test_what_is_written_is_read(file, tmp_path) -> None:
+    assert read_responses(file, OWNER, 1000) == RESPONSES
+    assert [each.name for each in tmp_path.iterdir()] == ["responses.cache"]
+    write_responses(file, [], None)
+    assert read_responses(file, None, 1000) == []
+
+
+def test_every_flipped_bit_is_found(file) -> None:
+    content = file.read_bytes()
+    places = [*range(0, 400), *range(400, len(content), 3)]
+    for place in places:
+        for bit in (0, 3, 7):
+            damaged = bytearray(content)
+            damaged[place] ^= 1 << bit
+            file.write_bytes(damaged)
+            with pytest.raises(ConfigError, match="specdec suffix warm"):
+                read_responses(file, OWNER, 1000)
+
+
+def test_every_truncation_is_found(file) -> None:
+    content = file.read_bytes()
+    for length in [*range(0, 64), *range(64, len(content), 7)]:
+        file.write_bytes(content[:length])
+        with pytest.raises(ConfigError, match=r"no suffix cache, or is damaged .*delete it"):
+            read_responses(file, OWNER, 1000)
+    file.write_bytes(content + b"\0")
+    with pytest.raises(ConfigError, match="damaged"):
+        read_responses(file, OWNER, 1000)
+
+
+def test_foreign_files(tmp_path) -> None:
+    weights, text, huge = tmp_path / "model.safetensors", tmp_path / "text", tmp_path / "huge"
+    save_file({"a": np.zeros(3)}, weights)
+    text.write_text("not a cache at all, but longer than a header")
+    huge.write_bytes(b"\xff" * 64)
+    for path in (weights, text, huge):
+        with pytest.raises(ConfigError, match=rf"{path.name}.* is no suffix cache"):
+            read_responses(path, OWNER, 1000)
+
+
+def test_a_folder_and_a_missing_file(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        read_responses(tmp_path, OWNER, 1000)
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        read_responses(tmp_path / "none", OWNER, 1000)
+
+
+def test_another_tokenizer_or_vocabulary_is_refused(file) -> None:
+    with pytest.raises(
+        ConfigError, match="made with tokenizer aaaaaaaaaaaa, the target has tokenizer bbbbbbbbbbbb"
+    ):
+        read_responses(file, "b" * 64, 1000)
+    with pytest.raises(ConfigError, match="the target has no tokenizer"):
+        read_responses(file, None, 1000)
+    with pytest.raises(ConfigError, match="token ids from 0 to 39, the target's vocabulary 39"):
+        read_responses(file, OWNER, 39)
+
+
+def test_another_version_says_so(file, monkeypatch) -> None:
+    monkeypatch.setattr("specdec_plugin_suffix.cache_file.VERSION", "2")
+    with pytest.raises(ConfigError, match="has version 1 of the format, this package reads version 2"):
+        read_responses(file, OWNER, 1000)
+
+
+def test_a_failed_write_leaves_the_old_file(file, tmp_path, monkeypatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_responses(file, [array("i", [5])], OWNER)
+    assert read_responses(file, OWNER, 1000) == RESPONSES
+    assert [each.name for each in tmp_path.iterdir()] == ["responses.cache"]
+
+
+def finished(feed, *phrase: int) -> None:
+    feed.append("x", 21, 22, *phrase)
+    feed.finish("x", FinishReason.LENGTH)
+
+
+def test_a_proposer_goes_on_where_the_last_one_ended(make_feed, tmp_path) -> None:
+    path = tmp_path / "responses.cache"
+    first = make_feed(suffix_decoding_cache_path=path)
+    finished(first, 11, 12, 13, 14)
+    assert not path.exists()
+    del first  # garbage: written now
+    assert path.exists()
+    second = make_feed(suffix_decoding_cache_path=path)
+    assert second.append("a", 9, 11, 12) == [13, 14]
+    finished(second, 41, 42, 43)
+    second.proposer.save()
+    assert [list(each) for each in read_responses(path, OWNER, 1000)] == [[11, 12, 13, 14], [41, 42, 43]]
+
+
+def test_a_file_longer_than_the_memory_keeps_the_newest(make_feed, tmp_path) -> None:
+    path = tmp_path / "responses.cache"
+    write_responses(path, [array("i", [start, start + 1, start + 2]) for start in (30, 40, 50)], OWNER)
+    feed = make_feed(suffix_decoding_cache_path=path, suffix_decoding_max_cached_requests=2)
+    assert feed.append("a", 9, 30, 31) == []
+    assert feed.append("b", 9, 40, 41) == [42]
+    assert feed.append("c", 9, 50, 51) == [52]
+
+
+def test_nothing_new_writes_nothing(make_feed, tmp_path) -> None:
+    path = tmp_path / "responses.cache"
+    write_responses(path, RESPONSES, OWNER)
+    before = path.stat().st_mtime_ns
+    feed = make_feed(suffix_decoding_cache_path=path)
+    feed.append("x", 1, 2, 3, 4)
+    feed.finish("x", FinishReason.ABORT)
+    feed.proposer.save()
+    assert path.stat().st_mtime_ns == before
+
+
+def test_only_the_first_rank_and_the_own_process_write(
+    make_feed, make_target_info, tmp_path, monkeypatch
+) -> None:
+    path = tmp_path / "responses.cache"
+    other = make_feed(
+        suffix_decoding_cache_path=path,
+        info=make_target_info(tensor_parallel_rank=1, tensor_parallel_size=2),
+    )
+    finished(other, 11, 12, 13)
+    other.proposer.save()
+    forked = make_feed(suffix_decoding_cache_path=path)
+    finished(forked, 11, 12, 13)
+    monkeypatch.setattr(keeper.os, "getpid", lambda: -1)
+    forked.proposer.save()
+    assert not path.exists()
+
+
+def test_a_file_that_is_read_only_is_only_read(make_feed, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "responses.cache"
+    write_responses(path, RESPONSES, OWNER)
+    feed = make_feed(suffix_decoding_cache_path=path)
+    finished(feed, 11, 12, 13)
+    monkeypatch.setattr(keeper.os, "access", lambda *_: False)  # as for anybody but root
+    feed.proposer.save()
+    assert read_responses(path, OWNER, 1000) == RESPONSES
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(make_feed, tmp_path, monkeypatch) -> None:
+    with pytest.raises(
+        ConfigError, match=r"suffix_decoding_cache_path: .*is no folder that can be written to"
+    ):
+        make_feed(suffix_decoding_cache_path=tmp_path / "none" / "file")
+    monkeypatch.setattr(keeper.os, "access", lambda *_: False)
+    with pytest.raises(ConfigError, match="does not exist and cannot be made"):
+        make_feed(suffix_decoding_cache_path=tmp_path / "file")
+
+
+def test_a_failure_at_the_end_is_logged(make_feed, tmp_path, caplog) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    feed = make_feed(suffix_decoding_cache_path=folder / "file")
+    finished(feed, 11, 12, 13)
+    shutil.rmtree(folder)
+    del feed
+    assert "was not written: No such file or directory" in caplog.text
+
+
+def test_a_shut_down_engine_has_written(tmp_path) -> None:
+    path = tmp_path / "responses.cache"
+    config = {"method": "suffix", "num_speculative_tokens": 4, "suffix_decoding_cache_path": str(path)}
+    params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
+    llm = LLM("zoo", dtype="float32", speculative_config=config)
+    output = llm.generate(["def main("], params)[0].outputs[0]
+    llm.shutdown()
+    assert path.exists()
+    again = LLM("zoo", dtype="float32", speculative_config=config)
+    (known,) = again._built.engine._guard.proposer._trees.memory.responses.values()
+    assert list(known) == output.token_ids
+    second = again.generate(["def main("], params)[0]
+    assert second.outputs[0].token_ids == output.token_ids
+    assert second.metrics.num_accepted_tokens >= 8
+
+
+def test_an_interpreter_that_ends_has_written(tmp_path) -> None:
+    code = (
+        "from specdec import LLM, SamplingParams\n"
+        "config = {'method': 'suffix', 'suffix_decoding_cache_path': 'at-exit'}\n"
+        "llm = LLM('zoo', dtype='float32', speculative_config=config)\n"
+        "llm.generate(['import os'], SamplingParams(max_tokens=4))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env=os.environ)
+    assert (tmp_path / "at-exit").exists()
+
+
+def test_a_damaged_file_is_a_configuration_error_of_the_engine(tmp_path) -> None:
+    (tmp_path / "cache").write_bytes(b"nonsense")
+    config = {"method": "suffix", "suffix_decoding_cache_path": str(tmp_path / "cache")}
+    with pytest.raises(ConfigError, match="cache' is no suffix cache"):
+        LLM("zoo", dtype="float32", speculative_config=config)

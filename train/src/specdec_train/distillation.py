@@ -1,0 +1,125 @@
+"""Losses that teach a draft model to guess like the target, and the acceptance they lead to."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlamaForCausalLM
+
+from specdec_train.packing import micro_batches
+
+
+@torch.no_grad()
+def target_logits(target: LlamaForCausalLM, tokens: Tensor) -> Tensor:
+    """The target's logits `[B, T, V]` for the next token at each but the last of `tokens [B, T + 1]`."""
+    logits: Tensor = target(input_ids=tokens[:, :-1], use_cache=False).logits
+    return logits
+
+
+def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens: Tensor) -> Tensor:
+    """Mean Kullback-Leibler divergence from the target's law to the draft's at temperature 1, in nats.
+
+    Args:
+        draft: trained.
+        target: what it is to guess.
+        tokens: ids `[B, T + 1]`; the last only lends its place.
+    """
+    logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits
+    return _divergence(logits, target_logits(target, tokens))
+
+
+def parallel_loss(
+    draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens: Tensor, *, num_parallel: int, mask_id: int
+) -> Tensor:
+    """Divergence of all guesses of parallel drafting: of each text position, and of the mask tokens behind it.
+
+    Args:
+        draft: trained.
+        target: what it is to guess.
+        tokens: ids `[B, T + 1]`.
+        num_parallel: guesses per position, K: one by the text token itself, K - 1 by mask tokens.
+        mask_id: the id of the mask token.
+    """
+    wanted = target_logits(target, tokens)
+    length = wanted.shape[1]
+    logits = parallel_logits(draft, tokens[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
+    parts = [_divergence(logits[:, j, : length - j], wanted[:, j:]) for j in range(num_parallel)]
+    return torch.stack(parts).mean()
+
+
+def parallel_logits(draft: LlamaForCausalLM, tokens: Tensor, *, num_parallel: int, mask_id: int) -> Tensor:
+    """Logits `[B, K, T, V]` of what stands `j + 1` places behind text position n, j masks being between.
+
+    Args:
+        draft: the draft model.
+        tokens: ids `[B, T]`.
+        num_parallel: K.
+        mask_id: the id of the mask token.
+    """
+    batch, length = tokens.shape
+    ids = torch.cat([tokens, tokens.new_full((batch, (num_parallel - 1) * length), mask_id)], 1)
+    positions, bias = _layout(length, num_parallel)
+    logits = draft(input_ids=ids, position_ids=positions, attention_mask=bias, use_cache=False).logits
+    return logits.unflatten(1, (num_parallel, length))  # type: ignore[no-any-return]
+
+
+@cache
+def _layout(length: int, num_parallel: int) -> tuple[Tensor, Tensor]:
+    """Positions `[1, K T]` and additive mask `[1, 1, K T, K T]`: mask j behind n sees text up to n and the masks before it."""
+    place = torch.arange(length).repeat(num_parallel)
+    step = torch.arange(num_parallel).repeat_interleave(length)
+    is_text = (step[None, :] == 0) & (place[None, :] <= place[:, None])
+    is_own = (place[None, :] == place[:, None]) & (step[None, :] <= step[:, None])
+    bias = torch.zeros(len(place), len(place)).masked_fill(
+        ~(is_text | is_own), torch.finfo(torch.float32).min
+    )
+    return (place + step)[None], bias[None, None]
+
+
+@torch.no_grad()
+def acceptance(
+    draft: LlamaForCausalLM,
+    target: LlamaForCausalLM,
+    tokens: Tensor,
+    micro_batch: int,
+    *,
+    num_parallel: int = 1,
+    mask_id: int = 0,
+) -> list[dict[str, float]]:
+    """How often a guess stands on held-out text, per place behind the text (one place for a draft that is not parallel).
+
+    Args:
+        draft: the draft model.
+        target: the target.
+        tokens: windows `[N, T + 1]`.
+        micro_batch: windows per pass.
+        num_parallel: guesses per position.
+        mask_id: the id of the mask token.
+
+    Returns:
+        per place: `sampled`, the mean of sum(min(p, q)) at temperature 1, and `greedy`, the share of equal argmaxes.
+    """
+    totals = torch.zeros(num_parallel, 2, dtype=torch.float64)
+    for part in micro_batches(tokens, micro_batch):
+        wanted = target_logits(target, part)
+        length = wanted.shape[1]
+        got = parallel_logits(draft, part[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
+        for j in range(num_parallel):
+            p, q = wanted[:, j:], got[:, j, : length - j]
+            common = torch.minimum(p.softmax(-1), q.softmax(-1)).sum(-1).mean().double()
+            equal = (p.argmax(-1) == q.argmax(-1)).double().mean()
+            totals[j] += torch.stack([common, equal]) * len(part)
+    return [
+        {"sampled": round(sampled, 4), "greedy": round(greedy, 4)}
+        for sampled, greedy in (totals / len(tokens)).tolist()
+    ]
+
+
+def _divergence(logits: Tensor, wanted: Tensor) -> Tensor:
+    """Mean divergence over positions; both `[..., V]`."""
+    log_q = F.log_softmax(logits.flatten(0, -2).float(), -1)
+    log_p = F.log_softmax(wanted.flatten(0, -2).float(), -1)
+    return F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)

@@ -1,0 +1,15 @@
+"""What the zoo's models are trained on: files, and dialogues made of them."""
+
+from __future__ import annotations
+
+from specdec_train.corpus import Corpus
+from specdec_train.dialogues import dialogues
+from specdec_train.recipe import Recipe
+
+
+def training_texts(corpus: Corpus, recipe: Recipe) -> list[str]:
+    """Texts of the training side: every file, then dialogues that ask for functions to be written or edited."""
+    files = corpus.split("train")
+    return [file.text for file in files] + dialogues(
+        files, num_written=recipe.num_written, num_edited=recipe.num_edited, seed=recipe.seed
+    )

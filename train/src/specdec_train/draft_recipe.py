@@ -1,0 +1,107 @@
+"""Recipes of the zoo's draft models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from specdec_train.recipe import ModelShape
+from specdec_train.repeats import Repeats
+from specdec_train.schedule import Schedule
+
+DraftKind = Literal["causal", "parallel", "own_vocabulary"]
+
+
+@dataclass(frozen=True)
+class DraftRecipe:
+    """How a draft model is trained.
+
+    Args:
+        kind: `causal` (distilled from the target), `parallel` (PARD, arXiv 2504.18583: further tokens from mask tokens, goes
+            on from a causal draft) or `own_vocabulary` (a tokenizer of its own, trained on text).
+        shape: sizes of the model.
+        vocab_size: size of its own tokenizer; with the target's tokenizer the target's.
+        starts_from: artefact whose weights it starts from; empty for none.
+        kept_layers: the layers of it that are kept, in this order; empty for all.
+        num_parallel: tokens that one pass of a `parallel` draft is trained to guess.
+        repeats: when random tokens that repeat are among the sequences.
+        seq_len: tokens a sequence predicts.
+        batch_size: sequences per optimizer step.
+        micro_batch: sequences per forward pass; divides `batch_size`.
+        max_steps: optimizer steps.
+        muon_lr, adamw_lr, weight_decay, max_grad_norm: optimizer settings, rates at their peak.
+        schedule: shape of the learning rate over the run.
+        eval_every, eval_windows: steps between held-out evaluations and windows looked at in each.
+        checkpoint_every: steps between checkpoints.
+        seed: seed of weights and data order.
+        threads: torch threads.
+    """
+
+    kind: DraftKind = "causal"
+    shape: ModelShape = field(
+        default_factory=lambda: ModelShape(
+            hidden_size=128, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=384
+        )
+    )
+    vocab_size: int = 2048
+    starts_from: str = ""
+    kept_layers: tuple[int, ...] = ()
+    num_parallel: int = 1
+    repeats: Repeats = field(default_factory=lambda: Repeats(100, 350))
+    seq_len: int = 512
+    batch_size: int = 8
+    micro_batch: int = 8
+    max_steps: int = 1200
+    muon_lr: float = 0.02
+    adamw_lr: float = 0.004
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    schedule: Schedule = field(default_factory=Schedule)
+    eval_every: int = 50
+    eval_windows: int = 16
+    checkpoint_every: int = 25
+    seed: int = 1
+    threads: int = 2
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens one optimizer step predicts, each counted once however many passes guess it."""
+        return self.batch_size * self.seq_len
+
+    def tiny(self) -> DraftRecipe:
+        """The same procedure in seconds, for tests; goes with `Recipe.tiny`."""
+        return replace(
+            self,
+            kept_layers=self.kept_layers[:1],
+            shape=replace(self.shape, hidden_size=32, num_layers=1, num_heads=2, intermediate_size=64),
+            vocab_size=400,
+            repeats=Repeats(5, 10),
+            seq_len=64,
+            batch_size=2,
+            micro_batch=2,
+            max_steps=10,
+            eval_every=5,
+            eval_windows=2,
+            checkpoint_every=5,
+        )
+
+
+DRAFTS = {
+    "draft": DraftRecipe(
+        starts_from="target", kept_layers=(0, 9), max_steps=1000, muon_lr=0.01, adamw_lr=0.002
+    ),
+    "draft_parallel": DraftRecipe(
+        kind="parallel",
+        starts_from="draft",
+        num_parallel=6,
+        repeats=Repeats(0, 0),
+        seq_len=256,
+        batch_size=4,
+        micro_batch=4,
+        max_steps=900,
+        muon_lr=0.01,
+        adamw_lr=0.002,
+    ),
+    "draft_own_vocabulary": DraftRecipe(kind="own_vocabulary", max_steps=600, repeats=Repeats(100, 250)),
+}
+"""The draft models of the zoo by artefact name, in the order in which they can be trained."""

@@ -1,0 +1,207 @@
+"""One training run of a draft model for the zoo's target."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specdec_train.claim import claim
+from specdec_train.corpus import Corpus, read_corpus, stdlib_root
+from specdec_train.distillation import acceptance, distillation_loss, parallel_loss
+from specdec_train.documents import training_texts
+from specdec_train.draft_recipe import DraftRecipe
+from specdec_train.loop import LoopConfig, RunState, train
+from specdec_train.optimizer import OptimizerPair
+from specdec_train.packing import PackedDocuments, micro_batches, windows
+from specdec_train.recipe import Recipe
+from specdec_train.run import HeldoutLoss
+from specdec_train.target import (
+    build_target,
+    heldout_loss,
+    next_token_loss,
+    round_to_bfloat16,
+    target_config,
+)
+from specdec_train.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer, train_tokenizer
+
+
+@dataclass(frozen=True)
+class TrainedDraft:
+    """What a run leaves behind, in memory.
+
+    Args:
+        model: weights at the end, rounded to bfloat16 as they will be shipped, held in float32.
+        tokenizer: the target's, or its own.
+        mask_id: id of the mask token of a parallel draft, else None.
+        state: steps, seconds and loss curve.
+        heldout: loss on held-out text.
+        acceptance: where target and draft share ids, how often a guess stands, per place; see `distillation.acceptance`.
+        num_train_tokens: tokens of one epoch, separators and dialogues included.
+    """
+
+    model: LlamaForCausalLM
+    tokenizer: PreTrainedTokenizerFast
+    mask_id: int | None
+    state: RunState
+    heldout: HeldoutLoss
+    acceptance: list[dict[str, float]] | None
+    num_train_tokens: int
+
+
+def train_draft(
+    recipe: DraftRecipe,
+    corpus_recipe: Recipe,
+    artefacts: Path,
+    folder: Path,
+    *,
+    max_minutes: float | None = None,
+    resume: bool = False,
+) -> TrainedDraft:
+    """Train a draft for the target in `artefacts`, keeping checkpoints in `folder`.
+
+    Args:
+        recipe: every number of the run.
+        corpus_recipe: recipe of the target, for the corpus and its split.
+        artefacts: folder that holds `target` and what the draft starts from.
+        folder: checkpoints; a run with the same recipe can be resumed from it.
+        max_minutes: time budget of the steps, None for no limit.
+        resume: continue from what `folder` holds.
+
+    Raises:
+        ValueError: an artefact is missing, or `folder` holds a run of another recipe and `resume` was asked for.
+    """
+    torch.set_num_threads(recipe.threads)
+    claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
+    target = _load(artefacts / "target").requires_grad_(False)
+    corpus = read_corpus(
+        stdlib_root(), heldout_permille=corpus_recipe.heldout_permille, only=corpus_recipe.only
+    )
+    is_own = recipe.kind == "own_vocabulary"
+    tokenizer = (
+        _own_tokenizer(corpus, recipe, folder / "tokenizer")
+        if is_own
+        else load_tokenizer(artefacts / "target")
+    )
+    end_of_text = _id(tokenizer, END_OF_TEXT)
+    mask_id = _id(tokenizer, SYSTEM) if recipe.kind == "parallel" else None
+    data = PackedDocuments(
+        encode(tokenizer, training_texts(corpus, corpus_recipe)),
+        separator=end_of_text,
+        window=recipe.seq_len + 1,
+        seed=recipe.seed,
+    )
+    heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
+    heldout = windows(heldout_ids, separator=end_of_text, window=recipe.seq_len + 1)
+    spread = torch.linspace(0, len(heldout) - 1, min(recipe.eval_windows, len(heldout))).long()
+    model = (
+        _part_of(_load(artefacts / recipe.starts_from), recipe.kept_layers).train()
+        if recipe.starts_from
+        else build_target(
+            target_config(recipe.shape, vocab_size=len(tokenizer), end_of_text=end_of_text), recipe.seed
+        )
+    )
+    loss = _loss(recipe, model, target, mask_id)
+    state = train(
+        model,
+        OptimizerPair(
+            model, muon_lr=recipe.muon_lr, adamw_lr=recipe.adamw_lr, weight_decay=recipe.weight_decay
+        ),
+        lambda step: recipe.repeats.put_into(
+            data.batch(step, recipe.batch_size), step, vocab_size=len(tokenizer), seed=recipe.seed
+        ),
+        loss,
+        lambda: _mean(loss, heldout[spread], recipe.micro_batch),
+        LoopConfig(
+            title=recipe.kind,
+            max_steps=recipe.max_steps,
+            max_seconds=None if max_minutes is None else max_minutes * 60,
+            batch_size=recipe.batch_size,
+            micro_batch=recipe.micro_batch,
+            max_grad_norm=recipe.max_grad_norm,
+            schedule=recipe.schedule,
+            eval_every=recipe.eval_every,
+            checkpoint_every=recipe.checkpoint_every,
+        ),
+        folder,
+        resume=resume,
+    )
+    round_to_bfloat16(model).train(False)
+    nats = heldout_loss(model, heldout, recipe.micro_batch)
+    tokens_per_byte = sum(len(ids) + 1 for ids in heldout_ids) / corpus.num_bytes("heldout")
+    final = HeldoutLoss(nats, nats * tokens_per_byte / math.log(2), heldout.size(0) * recipe.seq_len)
+    accepted = None
+    if not is_own:
+        accepted = acceptance(
+            model,
+            target,
+            heldout,
+            recipe.micro_batch,
+            num_parallel=recipe.num_parallel,
+            mask_id=mask_id or 0,
+        )
+    return TrainedDraft(model, tokenizer, mask_id, state, final, accepted, data.num_tokens)
+
+
+def _loss(
+    recipe: DraftRecipe, model: LlamaForCausalLM, target: LlamaForCausalLM, mask_id: int | None
+) -> Callable[[Tensor], Tensor]:
+    """The loss of a kind of draft."""
+    if mask_id is not None:
+        return partial(parallel_loss, model, target, num_parallel=recipe.num_parallel, mask_id=mask_id)
+    if recipe.kind == "own_vocabulary":
+        return partial(next_token_loss, model)
+    return partial(distillation_loss, model, target)
+
+
+@torch.no_grad()
+def _mean(loss: Callable[[Tensor], Tensor], tokens: Tensor, micro_batch: int) -> float:
+    """Mean loss over windows `[N, T + 1]`."""
+    parts = micro_batches(tokens, micro_batch)
+    return sum(loss(part).item() * len(part) for part in parts) / len(tokens)
+
+
+def _load(folder: Path) -> LlamaForCausalLM:
+    """Load an artefact in float32."""
+    if not (folder / "config.json").exists():
+        raise ValueError(f"{folder} holds no model: train it first (python -m specdec_train.zoo)")
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model
+
+
+def _part_of(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM:
+    """The model with some of its layers only; all for none given."""
+    if not layers:
+        return model
+    config = LlamaConfig.from_dict(model.config.to_dict() | {"num_hidden_layers": len(layers)})
+    part = LlamaForCausalLM(config)
+    weights = {name: value for name, value in model.state_dict().items() if ".layers." not in name}
+    for place, layer in enumerate(layers):
+        for name, value in model.model.layers[layer].state_dict().items():
+            weights[f"model.layers.{place}.{name}"] = value
+    part.load_state_dict(weights)
+    return part
+
+
+def _own_tokenizer(corpus: Corpus, recipe: DraftRecipe, folder: Path) -> PreTrainedTokenizerFast:
+    """A tokenizer of the draft's own, saved and read back so that a resumed run has the very same."""
+    train_tokenizer(
+        (file.text for file in corpus.split("train")),
+        vocab_size=recipe.vocab_size,
+        max_length=recipe.shape.max_position_embeddings,
+    ).save_pretrained(folder)
+    return load_tokenizer(folder)
+
+
+def _id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+    """Id of a special token."""
+    found = tokenizer.convert_tokens_to_ids(token)
+    assert isinstance(found, int)
+    return found

@@ -1,0 +1,131 @@
+"""Draft models: the losses against the definitions, and the tiny recipes end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import kl_div, log_softmax
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
+from specdec_train.distillation import acceptance, distillation_loss, parallel_logits, parallel_loss
+from specdec_train.draft_recipe import DRAFTS
+from specdec_train.draft_run import train_draft
+from specdec_train.recipe import ModelShape, Recipe
+from specdec_train.target import build_target, target_config
+from specdec_train.zoo import build_draft, build_zoo, main
+
+SHAPE = ModelShape(hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=24)
+MASK = 3
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[LlamaForCausalLM, LlamaForCausalLM]:
+    """A target and a draft, both random."""
+    config = target_config(SHAPE, vocab_size=40, end_of_text=0)
+    return build_target(config, 1).eval(), build_target(config, 2).eval()
+
+
+@pytest.fixture(scope="module")
+def tokens() -> torch.Tensor:
+    return torch.randint(4, 40, (3, 12), generator=torch.Generator().manual_seed(5))
+
+
+@pytest.fixture(scope="module")
+def tiny_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All models of the tiny recipes; returns the folder."""
+    folder = tmp_path_factory.mktemp("tiny-drafts")
+    build_zoo(folder / "out", folder / "work", Recipe.tiny(), command="test")
+    for name, recipe in DRAFTS.items():
+        build_draft(folder / "out", folder / name, name, recipe.tiny(), Recipe.tiny(), command="test")
+    return folder / "out"
+
+
+def test_distillation_is_the_divergence_from_the_target(models, tokens) -> None:
+    target, draft = models
+    with torch.no_grad():
+        p, q = (log_softmax(m(tokens[:, :-1]).logits, -1) for m in (target, draft))
+        expected = (p.exp() * (p - q)).sum(-1).mean()
+        assert distillation_loss(draft, target, tokens).item() == pytest.approx(expected.item(), rel=1e-5)
+        assert distillation_loss(target, target, tokens).item() == pytest.approx(0.0, abs=1e-7)
+
+
+def test_parallel_guesses_are_those_of_text_and_masks_alone(models, tokens) -> None:
+    _, draft = models
+    text = tokens[:, :-1]
+    with torch.no_grad():
+        got = parallel_logits(draft, text, num_parallel=4, mask_id=MASK)
+        assert got.shape == (3, 4, 11, 40)
+        for place in (0, 3, 10):
+            masks = torch.full((3, 3), MASK)
+            alone = draft(torch.cat([text[:, : place + 1], masks], 1)).logits[:, place:]
+            torch.testing.assert_close(got[:, :, place], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_the_parallel_loss_counts_every_guess_inside_the_text(models, tokens) -> None:
+    target, draft = models
+    with torch.no_grad():
+        got = parallel_logits(draft, tokens[:, :-1], num_parallel=3, mask_id=MASK)
+        wanted = log_softmax(target(tokens[:, :-1]).logits, -1)
+        parts = [
+            kl_div(
+                log_softmax(got[:, j, : 11 - j], -1).flatten(0, 1),
+                wanted[:, j:].flatten(0, 1),
+                reduction="batchmean",
+                log_target=True,
+            )
+            for j in range(3)
+        ]
+        loss = parallel_loss(draft, target, tokens, num_parallel=3, mask_id=MASK)
+    assert loss.item() == pytest.approx(torch.stack(parts).mean().item(), rel=1e-5)
+
+
+def test_acceptance_is_one_for_the_target_itself_and_lower_for_others(models, tokens) -> None:
+    target, draft = models
+    assert acceptance(target, target, tokens, 2) == [{"sampled": 1.0, "greedy": 1.0}]
+    places = acceptance(draft, target, tokens, 2, num_parallel=2, mask_id=MASK)
+    assert len(places) == 2
+    with torch.no_grad():
+        p, q = (m(tokens[:, :-1]).logits.softmax(-1) for m in (target, draft))
+    assert places[0]["sampled"] == pytest.approx(torch.minimum(p, q).sum(-1).mean().item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_drafts_load_with_plain_transformers_and_say_where_they_come_from(tiny_zoo, name) -> None:
+    folder = tiny_zoo / "artefacts" / name
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    facts = json.loads((tiny_zoo / "manifest.json").read_text())["artefacts"][name]
+    assert facts["num_parameters"] == model.num_parameters()
+    assert facts["training"]["steps"] == DRAFTS[name].tiny().max_steps
+    assert name in json.loads((tiny_zoo / "training_log.json").read_text())
+    target = AutoTokenizer.from_pretrained(tiny_zoo / "artefacts" / "target")
+    if DRAFTS[name].kind == "own_vocabulary":
+        assert len(tokenizer) == model.config.vocab_size == 400
+        assert facts["heldout"]["acceptance"] is None
+    else:
+        assert tokenizer.get_vocab() == target.get_vocab()
+        assert len(facts["heldout"]["acceptance"]) == DRAFTS[name].num_parallel
+    if DRAFTS[name].kind == "parallel":
+        assert tokenizer.convert_ids_to_tokens(model.config.pard_token) == "<|system|>"
+
+
+def test_a_draft_of_some_layers_starts_as_those_layers(tiny_zoo, tmp_path) -> None:
+    recipe = replace(DRAFTS["draft"].tiny(), kept_layers=(1,), max_steps=1, muon_lr=0.0, adamw_lr=0.0)
+    trained = train_draft(recipe, Recipe.tiny(), tiny_zoo / "artefacts", tmp_path)
+    target = AutoModelForCausalLM.from_pretrained(tiny_zoo / "artefacts" / "target", dtype=torch.float32)
+    assert len(trained.model.model.layers) == 1
+    for name, value in trained.model.model.layers[0].state_dict().items():
+        assert torch.equal(value, target.model.layers[1].state_dict()[name]), name
+    assert torch.equal(trained.model.model.embed_tokens.weight, target.model.embed_tokens.weight)
+
+
+def test_a_draft_without_its_target_says_what_to_train_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["--tiny", "--artefact", "draft", "--out", str(tmp_path), "--work", str(tmp_path / "work")])
+    assert code == 2
+    assert "target holds no model: train it first" in capsys.readouterr().err
