@@ -13,6 +13,8 @@ from specdec.errors import ConfigError
 
 HEADER_LIMIT = 100_000_000
 HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+OLD_IDS = frozenset({"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2"})
+"""Decoders from the time when hub ids had no owner; any other name without one is a typing error for a directory."""
 
 
 class Checkpoint:
@@ -83,8 +85,7 @@ class Checkpoint:
     @property
     def leads_nowhere(self) -> bool:
         """Whether there is neither such a directory nor, by its form or in the cache, such a hub id; nothing is asked for."""
-        is_full_id = self.is_hub_id and "/" in self.model
-        return not self.directory.is_dir() and not is_full_id and self.config is None
+        return not self.directory.is_dir() and not _is_asked_for(self.model) and self.config is None
 
     @property
     def is_hub_id(self) -> bool:
@@ -117,6 +118,11 @@ def _header(file: Path) -> Mapping[str, Any]:
     return header
 
 
+def _is_asked_for(model: str) -> bool:
+    """Return whether a hub is asked for a name."""
+    return model in OLD_IDS or ("/" in model and HUB_ID.fullmatch(model) is not None)
+
+
 def _from_hub(model: str, name: str, revision: str | None) -> Path | None:
     """Return a file of a hub's repository, from the cache where it is there; None if it cannot be had."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
@@ -126,7 +132,6 @@ def _from_hub(model: str, name: str, revision: str | None) -> Path | None:
         cached = try_to_load_from_cache(model, name, revision=revision)
         if isinstance(cached, str):
             return Path(cached)
-        # Names without an owner are a typing error for a directory far more often than one of the hub's oldest models.
-        return Path(hf_hub_download(model, name, revision=revision)) if "/" in model else None
+        return Path(hf_hub_download(model, name, revision=revision)) if _is_asked_for(model) else None
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError):
         return None

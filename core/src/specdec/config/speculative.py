@@ -62,8 +62,8 @@ class SpeculativeConfig(BaseModel):
     )
     draft_sample_method: Literal["greedy", "probabilistic", "coupled"] | None = Field(
         None,
-        description="How a model drafts: best token, drawn with q kept, or drawn with the noise of `strict`. Default: what the sampler "
-        "accepts most, `coupled` for `strict` and `probabilistic` where q is used.",
+        description="How a model drafts: best token, drawn with q kept, or drawn with the noise of `strict`. Default: what the "
+        "sampler accepts most, `coupled` for `strict` and `probabilistic` where q is used.",
     )
     quantization: str | None = Field(None, min_length=1, description="Quantisation of the draft's weights.")
     revision: str | None = Field(None, min_length=1, description="Revision of `model` on a hub.")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specdec.runner.block_allocator import BlockAllocator
 from specdec.engine.prefix_cache import PrefixCache
 from specdec.engine.sequence import Sequence
+from specdec.runner.block_allocator import BlockAllocator
 from specdec.runner.kv_cache import KVCache
 
 _MIN_HEADROOM_BLOCKS = 16

@@ -28,7 +28,8 @@ class Capability(Enum):
     """Keeps a KV cache of its own, made with `TargetHandle.make_runner`."""
 
     TREE = "tree"
-    """May return drafts with `parents`. Must stay within both `max_nodes` and `max_depth`."""
+    """May return drafts with `parents`. Must stay within both `max_nodes` and `max_depth`. Of a sampler: verifies such drafts;
+    core refuses a proposer of trees beside a sampler without it."""
 
     DRAFT_PROBS = "draft_probs"
     """Returns `node_probs`: the very law each node was drawn from. A lie here makes output wrong."""

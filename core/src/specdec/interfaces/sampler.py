@@ -68,7 +68,7 @@ class Sampler(ABC):
     """Whether temperature 0 is the longest path of argmax matches. False says that drafted tokens stand whatever they are,
     which a lossless sampler cannot say."""
     is_coupled: ClassVar[bool] = False
-    """Whether tokens are chosen with the noise that `Draws.coupled` gives drafts, which such drafts are then equal to more often."""
+    """Whether tokens are chosen with the noise of `Draws.coupled`, so that drafts made with it stand more often."""
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     """What of a draft the sampler can use: `TREE`, `DRAFT_PROBS`."""
 

@@ -39,7 +39,7 @@ class PenaltyRule:
         if self._repetition != 1.0:
             lowered = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
             logits = torch.where(is_in_output | self._is_in_prompt, lowered, logits)
-        return logits - self._frequency * counts - self._presence * is_in_output
+        return logits - self._frequency * counts - self._presence * is_in_output.to(counts)
 
     def _count_committed(self, block: RowBlock) -> None:
         """Take in the tokens committed since the last step."""

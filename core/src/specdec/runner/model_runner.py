@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 from specdec.errors import ModelError
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
-from specdec.runner.fused.chain import MAX_CHAIN_ROWS
 from specdec.runner.fused import FusedModel, fuse
+from specdec.runner.fused.chain import MAX_CHAIN_ROWS
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.packed import PROBE_ROWS, ForwardOutput, PackedBatch, probe_batch

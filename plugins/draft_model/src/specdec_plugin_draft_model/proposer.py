@@ -15,6 +15,7 @@ from specdec.interfaces import (
     Draft,
     DraftSampling,
     FinishReason,
+    NoiseKeys,
     ProposeBatch,
     Proposer,
     ProposerConfig,
@@ -85,7 +86,15 @@ class DraftModelProposer(Proposer):
         self._mask_id = mask_token(model.config, num_ids, config.model) if config.parallel_drafting else None
         trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._max_len = min(config.max_model_len or target.info.max_model_len, trained or 2**31)
+        self._warm_up(num_ids)
         self._pool = None
+
+    def _warm_up(self, num_ids: int) -> None:
+        """Have the compiled loop compiled, so that the first step is as fast as the others."""
+        if self._runner.max_chain_rows:
+            zero = np.zeros(1, np.int64)
+            keys = NoiseKeys(zero, zero, zero)
+            self._runner.draft_chain(torch.zeros(1, num_ids), [0], [0], 2, [0.0], keys, num_ids)
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens and draft for every row that wants one."""
