@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from specdec.runner.host.attention import is_available
 from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, product
 
-_MAX_NATIVE_ROWS = 4
+_MAX_NATIVE_ROWS = 8
 """Where the processor multiplies bfloat16 matrices itself, its own products win earlier."""
 
 
