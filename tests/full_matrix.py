@@ -1,6 +1,8 @@
 """Writes tests/results/matrix.json: every sampler, draft kind and sampling parameter, right and with its mutant.
 
-python tests/full_matrix.py
+python tests/full_matrix.py [PARAMETER ...]
+
+With parameters only their rows are made anew, and the others kept as they are.
 """
 
 from __future__ import annotations
@@ -57,8 +59,18 @@ def is_good(row: dict[str, Any]) -> bool:
 def main() -> int:
     """Run, write, and return 1 if a cell does not hold or lets its mutant pass."""
     started = time.perf_counter()
-    rows = []
+    file = RESULTS / "matrix.json"
+    names = sys.argv[1:] or list(PARAMETERS)
+    unknown = sorted(set(names) - set(PARAMETERS))
+    if unknown:
+        print(f"no parameters {unknown}; there are: {', '.join(PARAMETERS)}", file=sys.stderr)
+        return 2
+    known = json.loads(file.read_text(encoding="utf-8"))["rows"] if sys.argv[1:] else []
+    rows: list[dict[str, Any]] = []
     for name in PARAMETERS:
+        if name not in names:
+            rows += [row for row in known if row["parameter"] == name]
+            continue
         for sampler in SAMPLERS:
             rows += [cell(sampler, draft, name) for draft in DRAFTS if (sampler, draft, name) in CELLS]
         print(f"{name}: {len(rows)} cells, {time.perf_counter() - started:.0f} s", flush=True)
@@ -68,7 +80,7 @@ def main() -> int:
     lines = ",\n  ".join(json.dumps(row) for row in rows)
     facts = f'"num_samples": {NUM_SAMPLES},\n "provenance": {json.dumps(provenance())}'
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "matrix.json").write_text(f'{{\n "rows": [\n  {lines}\n ],\n {facts}\n}}\n', encoding="utf-8")
+    file.write_text(f'{{\n "rows": [\n  {lines}\n ],\n {facts}\n}}\n', encoding="utf-8")
     return int(bool(bad))
 
 

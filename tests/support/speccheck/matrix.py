@@ -95,7 +95,7 @@ LAWS: dict[str, Parameter] = {
     "presence_penalty": Parameter({"presence_penalty": 2.0}, ("ignored", "drafted path forgotten")),
     "frequency_penalty": Parameter({"frequency_penalty": 2.0}, ("ignored", "drafted path forgotten")),
     "repetition_penalty": Parameter({"repetition_penalty": 0.2}, ("ignored", "ignored at drafted nodes")),
-    "logit_bias": Parameter({"logit_bias": {1: 1.5, 2: -2.5}}),
+    "logit_bias": Parameter({"logit_bias": {1: 2.5, 2: -2.5}}),
     "bad_words": Parameter(
         {"bad_words": ["ab", "cc", "bba"]}, ("ignored", "drafted path forgotten"),
         Constraints(bad_ids=((0, 1), (2, 2), (1, 1, 0))),

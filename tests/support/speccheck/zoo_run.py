@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import shlex
 import subprocess
+import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -126,7 +128,7 @@ def provenance() -> dict[str, Any]:
     )
     weights = specdec_zoo.path("target") / "model.safetensors"
     return {
-        "command": "python tests/full_identity.py",
+        "command": shlex.join(["python", f"tests/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "commit": commit.stdout.strip(),
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
