@@ -225,6 +225,15 @@ def test_context_windows() -> None:
         load(model, kv_cache_memory_bytes=1000)
 
 
+def test_the_cache_may_have_a_given_number_of_blocks() -> None:
+    model = tiny("llama")
+    needed = -(-(MAX_LEN + 1) // 16)
+    llm = make_llm(model, max_model_len=MAX_LEN, block_size=16, num_gpu_blocks_override=needed + 2)
+    assert llm._built.scorer.cache.num_slots == (needed + 2) * 16
+    with pytest.raises(ConfigError, match=f"num_gpu_blocks_override=1 .* raise it to {needed}"):
+        load(model, max_model_len=MAX_LEN, block_size=16, num_gpu_blocks_override=1)
+
+
 def test_tensors_are_read_by_name_from_one_file_or_several(tmp_path) -> None:
     model = tiny("llama")
     model.save_pretrained(tmp_path / "one")

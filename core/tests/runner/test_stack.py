@@ -119,6 +119,18 @@ def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
     assert got.max() < num_ids
 
 
+@pytest.mark.parametrize("temperature", [1e-45, 1e-36, 1.0])
+def test_a_chain_stays_inside_the_vocabulary_whatever_the_logits(temperature):
+    runner = make_runner("llama")
+    keys = NoiseKeys(np.array([3]), np.array([0]), np.array([5]))
+    for logits in (torch.full((1, 61), float("nan")), torch.randn(1, 61)):
+        best = 0 if logits.isnan().any() else int(logits[0, :50].argmax())
+        got = runner.draft_chain(logits.clone(), [0], [0], 3, [temperature], keys, 50)
+        assert ((got >= 0) & (got < 50)).all()
+        if temperature < 1:
+            assert got[0, 0] == best
+
+
 def test_slots_grow_move_and_come_back():
     cache = KVCache(12 * 16, torch.device("cpu"))
     cache.allocate(0, LayerShape(1, 2, 2, torch.float32))

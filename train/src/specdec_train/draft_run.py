@@ -14,15 +14,15 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdec_train.claim import claim
-from specdec_train.corpus import Corpus, read_corpus, stdlib_root
+from specdec_train.corpus import read_corpus, stdlib_root
 from specdec_train.distillation import acceptance, distillation_loss, parallel_loss
 from specdec_train.documents import training_texts
 from specdec_train.draft_recipe import DraftRecipe
-from specdec_train.loop import LoopConfig, RunState, train
+from specdec_train.loop import RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, micro_batches, windows
 from specdec_train.recipe import Recipe
-from specdec_train.run import HeldoutLoss
+from specdec_train.run import HeldoutLoss, loop_config, run_tokenizer
 from specdec_train.target import (
     build_target,
     heldout_loss,
@@ -30,7 +30,7 @@ from specdec_train.target import (
     round_to_bfloat16,
     target_config,
 )
-from specdec_train.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer, train_tokenizer
+from specdec_train.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,12 @@ def train_draft(
     )
     is_own = recipe.kind == "own_vocabulary"
     tokenizer = (
-        _own_tokenizer(corpus, recipe, folder / "tokenizer")
+        run_tokenizer(
+            corpus,
+            folder / "tokenizer",
+            vocab_size=recipe.vocab_size,
+            max_length=recipe.shape.max_position_embeddings,
+        )
         if is_own
         else load_tokenizer(artefacts / "target")
     )
@@ -119,17 +124,7 @@ def train_draft(
         ),
         loss,
         lambda: _mean(loss, heldout[spread], recipe.micro_batch),
-        LoopConfig(
-            title=recipe.kind,
-            max_steps=recipe.max_steps,
-            max_seconds=None if max_minutes is None else max_minutes * 60,
-            batch_size=recipe.batch_size,
-            micro_batch=recipe.micro_batch,
-            max_grad_norm=recipe.max_grad_norm,
-            schedule=recipe.schedule,
-            eval_every=recipe.eval_every,
-            checkpoint_every=recipe.checkpoint_every,
-        ),
+        loop_config(recipe.kind, recipe, max_minutes),
         folder,
         resume=resume,
     )
@@ -188,16 +183,6 @@ def _part_of(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM
             weights[f"model.layers.{place}.{name}"] = value
     part.load_state_dict(weights)
     return part
-
-
-def _own_tokenizer(corpus: Corpus, recipe: DraftRecipe, folder: Path) -> PreTrainedTokenizerFast:
-    """A tokenizer of the draft's own, saved and read back so that a resumed run has the very same."""
-    train_tokenizer(
-        (file.text for file in corpus.split("train")),
-        vocab_size=recipe.vocab_size,
-        max_length=recipe.shape.max_position_embeddings,
-    ).save_pretrained(folder)
-    return load_tokenizer(folder)
 
 
 def _id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:

@@ -13,6 +13,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from specdec_train.claim import claim
 from specdec_train.corpus import Corpus, read_corpus, stdlib_root
 from specdec_train.documents import training_texts
+from specdec_train.draft_recipe import DraftRecipe
 from specdec_train.loop import LoopConfig, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, windows
@@ -80,7 +81,12 @@ def train_target(
     torch.set_num_threads(recipe.threads)
     claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
     corpus = read_corpus(stdlib_root(), heldout_permille=recipe.heldout_permille, only=recipe.only)
-    tokenizer = _tokenizer(corpus, recipe, folder / "tokenizer")
+    tokenizer = run_tokenizer(
+        corpus,
+        folder / "tokenizer",
+        vocab_size=recipe.vocab_size,
+        max_length=recipe.shape.max_position_embeddings,
+    )
     end_of_text = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
     assert isinstance(end_of_text, int)
 
@@ -106,7 +112,7 @@ def train_target(
         ),
         lambda tokens: next_token_loss(model, tokens),
         lambda: heldout_loss(model, heldout[spread], recipe.micro_batch),
-        _loop_config(recipe, max_minutes),
+        loop_config("target", recipe, max_minutes),
         folder,
         resume=resume,
     )
@@ -117,20 +123,20 @@ def train_target(
     return TrainedTarget(corpus, tokenizer, model, state, final, data.num_tokens)
 
 
-def _tokenizer(corpus: Corpus, recipe: Recipe, folder: Path) -> PreTrainedTokenizerFast:
+def run_tokenizer(
+    corpus: Corpus, folder: Path, *, vocab_size: int, max_length: int
+) -> PreTrainedTokenizerFast:
     """The run's tokenizer: trained, saved, and read back so that a resumed run has the very same."""
     train_tokenizer(
-        (file.text for file in corpus.split("train")),
-        vocab_size=recipe.vocab_size,
-        max_length=recipe.shape.max_position_embeddings,
+        (file.text for file in corpus.split("train")), vocab_size=vocab_size, max_length=max_length
     ).save_pretrained(folder)
     return load_tokenizer(folder)
 
 
-def _loop_config(recipe: Recipe, max_minutes: float | None) -> LoopConfig:
+def loop_config(title: str, recipe: Recipe | DraftRecipe, max_minutes: float | None) -> LoopConfig:
     """The recipe's numbers as the loop wants them."""
     return LoopConfig(
-        title="target",
+        title=title,
         max_steps=recipe.max_steps,
         max_seconds=None if max_minutes is None else max_minutes * 60,
         batch_size=recipe.batch_size,

@@ -6,12 +6,14 @@ from specdec.config.schema import json_schema
 from specdec.config.speculative import SpeculativeConfig, split
 from specdec.config.speculators import target_of
 from specdec.config.target import TargetFacts
+from specdec.config.vocabulary import first_differences
 
 __all__ = [
     "ResolvedSpeculation",
     "SpeculativeConfig",
     "TargetFacts",
     "default_sampler",
+    "first_differences",
     "json_schema",
     "parse_speculative_config",
     "split",

@@ -101,8 +101,10 @@ class DraftModelProposer(Proposer):
         sketches: list[Sketch | None] = []
         pieces: list[Piece] = []
         drafting: list[Sketch] = []
+        # As many slots as the deepest draft of the batch takes, for compiled loops run all rows that far.
+        num_ahead = max(batch.max_nodes, default=0)
         for row in range(batch.batch_size):
-            sketch, piece = self._prepare(batch, row)
+            sketch, piece = self._prepare(batch, row, num_ahead)
             sketches.append(sketch)
             if piece is not None:
                 pieces.append(piece)
@@ -125,7 +127,7 @@ class DraftModelProposer(Proposer):
             if self._pool is not None:
                 self._pool.release(request_id)
 
-    def _prepare(self, batch: ProposeBatch, row: int) -> tuple[Sketch | None, Piece | None]:
+    def _prepare(self, batch: ProposeBatch, row: int, num_ahead: int) -> tuple[Sketch | None, Piece | None]:
         """Bring a request's context up to date; returns its empty sketch, and what the next pass has to take in."""
         if self._pool is None:
             self._pool = SlotPool(self._runner.cache)
@@ -140,6 +142,8 @@ class DraftModelProposer(Proposer):
         waiting = num_tokens - context.num_taken
         if not max_depth and waiting < _LAZY_TOKENS:
             return None, None
+        if context.num_rows + waiting > self._max_len:  # each token takes a row at least
+            return None, None
         if max_depth and not waiting:
             # The row of the last token gives the logits to begin with, so it runs again.
             context.num_taken -= 1
@@ -149,8 +153,7 @@ class DraftModelProposer(Proposer):
         max_depth = min(max_depth, self._max_len - num_rows)
         if num_rows > self._max_len:
             return None, None
-        # As many as the deepest draft of the batch takes, which compiled loops run for all rows.
-        if not self._pool.reserve(request_id, num_rows + max(batch.max_nodes), context.num_rows):
+        if not self._pool.reserve(request_id, num_rows + num_ahead, context.num_rows):
             self._pool.release(request_id)
             context.num_taken = context.num_rows = 0
             return None, None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
+from specdec.config import first_differences
 from specdec.interfaces import TargetHandle
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.vocabulary import (
     Vocabulary,
-    differences,
     equal_vocabulary,
     shared_vocabulary,
 )
@@ -41,7 +41,7 @@ def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft:
                 "pass tokenizer= to LLM, or take a draft with the target's vocabulary"
             )
         return equal_vocabulary(info.vocab_size, num_draft, info.device)
-    found = differences(ours.get_vocab(), theirs.get_vocab())
+    found = first_differences(ours.get_vocab(), theirs.get_vocab())
     if not found:
         return equal_vocabulary(info.vocab_size, num_draft, info.device)
     if not config.use_heterogeneous_vocab:

@@ -175,17 +175,3 @@ def _spelled(
         if isinstance(special, int):
             return [special]
     return [0]
-
-
-def differences(ours: dict[str, int], theirs: dict[str, int], limit: int = 3) -> str:
-    """Return the first ids at which two vocabularies differ, as text; empty if they do not.
-
-    Args:
-        ours: ids by token, of the target.
-        theirs: ids by token, of the draft.
-        limit: how many ids to name.
-    """
-    names, others = ({index: token for token, index in v.items()} for v in (ours, theirs))
-    found = [i for i in sorted({*names, *others}) if names.get(i) != others.get(i)]
-    parts = [f"{i}: {names.get(i)!r} and {others.get(i)!r}" for i in found[:limit]]
-    return ", ".join(parts)

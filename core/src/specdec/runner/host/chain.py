@@ -14,6 +14,8 @@ from specdec.runner.kv_cache import Stored
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+_COLDEST = np.float32(1e-30)
+"""Below it the best id is as good as certain, and one over it overflows in the end."""
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -107,10 +109,11 @@ def _choose(
     for j in range(weights.shape[0]):
         if logits[j] > logits[best]:
             best = j
-    if temperature == 0.0:
+    if temperature < _COLDEST:
         return best
     highest = logits[best]
     scale = np.float32(1.0) / temperature
     for j in range(weights.shape[0]):
         weights[j] = fast_exp((logits[j] - highest) * scale)
-    return race(weights, seed, position, sample, 0)
+    drawn = race(weights, seed, position, sample, 0)
+    return drawn if drawn >= 0 else best  # nobody wins where logits are not numbers
