@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from specdec.drafting import DraftVocabulary, equal_vocabulary
 from specdec_plugin_draft_model.context import DraftContext
-from specdec_plugin_draft_model.vocabulary import Vocabulary, equal_vocabulary
 
 SAME = equal_vocabulary(100, 100, torch.device("cpu"))
 # Id 3 of the target is two of the draft's, all others are one.
-SPLIT = Vocabulary(
+SPLIT = DraftVocabulary(
     np.arange(8), np.arange(8), [[i] if i != 3 else [8, 9] for i in range(8)], 8, torch.device("cpu")
 )
 

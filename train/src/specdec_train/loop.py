@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from specdec_train.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import micro_batches
+from specdec_train.precision import autocast
 from specdec_train.progress import RunProgress
 from specdec_train.schedule import Schedule, progress_of
 
@@ -135,7 +136,8 @@ def _step(
     """One optimizer step over `batch`, a micro-batch at a time; returns its mean loss."""
     total = 0.0
     for part in micro_batches(batch, config.micro_batch):
-        loss = loss_function(part) * (len(part) / len(batch))
+        with autocast():
+            loss = loss_function(part) * (len(part) / len(batch))
         loss.backward()
         total += loss.item()
     torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm, error_if_nonfinite=True)

@@ -1,8 +1,8 @@
-"""Muon in float32, matrices of one shape orthogonalised together.
+"""Muon, matrices of one shape orthogonalised together.
 
 `torch.optim.Muon` runs its Newton-Schulz iteration in bfloat16, one matrix at a time: on a CPU
 without bfloat16 units that took three times as long as the forward and backward passes of the zoo
-model. The update rule is the same (https://kellerjordan.github.io/posts/muon/).
+model, so there it runs in float32. The update rule is the same (https://kellerjordan.github.io/posts/muon/).
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+
+from specdec_train.precision import matmul_dtype
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 
@@ -85,5 +87,6 @@ class Muon(torch.optim.Optimizer):
             updates.append(grad.lerp(buffer, group["momentum"]))
         rows, columns = params[0].shape
         scale = -group["lr"] * max(1.0, rows / columns) ** 0.5
-        for param, update in zip(params, orthogonalize(torch.stack(updates)), strict=True):
+        directions = orthogonalize(torch.stack(updates).to(matmul_dtype()))
+        for param, update in zip(params, directions, strict=True):
             param.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=scale)

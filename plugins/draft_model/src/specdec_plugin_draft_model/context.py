@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specdec.drafting import DraftVocabulary
 from specdec.interfaces.batch import HostIds
-from specdec_plugin_draft_model.vocabulary import Vocabulary
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class DraftContext:
     guesses: list[int] = field(default_factory=list)
     """Target ids of the drafted tokens that have rows behind those, one row each."""
 
-    def settle(self, committed: HostIds, start: int, vocabulary: Vocabulary) -> None:
+    def settle(self, committed: HostIds, start: int, vocabulary: DraftVocabulary) -> None:
         """Keep what was guessed right, and forget from `start` on.
 
         Args:

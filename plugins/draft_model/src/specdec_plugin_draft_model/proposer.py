@@ -10,10 +10,10 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec import SamplingParams
+from specdec.drafting import Chooser, Place, Sketch, draft_of
 from specdec.interfaces import (
     Capability,
     Draft,
-    DraftSampling,
     FinishReason,
     NoiseKeys,
     ProposeBatch,
@@ -23,12 +23,10 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec.runner import SlotPool
-from specdec_plugin_draft_model.choice import Chooser, Place
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token
 from specdec_plugin_draft_model.passes import Piece, run
-from specdec_plugin_draft_model.sketch import Sketch
 from specdec_plugin_draft_model.tokenizers import choose_vocabulary
 
 _LAZY_TOKENS = 64
@@ -118,7 +116,9 @@ class DraftModelProposer(Proposer):
                 self._draft_in_turn(batch, drafting, logits)
             else:
                 self._draft_at_once(batch, drafting, logits)
-        return self._draft(sketches)
+        return draft_of(
+            sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
+        )
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop what is held of these requests."""
@@ -266,44 +266,6 @@ class DraftModelProposer(Proposer):
     def _ends(self, batch: ProposeBatch, row: int) -> tuple[int, ...]:
         """Return the ids after which nothing is drafted for a request, as they end its text."""
         return () if batch.sampling_params[row].ignore_eos else self.target_info.eos_token_ids
-
-    def _draft(self, sketches: list[Sketch | None]) -> Draft:
-        rows = [[] if s is None else s.token_ids for s in sketches]
-        if not any(rows):
-            return Draft.empty(len(rows), self.target_info.device)
-        is_tree = Capability.TREE in self.capabilities
-        draft = Draft.from_lists(
-            rows,
-            [[] if s is None else s.parents for s in sketches] if is_tree else None,
-            confidence=[[] if s is None else s.confidence for s in sketches]
-            if Capability.CONFIDENCE in self.capabilities
-            else None,
-            device=self.target_info.device,
-        )
-        has_laws = [s is not None and bool(s.laws) for s in sketches]
-        if not any(has_laws):
-            return draft
-        return self._with_probs(draft, sketches, has_laws)
-
-    def _with_probs(self, draft: Draft, sketches: list[Sketch | None], has_laws: list[bool]) -> Draft:
-        """Add the laws that nodes were drawn from; rows of `node_probs` below which nothing was drawn are uniform."""
-        width = next(law.shape[0] for s in sketches if s is not None for law in s.laws.values())
-        size = (*draft.token_ids.shape, width)
-        probs = torch.full((size[0], size[1] + 1, width), 1.0 / width, device=draft.token_ids.device)
-        for row, sketch in enumerate(sketches):
-            for node, law in (sketch.laws if sketch is not None else {}).items():
-                probs[row, node] = law
-        is_tree = Capability.TREE in self.capabilities
-        return Draft(
-            token_ids=draft.token_ids,
-            parents=draft.parents,
-            sampling=DraftSampling.WITHOUT_REPLACEMENT if is_tree else DraftSampling.IID,
-            node_probs=probs,
-            has_probs=torch.tensor(has_laws, device=draft.token_ids.device),
-            vocab_map=self._vocabulary.target_ids,
-            confidence=draft.confidence,
-            host_rows=draft.host_rows,
-        )
 
 
 def _has_cuts(params: SamplingParams) -> bool:

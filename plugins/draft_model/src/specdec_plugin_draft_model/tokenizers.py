@@ -6,16 +6,13 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
 from specdec.config import first_differences
+from specdec.drafting import DraftVocabulary, equal_vocabulary
 from specdec.interfaces import TargetHandle
 from specdec_plugin_draft_model.config import DraftModelConfig
-from specdec_plugin_draft_model.vocabulary import (
-    Vocabulary,
-    equal_vocabulary,
-    shared_vocabulary,
-)
+from specdec_plugin_draft_model.vocabulary import shared_vocabulary
 
 
-def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft: int) -> Vocabulary:
+def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft: int) -> DraftVocabulary:
     """Return how the target's ids and the draft's go together.
 
     Where there is no tokenizer to compare with (the target was given as an object, or the draft has none), equal sizes are

@@ -1,4 +1,4 @@
-"""Chooses drafted tokens from the draft's logits."""
+"""Chooses drafted tokens from a draft's logits: greedily, coupled with the noise of `strict`, or drawn."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from specdec.drafting.vocabulary import DraftVocabulary
 from specdec.interfaces import ProposeBatch
 from specdec.logits import cut_logits
-from specdec_plugin_draft_model.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Chooser:
         wants_confidence: whether probabilities are reported.
     """
 
-    def __init__(self, method: str, vocabulary: Vocabulary, *, wants_confidence: bool) -> None:
+    def __init__(self, method: str, vocabulary: DraftVocabulary, *, wants_confidence: bool) -> None:
         self._method = method
         self._vocabulary = vocabulary
         self._wants_confidence = wants_confidence

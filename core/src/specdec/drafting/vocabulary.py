@@ -1,0 +1,117 @@
+"""The ids that a draft model or head can name, beside the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Int64s = npt.NDArray[np.int64]
+
+
+class DraftVocabulary:
+    """The ids that both models have, and how a text of the target reads in the draft's ids.
+
+    Args:
+        columns: `[V']` the draft's ids that may be drafted, or a slice of its first ids.
+        target_ids: `[V']` the target's id of each, or None where they are the same and all of them.
+        pieces: the draft's ids of each of the target's ids, or None where every id means the same to both.
+        vocab_size: V, of the target.
+        device: where logits are.
+        reads_target_ids: whether the draft's input takes the target's ids, whatever its output names.
+    """
+
+    def __init__(
+        self,
+        columns: Int64s | slice,
+        target_ids: Int64s | None,
+        pieces: Sequence[Sequence[int]] | None,
+        vocab_size: int,
+        device: torch.device,
+        *,
+        reads_target_ids: bool = False,
+    ) -> None:
+        self._columns = columns if isinstance(columns, slice) else torch.from_numpy(columns).to(device)
+        self._draft_ids = None if isinstance(columns, slice) else columns
+        self.target_ids = None if target_ids is None else torch.from_numpy(target_ids).to(device)
+        self._host_target_ids = target_ids
+        self._vocab_size = vocab_size
+        self._reads_target_ids = reads_target_ids
+        self._offsets: Int64s | None = None
+        if pieces is not None:
+            self._offsets = np.cumsum([0, *map(len, pieces)])
+            self._pieces = np.array([token for piece in pieces for token in piece], np.int64)
+
+    def to_draft(self, target_ids: npt.NDArray[np.integer]) -> Int64s:
+        """Return the draft's ids `[m]` of a text `[n]` of the target's; m is n unless vocabularies differ."""
+        if self._offsets is None:
+            return target_ids.astype(np.int64)
+        if not len(target_ids):
+            return np.empty(0, np.int64)
+        starts, ends = self._offsets[target_ids], self._offsets[target_ids + 1]
+        return np.concatenate([self._pieces[a:b] for a, b in zip(starts, ends, strict=True)])
+
+    def num_draft_ids(self, target_ids: npt.NDArray[np.integer]) -> int:
+        """Return how many of the draft's ids a text of the target has."""
+        if self._offsets is None:
+            return len(target_ids)
+        return int((self._offsets[target_ids + 1] - self._offsets[target_ids]).sum())
+
+    def restrict(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return the logits `[R, V']` of ids that may be drafted, of the draft's logits `[R, Vd]`."""
+        return logits[:, self._columns]
+
+    def spread(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits `[R, V']` over all of the target's ids, `[R, V]`; -inf where the draft has none."""
+        if self.target_ids is None:
+            return logits
+        wide = logits.new_full((logits.shape[0], self._vocab_size), -torch.inf)
+        wide[:, self.target_ids] = logits
+        return wide
+
+    def name(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return indices into V' as the target's ids, and as the ids that the draft's input takes."""
+        if self._host_target_ids is None:
+            return list(indices), list(indices)
+        target = self._host_target_ids[list(indices)].tolist()
+        if self._reads_target_ids:
+            return target, target
+        draft = list(indices) if self._draft_ids is None else self._draft_ids[list(indices)].tolist()
+        return target, draft
+
+    def index_of(self, target_ids: torch.Tensor) -> torch.Tensor:
+        """Return the indices into V' of target ids that can be drafted."""
+        if self.target_ids is None:
+            return target_ids
+        places = torch.zeros(self._vocab_size, dtype=torch.int64, device=target_ids.device)
+        places[self.target_ids] = torch.arange(len(self.target_ids), device=target_ids.device)
+        return places[target_ids]
+
+
+def equal_vocabulary(num_target: int, num_draft: int, device: torch.device) -> DraftVocabulary:
+    """Return the vocabulary of a draft whose ids mean what the target's do; either may have unused ids at its end.
+
+    Args:
+        num_target: logits of the target.
+        num_draft: logits of the draft.
+        device: where logits are.
+    """
+    if num_draft >= num_target:
+        return DraftVocabulary(slice(num_target), None, None, num_target, device)
+    ids = np.arange(num_draft)
+    return DraftVocabulary(slice(num_draft), ids, None, num_target, device)
+
+
+def reduced_vocabulary(target_ids: Int64s, num_target: int, device: torch.device) -> DraftVocabulary:
+    """Return the vocabulary of a head whose logits are over some of the target's ids, but which reads all of them.
+
+    Args:
+        target_ids: `[V']` the target's id of each logit, all different.
+        num_target: logits of the target.
+        device: where logits are.
+    """
+    return DraftVocabulary(
+        slice(len(target_ids)), target_ids, None, num_target, device, reads_target_ids=True
+    )

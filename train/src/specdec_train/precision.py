@@ -1,0 +1,19 @@
+"""Arithmetic of training steps: bfloat16 where the processor has it, else float32."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+
+@cache
+def matmul_dtype() -> torch.dtype:
+    """The type in which matrices are multiplied while training; weights and optimizer state stay in float32."""
+    has_units = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if has_units else torch.float32
+
+
+def autocast() -> torch.autocast:
+    """A context in which matrix products are taken in `matmul_dtype`."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=matmul_dtype() == torch.bfloat16)
