@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from specdec.interfaces.draws import NoiseKeys
 from specdec.noise.host import race
-from specdec.runner import ModelRunner, PackedBatch, Segment, SlotPool
+from specdec.runner import ChainRules, ModelRunner, PackedBatch, Segment, SlotPool
 from specdec.runner.kv_cache import KVCache, LayerShape
 
 SIZES = {
@@ -100,7 +100,9 @@ def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
             for row, (slot, length) in enumerate(zip(slots, lengths, strict=True))
         ]
         logits.append(torch.stack(rows))
-    got = compiled.draft_chain(logits[0].clone(), slots, lengths, num_steps, temperatures, keys, num_ids)
+    got = compiled.draft_chain(
+        logits[0].clone(), slots, lengths, num_steps, temperatures, keys, ChainRules(num_ids)
+    ).token_ids
     expected = np.empty((num_rows, num_steps), np.int64)
     for row in range(num_rows):
         current = logits[1][row]
@@ -125,7 +127,7 @@ def test_a_chain_stays_inside_the_vocabulary_whatever_the_logits(temperature):
     keys = NoiseKeys(np.array([3]), np.array([0]), np.array([5]))
     for logits in (torch.full((1, 61), float("nan")), torch.randn(1, 61)):
         best = 0 if logits.isnan().any() else int(logits[0, :50].argmax())
-        got = runner.draft_chain(logits.clone(), [0], [0], 3, [temperature], keys, 50)
+        got = runner.draft_chain(logits.clone(), [0], [0], 3, [temperature], keys, ChainRules(50)).token_ids
         assert ((got >= 0) & (got < 50)).all()
         if temperature < 1:
             assert got[0, 0] == best

@@ -40,7 +40,14 @@ class MaskMaker:
 
     def _tree(self, segment: Segment, first_key: int, window: int | None) -> torch.Tensor:
         assert segment.tree_mask is not None and segment.depths is not None
-        before = torch.arange(first_key, segment.num_cached, device=self._device) - segment.num_cached
+        num_common = segment.num_cached - segment.num_branched
+        before = torch.arange(first_key, num_common, device=self._device) - num_common
+        if segment.num_branched:
+            assert window is None, "branches in the cache and windows do not go together"
+            common = torch.ones(
+                (segment.num_rows, num_common - first_key), dtype=torch.bool, device=self._device
+            )
+            return self._additive(torch.cat((common, segment.tree_mask), 1))
         offsets = torch.cat((before, segment.depths))
         visible = _visible(segment.depths[:, None], offsets[None, :], window)
         visible[:, before.shape[0] :] &= segment.tree_mask

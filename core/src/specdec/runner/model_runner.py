@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from transformers import PreTrainedModel
@@ -14,7 +12,7 @@ from specdec.errors import ModelError
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.fused import FusedModel, fuse
-from specdec.runner.fused.chain import MAX_CHAIN_ROWS
+from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.packed import PROBE_ROWS, ForwardOutput, PackedBatch, probe_batch
@@ -102,8 +100,8 @@ class ModelRunner:
         num_steps: int,
         temperatures: Sequence[float],
         keys: NoiseKeys,
-        num_ids: int,
-    ) -> npt.NDArray[np.int64]:
+        rules: ChainRules,
+    ) -> Chains:
         """Choose `num_steps` tokens for each row, each but the last run through the model, in one compiled call.
 
         What `forward` and a choice per step would do, without their overhead; the same tokens up to the last bits of logits.
@@ -113,16 +111,13 @@ class ModelRunner:
             first_slots: `[B]` cache slot of position 0.
             num_cached: `[B]` rows in the cache.
             num_steps: tokens to choose; the slots of all but the last are written.
-            temperatures: `[B]`; 0 chooses greedily, else with the noise of `strict`.
+            temperatures: `[B]`; 0 chooses greedily.
             keys: what that noise is keyed by, for the B rows.
-            num_ids: only ids below it are chosen.
-
-        Returns:
-            `[B, num_steps]` token ids.
+            rules: how tokens are chosen.
         """
         assert self.fused is not None and self.fused.chain is not None
         return self.fused.chain.draft(
-            self, logits, first_slots, num_cached, num_steps, temperatures, keys, num_ids
+            self.cache, logits, None, first_slots, num_cached, num_steps, temperatures, keys, rules
         )
 
     @torch.inference_mode()

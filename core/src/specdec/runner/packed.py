@@ -22,9 +22,12 @@ class Segment:
     num_cached: int
     """Rows of the request that are in the cache already; the new rows follow them."""
     tree_mask: torch.Tensor | None = None
-    """`[num_rows, num_rows]` bool: which new rows each new row sees; None means a chain."""
+    """`[num_rows, num_branched + num_rows]` bool: which of the branches in the cache, and which new rows, each new row sees;
+    None means a chain."""
     depths: torch.Tensor | None = None
-    """`[num_rows]` int64: position of each row minus `num_cached`; None for a chain."""
+    """`[num_rows]` int64: position of each row minus that of the first row behind what all see; None for a chain."""
+    num_branched: int = 0
+    """How many of the cached rows, the last ones, are branches of a tree that not every new row sees; not with windows."""
 
     @property
     def kv_len(self) -> int:

@@ -22,7 +22,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.runner import SlotPool
+from specdec.runner import ChainRules, SlotPool
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token
@@ -92,7 +92,15 @@ class DraftModelProposer(Proposer):
         if self._runner.max_chain_rows:
             zero = np.zeros(1, np.int64)
             keys = NoiseKeys(zero, zero, zero)
-            self._runner.draft_chain(torch.zeros(1, num_ids), [0], [0], 2, [0.0], keys, num_ids)
+            self._runner.draft_chain(
+                torch.zeros(1, num_ids),
+                [0],
+                [0],
+                2,
+                [0.0],
+                keys,
+                ChainRules(min(num_ids, self.target_info.vocab_size)),
+            )
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens and draft for every row that wants one."""
@@ -208,8 +216,8 @@ class DraftModelProposer(Proposer):
             max(depths),
             [0.0 if is_greedy else batch.sampling_params[row].temperature for row in rows],
             batch.draws.coupled_keys(rows),
-            self.target_info.vocab_size,
-        ).tolist()
+            ChainRules(self.target_info.vocab_size),
+        ).token_ids.tolist()
         for sketch, context, chain, depth in zip(drafting, contexts, chains, depths, strict=True):
             ends = self._ends(batch, sketch.row)
             sketch.token_ids = chain[: next((i + 1 for i in range(depth) if chain[i] in ends), depth)]

@@ -1,4 +1,4 @@
-"""The table that lets compiled code run all layers of a model in one call."""
+"""The tables that let compiled code run a whole model or head in one call."""
 
 from __future__ import annotations
 
@@ -7,38 +7,44 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from specdec.runner.fused.ends import Ends
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.host.attention import NO_WINDOW, HostSegments
+from specdec.runner.host.forward import run_pass
+from specdec.runner.host.frame import Number, Part
 from specdec.runner.host.product import Weights
-from specdec.runner.host.stack import Column, run_layers
-from specdec.runner.kv_cache import KVCache
+from specdec.runner.host.stack import Column
+from specdec.runner.kv_cache import KVCache, Stored
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
+Norm = tuple[Floats, float]
+"""Weight and epsilon."""
 
 
 class HostStack:
-    """Layers of one shape, prepared for `run_layers`.
+    """Layers of one shape and what stands before and behind them, prepared for `run_pass`.
 
     Args:
         layers: the fused layers.
-        norms: weight and epsilon of each layer's two norms and of the final one.
+        norms: each layer's two norms, then the final one; None where a head has none.
         head_norms: per layer the weights `[2, D]` of query and key norms, or an empty array, and their epsilon.
+        ends: embedding and output projection.
     """
 
     def __init__(
         self,
         layers: Sequence[FusedLayer],
-        norms: Sequence[tuple[Floats, float]],
-        head_norms: Sequence[tuple[Floats, float]],
+        norms: Sequence[Norm | None],
+        head_norms: Sequence[Norm],
+        ends: Ends,
     ) -> None:
-        first = layers[0]
-        like = first.qkv.compact
-        assert like is not None
-        self._like: Weights = like
         self.layers = layers
+        self.num_logits = ends.head.shape[0]
+        self.hidden_size = ends.embedding.shape[1]
+        self.like: Weights = ends.head
         # Addresses stay valid as long as what they point to is kept.
-        self._kept = (list(norms), list(head_norms))
+        self._kept = (list(norms), list(head_norms), ends)
         self.table = np.zeros((len(layers), len(Column)), np.int64)
         for index, layer in enumerate(layers):
             row = self.table[index]
@@ -48,26 +54,53 @@ class HostStack:
                 (Column.GATE_UP, layer.gate_up),
                 (Column.DOWN, layer.down),
             ):
-                assert linear.compact is not None
-                row[column] = linear.compact.ctypes.data
-                if linear.host_bias is not None:
-                    row[column + 4] = linear.host_bias.ctypes.data
-            row[Column.POST_NORM] = norms[2 * index + 1][0].ctypes.data
-            row[Column.NEXT_NORM] = norms[2 * index + 2][0].ctypes.data
+                row[column] = _address(linear.compact)
+                row[column + 4] = _address(linear.host_bias)
+            row[Column.POST_NORM] = _weight_address(norms[2 * index + 1])
+            row[Column.NEXT_NORM] = _weight_address(norms[2 * index + 2])
             if head_norms[index][0].size:
-                row[Column.HEAD_NORMS] = head_norms[index][0].ctypes.data
+                row[Column.HEAD_NORMS] = _weight_address(head_norms[index])
             row[Column.WINDOW] = NO_WINDOW if layer.window is None else layer.window
-        self.first_norm, self.epsilon = norms[0]
-        self.head_epsilon = head_norms[0][1]
+        self.frame = np.zeros(len(Part), np.int64)
+        first = layers[0]
+        for part, value in (
+            (Part.EMBEDDING, _address(ends.embedding)),
+            (Part.HEAD, _address(ends.head)),
+            (Part.HEAD_BIAS, _address(ends.head_bias)),
+            (Part.FIRST_NORM, _weight_address(norms[0])),
+            (Part.JOIN, _address(ends.join)),
+            (Part.JOIN_BIAS, _address(ends.join_bias)),
+            (Part.EMBED_NORM, _address(ends.embed_norm)),
+            (Part.FEATURE_NORM, _address(ends.feature_norm)),
+            (Part.HIDDEN, self.hidden_size),
+            (Part.NUM_LOGITS, self.num_logits),
+            (Part.NUM_HEADS, first.num_heads),
+            (Part.NUM_KV_HEADS, first.num_kv_heads),
+            (Part.HEAD_DIM, first.head_dim),
+            (Part.INTERMEDIATE, first.intermediate),
+            (Part.NUM_IDS, ends.embedding.shape[0]),
+            (Part.TAKES_FEATURES, ends.takes_features),
+            (Part.IS_FEATURE_FIRST, ends.is_feature_first),
+            (Part.IS_NORMED_RESIDUAL, ends.is_normed_residual),
+            (Part.IS_NORMED_STATE, ends.is_normed_state),
+        ):
+            self.frame[part] = value
+        self.numbers = np.zeros(len(Number))
+        self.numbers[Number.EPSILON] = next((norm[1] for norm in norms if norm is not None), 0.0)
+        self.numbers[Number.HEAD_EPSILON] = head_norms[0][1]
+        self.numbers[Number.SCALING] = first.scaling
         self._cache: KVCache | None = None
+        self._nowhere = np.full(len(layers), -1)
+        self._no_features = np.empty((0, 0), np.float32)
 
     @staticmethod
     def supports(
         layers: Sequence[FusedLayer],
-        norms: Sequence[tuple[Floats, float]],
-        head_norms: Sequence[tuple[Floats, float]],
+        norms: Sequence[Norm | None],
+        head_norms: Sequence[Norm],
+        ends: Ends,
     ) -> bool:
-        """Return whether all layers have one shape, one stored type and one epsilon."""
+        """Return whether all layers have one shape, all weights one stored type and all norms one epsilon."""
         shapes = {
             (
                 layer.num_heads,
@@ -75,25 +108,20 @@ class HostStack:
                 layer.head_dim,
                 layer.intermediate,
                 layer.scaling,
-                tuple(tuple(linear.weight.shape) for linear in layer.linears),
+                tuple(tuple(linear.weight.shape) for linear in (layer.out, layer.gate_up, layer.down)),
             )
             for layer in layers
         }
-        stored = {
-            None if linear.compact is None else linear.compact.dtype
-            for layer in layers
-            for linear in layer.linears
-        }
-        epsilons = {epsilon for _, epsilon in norms}
-        head_epsilons = {(weights.shape, epsilon) for weights, epsilon in head_norms}
+        weights = [linear.compact for layer in layers for linear in layer.linears]
+        weights += [ends.embedding, ends.head, *([] if ends.join is None else [ends.join])]
+        epsilons = {norm[1] for norm in norms if norm is not None}
+        head_epsilons = {(norm[0].shape, norm[1]) for norm in head_norms}
         return (
-            len(shapes) == len(stored) == len(epsilons) == len(head_epsilons) == 1
-            and None not in stored
-            and all(
-                linear.compact is not None and linear.compact.flags.c_contiguous
-                for layer in layers
-                for linear in layer.linears
-            )
+            len(shapes) == len(head_epsilons) == 1
+            and len(epsilons) <= 1
+            and len({None if weight is None else weight.dtype for weight in weights}) == 1
+            and all(weight is not None and weight.flags.c_contiguous for weight in weights)
+            and all(layer.is_silu for layer in layers)
         )
 
     def max_rows(self) -> int:
@@ -102,30 +130,37 @@ class HostStack:
 
     def run(
         self,
-        x: Floats,
+        tokens: Ints,
+        features: Floats | None,
         cache: KVCache,
-        cos: Floats,
-        sin: Floats,
+        rotary: tuple[Floats, Floats],
         positions: Ints,
         slots: Ints,
         segments: HostSegments,
-        aux_places: Ints,
-        aux: Floats,
-        query: Floats,
-        attended: Floats,
-        activated: Floats,
-        normed: Floats,
-    ) -> None:
-        """Run all layers on `x [T, H]`; see `run_layers`."""
-        stored = self.bind(cache)
-        layer = self.layers[0]
-        run_layers(
-            x, self.table, self.first_norm, self.epsilon, self.head_epsilon, np.float32(layer.scaling),
-            layer.num_kv_heads, self._like, stored, cache.num_slots, cos, sin, positions, slots, segments.table,
-            segments.visible, aux_places, aux, query, attended, activated, normed,
-        )  # fmt: skip
+        aux_ids: Sequence[int],
+        logits_rows: Ints,
+    ) -> tuple[Floats, Floats, Floats]:
+        """Run a pass; see `run_pass`.
 
-    def bind(self, cache: KVCache) -> npt.NDArray[np.float32] | npt.NDArray[np.uint16]:
+        Returns:
+            logits `[R, V]`, states `[T, H]` and the inputs `[A, T, H]` of the layers `aux_ids`.
+        """
+        num_rows = len(tokens)
+        states = np.empty((num_rows, self.hidden_size), np.float32)
+        logits = np.empty((len(logits_rows), self.num_logits), np.float32)
+        aux = np.empty((len(aux_ids), num_rows, self.hidden_size), np.float32)
+        places = self._nowhere
+        if aux_ids:
+            places = places.copy()
+            places[list(aux_ids)] = np.arange(len(aux_ids))
+        run_pass(
+            tokens, self._no_features if features is None else features, self.table, self.frame, self.numbers,
+            self.like, self.bind(cache), cache.num_slots, *rotary, positions, slots, segments.table, segments.visible,
+            places, aux, logits_rows, states, logits,
+        )  # fmt: skip
+        return logits, states, aux
+
+    def bind(self, cache: KVCache) -> Stored:
         """Point the table at a cache; returns an array of its type."""
         if cache is not self._cache:
             for row, layer in zip(self.table, self.layers, strict=True):
@@ -133,3 +168,11 @@ class HostStack:
                 row[Column.KEYS], row[Column.VALUES] = keys.ctypes.data, values.ctypes.data
             self._cache = cache
         return cache.host_rows(self.layers[0].index)[0]
+
+
+def _address(array: npt.NDArray[np.generic] | None) -> int:
+    return 0 if array is None else int(array.ctypes.data)
+
+
+def _weight_address(norm: Norm | None) -> int:
+    return 0 if norm is None else _address(norm[0])

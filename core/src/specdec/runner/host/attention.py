@@ -33,9 +33,10 @@ class HostSegments:
     """The segments of a pass as arrays, made once per pass."""
 
     table: Ints
-    """`[4, S]` first row; number of rows; slot of position 0; rows in the cache before the pass."""
+    """`[5, S]` first row; number of rows; slot of position 0; rows in the cache before the pass; how many of these, the last
+    ones, are branches that not every new row sees."""
     visible: npt.NDArray[np.bool_]
-    """`[T, W]` which new rows of its request each row sees; empty if all are chains."""
+    """`[T, W]` which of those branches, and then which new rows of its request, each row sees; empty if all are chains."""
 
 
 def host_segments(batch: PackedBatch) -> HostSegments | None:
@@ -45,11 +46,12 @@ def host_segments(batch: PackedBatch) -> HostSegments | None:
         return None
     visible = np.empty((0, 0), np.bool_)
     if any(segment.tree_mask is not None for segment in segments):
-        visible = np.zeros((batch.token_ids.shape[0], max(s.num_rows for s in segments)), np.bool_)
+        width = max(s.num_branched + s.num_rows for s in segments)
+        visible = np.zeros((batch.token_ids.shape[0], width), np.bool_)
         for s in segments:
             mask = np.tri(s.num_rows, dtype=np.bool_) if s.tree_mask is None else s.tree_mask.numpy()
-            visible[s.row : s.row + s.num_rows, : s.num_rows] = mask
-    table = np.array([(s.row, s.num_rows, s.first_slot, s.num_cached) for s in segments])
+            visible[s.row : s.row + s.num_rows, : mask.shape[1]] = mask
+    table = np.array([(s.row, s.num_rows, s.first_slot, s.num_cached, s.num_branched) for s in segments])
     return HostSegments(table.T.copy(), visible)
 
 
@@ -58,10 +60,7 @@ def attend(
     query: Floats,
     keys: Stored,
     values: Stored,
-    rows: Ints,
-    counts: Ints,
-    first_slots: Ints,
-    cached: Ints,
+    segments: Ints,
     visible: npt.NDArray[np.bool_],
     window: int,
     scaling: np.float32,
@@ -73,10 +72,7 @@ def attend(
         query: `[T, H, Dk]`.
         keys: `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
         values: `[num_slots, Hkv, Dv]`, likewise.
-        rows: `[S]` of `HostSegments.table`, like the next three.
-        counts: `[S]`.
-        first_slots: `[S]`.
-        cached: `[S]`.
+        segments: `[5, S]`, see `HostSegments`.
         visible: see `HostSegments`.
         window: positions that a row sees, itself included, or `NO_WINDOW`; not with trees.
         scaling: factor on the scores.
@@ -86,9 +82,10 @@ def attend(
     num_kv_heads, value_dim = keys.shape[1], values.shape[2]
     group = num_heads // num_kv_heads
     has_tree = visible.shape[0] > 0
-    for unit in prange(rows.shape[0] * num_kv_heads):
+    for unit in prange(segments.shape[1] * num_kv_heads):
         segment, head = unit // num_kv_heads, unit % num_kv_heads
-        row, count, base, before = rows[segment], counts[segment], first_slots[segment], cached[segment]
+        row, count, base = segments[0, segment], segments[1, segment], segments[2, segment]
+        before, branched = segments[3, segment], segments[4, segment]
         first = max(0, before - window + 1)
         length = before + count - first
         num_queries = count * group
@@ -103,9 +100,9 @@ def attend(
             score = scores[r]
             for j in range(0, before + local - window + 1 - first):
                 score[j] = _HIDDEN
-            for j in range(count):
+            for j in range(branched + count):
                 if (has_tree and not visible[row + local, j]) or (not has_tree and j > local):
-                    score[before - first + j] = _HIDDEN
+                    score[before - branched - first + j] = _HIDDEN
             highest = score[0]
             for j in range(length):
                 highest = max(highest, score[j])
@@ -179,8 +176,8 @@ def host_attention(
     keys, values = rows
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
     attend(
-        query.contiguous().numpy(), keys, values, segments.table[0], segments.table[1], segments.table[2],
-        segments.table[3], segments.visible, NO_WINDOW if window is None else window, np.float32(scaling), out,
+        query.contiguous().numpy(), keys, values, segments.table, segments.visible,
+        NO_WINDOW if window is None else window, np.float32(scaling), out,
     )  # fmt: skip
     return torch.from_numpy(out)
 
@@ -203,20 +200,8 @@ def is_available() -> bool:
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # ditto
         config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
         one = np.ones((1, 1, 4), np.float32)
-        zeros = np.zeros(1, np.int64)
-        attend(
-            one,
-            one,
-            one,
-            zeros,
-            zeros + 1,
-            zeros,
-            zeros,
-            np.empty((0, 0), np.bool_),
-            NO_WINDOW,
-            np.float32(1),
-            one,
-        )
+        segment = np.array([[0], [1], [0], [0], [0]])
+        attend(one, one, one, segment, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)
     except Exception as error:  # whatever a platform's threading raises, torch's own attention works
         logger.info("compiled host attention is not available (%s)", error)
         return False

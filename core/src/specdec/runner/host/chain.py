@@ -1,19 +1,18 @@
-"""A chain of tokens drafted in one compiled call: embed, run the layers, project, choose, and again."""
+"""A chain of tokens drafted in one compiled call: choose, embed, run the layers, project, and again."""
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from specdec.noise.host import race
-from specdec.runner.host.math import fast_exp, widen
-from specdec.runner.host.product import Weights, product
-from specdec.runner.host.stack import run_layers
+from specdec.runner.host.forward import run_pass
+from specdec.runner.host.frame import Part
+from specdec.runner.host.math import fast_exp
+from specdec.runner.host.product import Weights
+from specdec.runner.host.stack import Doubles, Floats, Ints
 from specdec.runner.kv_cache import Stored
 
-Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 _COLDEST = np.float32(1e-30)
 """Below it the best id is as good as certain, and one over it overflows in the end."""
 
@@ -21,99 +20,137 @@ _COLDEST = np.float32(1e-30)
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_chain(
     logits: Floats,
+    states: Floats,
     num_ids: int,
+    target_ids: Ints,
     temperatures: Floats,
     seeds: Ints,
     samples: Ints,
     noise_positions: Ints,
-    embedding: Weights,
-    head: Weights,
+    words: Ints,
+    is_coupled: bool,
     table: Ints,
-    first_norm: Floats,
-    epsilon: float,
-    head_epsilon: float,
-    scaling: np.float32,
-    num_kv_heads: int,
+    frame: Ints,
+    numbers: Doubles,
+    like: Weights,
     stored_like: Stored,
     num_slots: int,
     cos: Floats,
     sin: Floats,
     segments: Ints,
-    query: Floats,
-    attended: Floats,
-    activated: Floats,
-    normed: Floats,
     out: Ints,
+    chances: Floats,
+    laws: Floats,
 ) -> None:
     """Choose `out.shape[1]` tokens for each row; the last of them is not run.
 
     Args:
         logits: `[B, Vd]` of the last token of each row; overwritten.
-        num_ids: only ids below it are chosen.
-        temperatures: `[B]`; at 0 the highest logit is chosen, else the id that the noise of `strict` chooses.
+        states: `[B, H]` of the last token of each row, for heads; overwritten.
+        num_ids: only logits below it are looked at.
+        target_ids: `[num_ids]` the target's id of each, ascending, or empty where they are the same.
+        temperatures: `[B]`; at 0 the highest logit is chosen, else an id is drawn.
         seeds: `[B]` request seeds.
         samples: `[B]` sample indices.
         noise_positions: `[B]` position of the first token to choose.
-        embedding: `[Vd, H]`.
-        head: `[Vd, H]`.
-        table: see `run_layers`, like the next six.
-        first_norm: ditto.
-        epsilon: ditto.
-        head_epsilon: ditto.
-        scaling: ditto.
-        num_kv_heads: ditto.
+        words: `[K]` counter word of each draw; see `specdec.noise`.
+        is_coupled: whether each draw has the noise of its own position (`strict`), or all of them that of the first.
+        table: see `run_pass`, like the next seven.
+        frame: ditto.
+        numbers: ditto.
+        like: ditto.
         stored_like: ditto.
         num_slots: ditto.
-        cos: `[P, D]` by position.
-        sin: `[P, D]` by position.
-        segments: `[4, B]` as in `HostSegments.table`, one row each; advanced.
-        query: scratch, like the next two; see `run_layers`.
-        attended: ditto.
-        activated: ditto.
-        normed: ditto.
-        out: `[B, K]`, written.
+        cos: ditto.
+        sin: ditto.
+        segments: `[5, B]` as in `HostSegments.table`, one row each; advanced.
+        out: `[B, K]` the target's ids, written.
+        chances: `[B, K]` probability of each at its temperature (at 1 for greedy rows), written; or empty.
+        laws: `[B, K, num_ids]` the law each was drawn from, written; or empty.
     """
-    num_rows, hidden = normed.shape
-    x = np.empty((num_rows, hidden), np.float32)
+    num_rows = logits.shape[0]
     weights = np.empty(num_ids, np.float32)
+    wide = np.zeros(target_ids[-1] + 1 if target_ids.shape[0] else 0, np.float32)
     slots = np.empty(num_rows, np.int64)
     nowhere = np.full(table.shape[0], -1)
-    no_aux = np.empty((0, num_rows, hidden), np.float32)
+    no_aux = np.empty((0, num_rows, frame[Part.HIDDEN]), np.float32)
     no_tree = np.empty((0, 0), np.bool_)
+    all_rows = np.arange(num_rows)
     for step in range(out.shape[1]):
         for row in range(num_rows):
-            out[row, step] = _choose(
-                logits[row], temperatures[row], seeds[row], noise_positions[row] + step, samples[row], weights
-            )
+            place = noise_positions[row] + (step if is_coupled else 0)
+            index, chance = _choose(
+                logits[row], temperatures[row], seeds[row], place, samples[row], words[step], target_ids, weights,
+                wide, chances.size > 0 or laws.size > 0, is_coupled,
+            )  # fmt: skip
+            out[row, step] = target_ids[index] if target_ids.shape[0] else index
+            if chances.size:
+                chances[row, step] = chance
+            if laws.size:
+                laws[row, step] = weights
         if step + 1 == out.shape[1]:
             return
-        for row in range(num_rows):
-            token = out[row, step]
-            for d in range(hidden):
-                x[row, d] = widen(embedding[token, d])
-            slots[row] = segments[2, row] + segments[3, row]
-        run_layers(
-            x, table, first_norm, epsilon, head_epsilon, scaling, num_kv_heads, head, stored_like, num_slots, cos, sin,
-            segments[3].copy(), slots, segments, no_tree, nowhere, no_aux, query, attended, activated, normed,
+        slots[:] = segments[2] + segments[3]
+        run_pass(
+            out[:, step].copy(), states, table, frame, numbers, like, stored_like, num_slots, cos, sin,
+            segments[3].copy(), slots, segments, no_tree, nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
-        product(normed, head, logits)
         segments[3] += 1
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 def _choose(
-    logits: Floats, temperature: np.float32, seed: int, position: int, sample: int, weights: Floats
-) -> int:
-    """Choose one id of the first `len(weights)` of `logits`; `weights` is scratch."""
+    logits: Floats,
+    temperature: np.float32,
+    seed: int,
+    position: int,
+    sample: int,
+    word: int,
+    target_ids: Ints,
+    weights: Floats,
+    wide: Floats,
+    wants_law: bool,
+    is_coupled: bool,
+) -> tuple[int, np.float32]:
+    """Choose one of the first `len(weights)` of `logits`; returns its index and, if wanted, its probability.
+
+    `weights` becomes the law if wanted; `wide [V]` is scratch, all zeros before and after.
+    """
     best = 0
     for j in range(weights.shape[0]):
         if logits[j] > logits[best]:
             best = j
-    if temperature < _COLDEST:
-        return best
+    is_greedy = temperature < _COLDEST
+    if is_greedy and not wants_law:
+        return best, np.float32(0.0)
     highest = logits[best]
-    scale = np.float32(1.0) / temperature
+    scale = np.float32(1.0) if is_greedy else np.float32(1.0) / temperature
+    mass = np.float32(0.0)
     for j in range(weights.shape[0]):
-        weights[j] = fast_exp((logits[j] - highest) * scale)
-    drawn = race(weights, seed, position, sample, 0)
-    return drawn if drawn >= 0 else best  # nobody wins where logits are not numbers
+        weight = fast_exp((logits[j] - highest) * scale)
+        weights[j] = weight
+        mass += weight
+    if wants_law:
+        for j in range(weights.shape[0]):
+            weights[j] /= mass
+    if is_greedy:
+        return best, weights[best]
+    if is_coupled and target_ids.shape[0]:
+        drawn = _race_mapped(weights, seed, position, sample, word, target_ids, wide)
+    else:
+        drawn = race(weights, seed, position, sample, word)
+    index = drawn if drawn >= 0 else best  # nobody wins where logits are not numbers
+    return index, weights[index]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _race_mapped(
+    weights: Floats, seed: int, position: int, sample: int, word: int, target_ids: Ints, wide: Floats
+) -> int:
+    """Run `race` with the noise of the target's ids; returns an index into `weights`."""
+    for j in range(weights.shape[0]):
+        wide[target_ids[j]] = weights[j]
+    drawn = race(wide, seed, position, sample, word)
+    for j in range(weights.shape[0]):
+        wide[target_ids[j]] = np.float32(0.0)
+    return int(np.searchsorted(target_ids, drawn)) if drawn >= 0 else -1

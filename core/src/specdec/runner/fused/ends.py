@@ -1,0 +1,53 @@
+"""What stands before and behind the layers of a model or head, as compiled passes take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from specdec.runner.fused.linear import FastLinear
+from specdec.runner.fused.norm import FastNorm
+from specdec.runner.host.product import Weights, compact
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Embedding, what joins it with a feature, and the output projection; see `specdec.runner.host.frame.Part`."""
+
+    embedding: Weights
+    head: Weights
+    head_bias: Floats | None = None
+    takes_features: bool = False
+    is_feature_first: bool = False
+    is_normed_residual: bool = False
+    is_normed_state: bool = True
+    join: Weights | None = None
+    join_bias: Floats | None = None
+    embed_norm: Floats | None = None
+    feature_norm: Floats | None = None
+
+
+def model_ends(embedding: torch.Tensor, head: FastLinear) -> Ends | None:
+    """Return the ends of a language model, or None where they have no compact form.
+
+    Args:
+        embedding: `[V, H]`.
+        head: the output projection.
+    """
+    stored = head.compact
+    is_tied = head.weight.data_ptr() == embedding.data_ptr()
+    looked_up = stored if is_tied else compact(embedding)
+    if stored is None or looked_up is None:
+        return None
+    return Ends(looked_up, stored, head.host_bias)
+
+
+def host_norm(norm: nn.Module | None) -> Floats | None:
+    """Return a norm's weight `[H]` as a host array; None for no norm."""
+    return None if norm is None else FastNorm(norm).weight.float().numpy()
