@@ -12,7 +12,7 @@ from torch import nn
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-    from specdec.runner import ModelRunner
+    from specdec.runner import DraftHead, HeadRunner, ModelRunner
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class TargetHandle:
     tokenizer: PreTrainedTokenizerBase | None
     """None if the engine runs without one."""
     runner_factory: RunnerFactory
+    head_runner_factory: HeadRunnerFactory
     model_loader: ModelLoader
 
     def make_runner(self, model: nn.Module) -> ModelRunner:
@@ -79,6 +80,14 @@ class TargetHandle:
             ModelError: if the model cannot run on our cache.
         """
         return self.runner_factory(model)
+
+    def make_head_runner(self, head: DraftHead) -> HeadRunner:
+        """Make a runner for a head that reads the target's states, as `make_runner` does for models.
+
+        Raises:
+            ModelError: if the head cannot run on our cache.
+        """
+        return self.head_runner_factory(head)
 
     def load_model(
         self,
@@ -110,6 +119,13 @@ class RunnerFactory(Protocol):
 
     def __call__(self, model: nn.Module) -> ModelRunner:
         """Return a runner for `model`."""
+
+
+class HeadRunnerFactory(Protocol):
+    """Makes a `HeadRunner` for a head."""
+
+    def __call__(self, head: DraftHead) -> HeadRunner:
+        """Return a runner for `head`."""
 
 
 class ModelLoader(Protocol):

@@ -1,9 +1,12 @@
-"""One model on a paged cache of its own: what the scorer runs the target with, and proposers their models.
+"""One model on a paged cache of its own: what the scorer runs the target with, and proposers their models and heads.
 
-A proposer gets a `ModelRunner` from `TargetHandle.make_runner` and keeps each request's rows in a `SlotPool` over its cache.
+A proposer gets a `ModelRunner` from `TargetHandle.make_runner`, or a `HeadRunner` from `make_head_runner`, and keeps each
+request's rows in a `SlotPool` over its cache.
 """
 
 from specdec.runner.fused.chain import ChainRules, Chains
+from specdec.runner.head import DraftHead, HeadParts
+from specdec.runner.head_runner import HeadOutput, HeadRunner
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.model_runner import ModelRunner
 from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
@@ -12,7 +15,11 @@ from specdec.runner.slot_pool import SlotPool
 __all__ = [
     "ChainRules",
     "Chains",
+    "DraftHead",
     "ForwardOutput",
+    "HeadOutput",
+    "HeadParts",
+    "HeadRunner",
     "KVCache",
     "ModelRunner",
     "PackedBatch",

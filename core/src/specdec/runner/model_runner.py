@@ -11,16 +11,15 @@ from transformers import PreTrainedModel
 from specdec.errors import ModelError
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
+from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused import FusedModel, fuse
 from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains
-from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
-from specdec.runner.packed import PROBE_ROWS, ForwardOutput, PackedBatch, probe_batch
+from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
-from specdec.runner.sdpa import SdpaBackend
 
 
-class ModelRunner:
+class ModelRunner(CachedRunner):
     """One model, its KV cache and its attention.
 
     Args:
@@ -36,9 +35,8 @@ class ModelRunner:
     def __init__(
         self, model: PreTrainedModel, device: torch.device, max_context: int, *, fused: bool = True
     ) -> None:
+        super().__init__(device, max_context)
         self.model = model
-        self.device = device
-        self.max_context = max_context
         self.layers = decoder_layers(model)
         self._keeps_rows = keeps_logits_rows(model)
         self._aux_ids: tuple[int, ...] = ()
@@ -47,25 +45,10 @@ class ModelRunner:
         self._bodies = [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
         register()
         model.set_attn_implementation(ATTENTION_NAME)
-        self.cache = KVCache(PROBE_ROWS, device)
-        self.backend = SdpaBackend(self.cache, max_context)
         self._probe()
         self.fused: FusedModel | None = None
         if fused:
             self.fused = fuse(model, self)
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of cache that one token takes over all layers."""
-        return self.cache.bytes_per_token
-
-    def allocate(self, num_slots: int) -> None:
-        """Make the cache for `num_slots` tokens."""
-        shapes = self.cache.shapes
-        self.cache = KVCache(num_slots, self.device)
-        for layer, shape in shapes.items():
-            self.cache.allocate(layer, shape)
-        self.backend = SdpaBackend(self.cache, self.max_context)
 
     def capture_hidden(self, wants_hidden: bool, aux_layer_ids: Sequence[int] = ()) -> None:
         """Choose the hidden states that every pass returns from now on.

@@ -22,6 +22,9 @@ from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.draft import load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits.pipeline import p_logits
+from specdec.runner.cached_runner import CachedRunner
+from specdec.runner.head import DraftHead
+from specdec.runner.head_runner import HeadRunner
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
@@ -40,7 +43,7 @@ class TransformersScorer(Scorer):
         self.runner = ModelRunner(
             target.model, target.device, target.max_model_len, fused=not options.enforce_eager
         )
-        self._lent: list[ModelRunner] = []
+        self._lent: list[CachedRunner] = []
         self._num_slots = 0
         path = Path(target.path) if target.path is not None else None
         return TargetHandle(
@@ -53,12 +56,13 @@ class TransformersScorer(Scorer):
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
             tokenizer=target.tokenizer,
             runner_factory=self._make_runner,
+            head_runner_factory=self._make_head_runner,
             model_loader=partial(load_draft, options, target),
         )
 
     def allocate(self) -> None:
         """Divide the memory for keys and values: as many slots for each model that the proposer runs as for the target."""
-        runners = [self.runner, *self._lent]
+        runners: list[CachedRunner] = [self.runner, *self._lent]
         self._num_slots = _num_slots(self.options, self.target, sum(r.bytes_per_token for r in runners))
         for runner in runners:
             runner.allocate(self._num_slots)
@@ -100,11 +104,21 @@ class TransformersScorer(Scorer):
         runner = ModelRunner(
             model, self.target.device, self.target.max_model_len, fused=not self.options.enforce_eager
         )
+        self._lend(runner)
+        return runner
+
+    def _make_head_runner(self, head: DraftHead) -> HeadRunner:
+        runner = HeadRunner(
+            head, self.target.device, self.target.max_model_len, fused=not self.options.enforce_eager
+        )
+        self._lend(runner)
+        return runner
+
+    def _lend(self, runner: CachedRunner) -> None:
         if self._num_slots:
             runner.allocate(self._num_slots)
         else:
             self._lent.append(runner)
-        return runner
 
 
 def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:

@@ -133,9 +133,9 @@ def pass_slots(batch: PackedBatch, segments: HostSegments) -> Ints:
 
 
 def host_norms(layers: list[FusedLayer], final_norm: FastNorm) -> list[Norm]:
-    """Return weight and epsilon of each layer's two norms and of the final one."""
+    """Return weight and epsilon of each layer's two norms, which models have all of, and of the final one."""
     norms = [n for layer in layers for n in (layer.input_norm, layer.post_norm)] + [final_norm]
-    return [(n.weight.float().numpy(), n.epsilon) for n in norms]
+    return [(n.weight.float().numpy(), n.epsilon) for n in norms if n is not None]
 
 
 def head_norms(layer: FusedLayer) -> Norm:

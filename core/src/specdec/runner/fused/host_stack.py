@@ -12,7 +12,7 @@ from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.host.attention import NO_WINDOW, HostSegments
 from specdec.runner.host.forward import run_pass
 from specdec.runner.host.frame import Number, Part
-from specdec.runner.host.product import Weights
+from specdec.runner.host.product import Weights, widened
 from specdec.runner.host.stack import Column
 from specdec.runner.kv_cache import KVCache, Stored
 
@@ -42,9 +42,18 @@ class HostStack:
         self.layers = layers
         self.num_logits = ends.head.shape[0]
         self.hidden_size = ends.embedding.shape[1]
-        self.like: Weights = ends.head
+        is_mixed = len({weight.dtype for weight in _weights(layers, ends) if weight is not None}) > 1
         # Addresses stay valid as long as what they point to is kept.
-        self._kept = (list(norms), list(head_norms), ends)
+        self._kept: list[object] = [list(norms), list(head_norms), ends]
+
+        def stored(weight: Weights | None) -> int:
+            """Return the address of a weight, in the one type that all of them have."""
+            if weight is not None and is_mixed:
+                weight = widened(weight)
+                self._kept.append(weight)
+            return _address(weight)
+
+        self.like: Weights = np.empty((0, 0), np.float32) if is_mixed else ends.head
         self.table = np.zeros((len(layers), len(Column)), np.int64)
         for index, layer in enumerate(layers):
             row = self.table[index]
@@ -54,7 +63,7 @@ class HostStack:
                 (Column.GATE_UP, layer.gate_up),
                 (Column.DOWN, layer.down),
             ):
-                row[column] = _address(linear.compact)
+                row[column] = stored(linear.compact)
                 row[column + 4] = _address(linear.host_bias)
             row[Column.POST_NORM] = _weight_address(norms[2 * index + 1])
             row[Column.NEXT_NORM] = _weight_address(norms[2 * index + 2])
@@ -64,11 +73,11 @@ class HostStack:
         self.frame = np.zeros(len(Part), np.int64)
         first = layers[0]
         for part, value in (
-            (Part.EMBEDDING, _address(ends.embedding)),
-            (Part.HEAD, _address(ends.head)),
+            (Part.EMBEDDING, stored(ends.embedding)),
+            (Part.HEAD, stored(ends.head)),
             (Part.HEAD_BIAS, _address(ends.head_bias)),
             (Part.FIRST_NORM, _weight_address(norms[0])),
-            (Part.JOIN, _address(ends.join)),
+            (Part.JOIN, stored(ends.join)),
             (Part.JOIN_BIAS, _address(ends.join_bias)),
             (Part.EMBED_NORM, _address(ends.embed_norm)),
             (Part.FEATURE_NORM, _address(ends.feature_norm)),
@@ -100,7 +109,7 @@ class HostStack:
         head_norms: Sequence[Norm],
         ends: Ends,
     ) -> bool:
-        """Return whether all layers have one shape, all weights one stored type and all norms one epsilon."""
+        """Return whether all layers have one shape and all norms one epsilon."""
         shapes = {
             (
                 layer.num_heads,
@@ -112,14 +121,12 @@ class HostStack:
             )
             for layer in layers
         }
-        weights = [linear.compact for layer in layers for linear in layer.linears]
-        weights += [ends.embedding, ends.head, *([] if ends.join is None else [ends.join])]
+        weights = _weights(layers, ends)
         epsilons = {norm[1] for norm in norms if norm is not None}
         head_epsilons = {(norm[0].shape, norm[1]) for norm in head_norms}
         return (
             len(shapes) == len(head_epsilons) == 1
             and len(epsilons) <= 1
-            and len({None if weight is None else weight.dtype for weight in weights}) == 1
             and all(weight is not None and weight.flags.c_contiguous for weight in weights)
             and all(layer.is_silu for layer in layers)
         )
@@ -168,6 +175,12 @@ class HostStack:
                 row[Column.KEYS], row[Column.VALUES] = keys.ctypes.data, values.ctypes.data
             self._cache = cache
         return cache.host_rows(self.layers[0].index)[0]
+
+
+def _weights(layers: Sequence[FusedLayer], ends: Ends) -> list[Weights | None]:
+    """All weights; None for one that has no compact form."""
+    weights = [linear.compact for layer in layers for linear in layer.linears]
+    return [*weights, ends.embedding, ends.head, *([] if ends.join is None else [ends.join])]
 
 
 def _address(array: npt.NDArray[np.generic] | None) -> int:

@@ -34,7 +34,8 @@ class FusedLayer:
         self.gate_up = FastLinear([mlp.gate_proj, mlp.up_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
         self.down = FastLinear([mlp.down_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
         self.linears = (self.qkv, self.out, self.gate_up, self.down)
-        self.input_norm = FastNorm(layer.input_layernorm)  # type: ignore[arg-type]  # ditto
+        first = getattr(layer, "input_layernorm", None)
+        self.input_norm = None if first is None else FastNorm(first)
         self.post_norm = FastNorm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
         has_norms = hasattr(attention, "q_norm")
         self.query_norm = FastNorm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
@@ -50,6 +51,9 @@ class FusedLayer:
     ) -> torch.Tensor:
         """Return the layer's output `[T, H]` for input `x [T, H]`; `cos`, `sin` are `[T, 1, D]`, `sin` signed."""
         num_rows = x.shape[0]
+        assert (
+            self.input_norm is not None
+        )  # only heads have layers without, and they run compiled or as they are
         heads = self.qkv(self.input_norm(x)).view(num_rows, -1, self.head_dim)
         num_rotated = self.num_heads + self.num_kv_heads
         rotated = heads[:, :num_rotated]

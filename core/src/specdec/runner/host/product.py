@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakValueDictionary
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -107,6 +109,10 @@ def three_rows(
     out[2, 0], out[2, 1], out[2, 2], out[2, 3] = c0, c1, c2, c3
 
 
+_COMPACT: WeakValueDictionary[tuple[int, tuple[int, ...]], npt.NDArray[np.uint16]] = WeakValueDictionary()
+"""Weights in bfloat16 by address and shape of what they were made of, so that models that share a weight share it too."""
+
+
 def compact(weight: torch.Tensor) -> Weights | None:
     """Return a host weight `[N, K]` in the narrowest form that loses nothing, or None if neither form fits.
 
@@ -117,6 +123,18 @@ def compact(weight: torch.Tensor) -> Weights | None:
     half = weight.bfloat16()
     if weight.dtype == torch.bfloat16 or torch.equal(half.float(), weight):
         bits: npt.NDArray[np.uint16] = half.contiguous().view(torch.int16).numpy().view(np.uint16)
+        key = weight.data_ptr(), tuple(weight.shape)
+        known = _COMPACT.get(key)
+        if known is not None and np.array_equal(known, bits):
+            return known
+        _COMPACT[key] = bits
         return bits
     full: npt.NDArray[np.float32] = weight.contiguous().numpy()
     return full
+
+
+def widened(weight: Weights) -> npt.NDArray[np.float32]:
+    """Return a stored weight as float32."""
+    if weight.dtype == np.float32:
+        return weight  # type: ignore[return-value]  # numpy's types do not narrow by dtype
+    return (weight.astype(np.uint32) << 16).view(np.float32)

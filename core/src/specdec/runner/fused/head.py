@@ -1,0 +1,193 @@
+"""A draft head of the Llama structure as compiled passes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+
+from specdec.runner.fused.chain import HostChain
+from specdec.runner.fused.ends import Ends, host_norm
+from specdec.runner.fused.host_layers import head_norms, pass_slots, small_pass
+from specdec.runner.fused.host_stack import HostStack, Norm
+from specdec.runner.fused.layer import FusedLayer
+from specdec.runner.fused.linear import FastLinear
+from specdec.runner.fused.norm import FastNorm
+from specdec.runner.fused.rotary import RotaryTable
+from specdec.runner.fused.structure import is_plain_linear, is_rms_norm
+from specdec.runner.head import HeadParts
+from specdec.runner.host.attention import is_available, use_threads
+from specdec.runner.host.product import compact
+from specdec.runner.packed import PackedBatch
+
+if TYPE_CHECKING:
+    from specdec.runner.head_runner import HeadOutput, HeadRunner
+
+logger = logging.getLogger("specdec")
+
+_TOLERANCE = {torch.float32: 1e-4}
+
+
+class FusedHead:
+    """One stage of a head in one compiled call per pass.
+
+    Args:
+        stack: the prepared parts.
+        layers: its layers.
+        rotary: rotary factors.
+        runner: whose cache is used.
+        dtype: of the head.
+    """
+
+    def __init__(
+        self,
+        stack: HostStack,
+        layers: list[FusedLayer],
+        rotary: RotaryTable,
+        runner: HeadRunner,
+        dtype: torch.dtype,
+    ) -> None:
+        self._stack, self._layers, self._rotary, self._runner = stack, layers, rotary, runner
+        self._dtype = dtype
+        self._max_rows = stack.max_rows()
+        self.chain = HostChain(stack, rotary)
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor) -> HeadOutput | None:
+        """Run a pass; None where it has more rows than compiled products are fast for."""
+        from specdec.runner.head_runner import HeadOutput
+
+        num_rows = len(batch.token_ids)
+        if num_rows > self._max_rows:
+            return None
+        segments = small_pass(batch, self._layers)
+        if segments is None:
+            return None
+        logits, states, _ = self._stack.run(
+            batch.token_ids.numpy(),
+            features.float().contiguous().numpy(),
+            self._runner.cache,
+            self._rotary.host_tables(int(batch.positions.max()) + 1),
+            batch.positions.numpy(),
+            pass_slots(batch, segments),
+            segments,
+            (),
+            np.arange(num_rows) if batch.logits_rows is None else batch.logits_rows.numpy(),
+        )
+        return HeadOutput(torch.from_numpy(logits).to(self._dtype), torch.from_numpy(states).to(self._dtype))
+
+
+@torch.inference_mode()
+def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
+    """Return the compiled form of a stage, or None where its structure is unknown or the compiled form does not agree."""
+    parts = runner.head.parts(stage)
+    if parts is None or runner.device.type != "cpu" or not _is_known(parts) or not is_available():
+        return None
+    weight = parts.head.weight
+    assert isinstance(weight, torch.Tensor)
+    if weight.dtype not in (torch.float32, torch.bfloat16):
+        return None
+    layers = [
+        FusedLayer(layer, runner.windows[layer.self_attn.layer_idx], is_packed=False)  # type: ignore[union-attr, index]  # checked by structure
+        for layer in parts.layers
+    ]
+    ends = _ends(parts)
+    norms = _norms(parts)
+    factors = [head_norms(layer) for layer in layers]
+    if ends is None or not HostStack.supports(layers, norms, factors, ends):
+        return None
+    use_threads()
+    stack = HostStack(layers, norms, factors, ends)
+    embedding = parts.embed_tokens.weight
+    assert isinstance(embedding, torch.Tensor)
+    rotary = RotaryTable(parts.rotary, embedding.detach())
+    fused = FusedHead(stack, layers, rotary, runner, weight.dtype)
+    return fused if _agrees(fused, runner, stage) else None
+
+
+def _agrees(fused: FusedHead, runner: HeadRunner, stage: int) -> bool:
+    batch = runner.probe_batch()
+    features = runner.probe_features(len(batch.token_ids))
+    expected = runner.forward_reference(batch, features, stage)
+    got = fused.forward(batch, features)
+    assert got is not None
+    tolerance = _TOLERANCE.get(expected.logits.dtype, 3e-2)
+    for ours, theirs in ((got.logits, expected.logits), (got.carry, expected.carry)):
+        error = (ours.float() - theirs.float()).norm() / theirs.float().norm()
+        if not error <= tolerance:
+            logger.info(
+                "%s: compiled stage differs by %.1e, using its own forward", type(runner.head).__name__, error
+            )
+            return False
+    return True
+
+
+def _is_known(parts: HeadParts) -> bool:
+    norms = [parts.norm, parts.first_norm, parts.embed_norm, parts.feature_norm]
+    for layer in parts.layers:
+        children = dict(layer.named_children())
+        if not {"self_attn", "mlp", "post_attention_layernorm"} <= set(children):
+            return False
+        attention, mlp = dict(children["self_attn"].named_children()), dict(children["mlp"].named_children())
+        if set(mlp) != {"gate_proj", "up_proj", "down_proj", "act_fn"}:
+            return False
+        if set(attention) not in (
+            {"q_proj", "k_proj", "v_proj", "o_proj"},
+            {"q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm"},
+        ):
+            return False
+        linears = [m for name, m in (*attention.items(), *mlp.items()) if name.endswith("proj")]
+        norms += [m for name, m in attention.items() if name.endswith("norm")]
+        norms.append(children["post_attention_layernorm"])
+        if not all(is_plain_linear(linear) for linear in linears):
+            return False
+    return (
+        type(parts.embed_tokens) is nn.Embedding
+        and is_plain_linear(parts.head)
+        and (parts.join is None or is_plain_linear(parts.join))
+        and all(norm is None or is_rms_norm(norm) for norm in norms)
+    )
+
+
+def _ends(parts: HeadParts) -> Ends | None:
+    head, embed = parts.head, parts.embed_tokens
+    assert isinstance(head, nn.Linear) and isinstance(embed, nn.Embedding)
+    projection = FastLinear([head], is_packed=False)
+    stored = projection.compact
+    is_tied = head.weight.data_ptr() == embed.weight.data_ptr()
+    looked_up = stored if is_tied else compact(embed.weight.detach())
+    joined = None if parts.join is None else FastLinear([parts.join], is_packed=False)
+    if stored is None or looked_up is None or (joined is not None and joined.compact is None):
+        return None
+    return Ends(
+        embedding=looked_up,
+        head=stored,
+        head_bias=projection.host_bias,
+        takes_features=True,
+        is_feature_first=parts.is_feature_first,
+        is_normed_residual=parts.is_normed_residual,
+        is_normed_state=parts.is_normed_carry,
+        join=None if joined is None else joined.compact,
+        join_bias=None if joined is None else joined.host_bias,
+        embed_norm=host_norm(parts.embed_norm),
+        feature_norm=host_norm(parts.feature_norm),
+    )
+
+
+def _norms(parts: HeadParts) -> list[Norm | None]:
+    """Each layer's two norms, then the final one; a first layer without an input norm has None."""
+    modules: list[nn.Module | None] = []
+    for index, layer in enumerate(parts.layers):
+        modules.append(parts.first_norm if index == 0 else layer.input_layernorm)  # type: ignore[arg-type]  # Llama structure
+        modules.append(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
+    modules.append(parts.norm)
+    norms: list[Norm | None] = []
+    for module in modules:
+        if module is None:
+            norms.append(None)
+        else:
+            norm = FastNorm(module)
+            norms.append((norm.weight.float().numpy(), norm.epsilon))
+    return norms

@@ -1,0 +1,154 @@
+"""Runs a draft head over packed batches on its own paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specdec.errors import ModelError
+from specdec.interfaces.draws import NoiseKeys
+from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
+from specdec.runner.cached_runner import CachedRunner
+from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains
+from specdec.runner.fused.head import FusedHead, fuse_head
+from specdec.runner.head import DraftHead
+from specdec.runner.packed import PackedBatch, probe_batch
+from specdec.runner.probe import AttentionProbe
+
+
+@dataclass(slots=True)
+class HeadOutput:
+    """What a pass of a head returns."""
+
+    logits: torch.Tensor
+    """`[R, V']`."""
+    carry: torch.Tensor
+    """`[T, F]` the feature of the token that comes next, if it is drafted."""
+
+
+class HeadRunner(CachedRunner):
+    """One draft head, its KV cache and its attention.
+
+    Args:
+        head: the head, in evaluation mode.
+        device: where it runs.
+        max_context: the longest sequence, in tokens.
+        fused: whether stages of a known structure may run as one compiled call.
+
+    Raises:
+        ModelError: if some of its layers do not reach our attention.
+    """
+
+    def __init__(
+        self,
+        head: DraftHead,
+        device: torch.device,
+        max_context: int,
+        *,
+        fused: bool = True,
+    ) -> None:
+        super().__init__(device, max_context)
+        self.head = head
+        register()
+        head.config._attn_implementation = ATTENTION_NAME
+        self._dtype = next(p.dtype for p in head.parameters() if p.is_floating_point())
+        self._num_ids = head.config.get_text_config().vocab_size
+        self.windows: dict[int, int | None] = {}
+        for stage in range(head.num_stages):
+            self._probe(stage)
+        self.fused: list[FusedHead | None] = [
+            fuse_head(self, stage) if fused else None for stage in range(head.num_stages)
+        ]
+
+    @torch.inference_mode()
+    def forward(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
+        """Run a stage over a packed batch, writing its keys and values to the cache.
+
+        Args:
+            batch: the tokens.
+            features: `[T, F]`; see `DraftHead.forward`.
+            stage: which stage.
+        """
+        fused = self.fused[stage]
+        output = fused.forward(batch, features) if fused is not None else None
+        return self.forward_reference(batch, features, stage) if output is None else output
+
+    @torch.inference_mode()
+    def forward_reference(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
+        """Run a stage through its own `forward`."""
+        return self._forward(batch, features, stage, AttentionContext(self.backend, batch, self.windows))
+
+    @property
+    def max_chain_rows(self) -> int:
+        """The most rows that `draft_chain` takes here; 0 where this head or device has no such loop."""
+        return MAX_CHAIN_ROWS if len(self.fused) == 1 and self.fused[0] is not None else 0
+
+    @torch.inference_mode()
+    def draft_chain(
+        self,
+        output: HeadOutput,
+        first_slots: Sequence[int],
+        num_cached: Sequence[int],
+        num_steps: int,
+        temperatures: Sequence[float],
+        keys: NoiseKeys,
+        rules: ChainRules,
+    ) -> Chains:
+        """Choose `num_steps` tokens for each row, each but the last run through the head, in one compiled call.
+
+        Args:
+            output: logits `[B, V']` and carry `[B, F]` of each row's last token; may be overwritten.
+            first_slots: `[B]` cache slot of position 0.
+            num_cached: `[B]` rows in the cache.
+            num_steps: tokens to choose; the slots of all but the last are written.
+            temperatures: `[B]`; 0 chooses greedily.
+            keys: what noise is keyed by, for the B rows.
+            rules: how tokens are chosen.
+        """
+        fused = self.fused[0]
+        assert fused is not None
+        return fused.chain.draft(
+            self.cache,
+            output.logits,
+            output.carry,
+            first_slots,
+            num_cached,
+            num_steps,
+            temperatures,
+            keys,
+            rules,
+        )
+
+    def probe_features(self, num_rows: int) -> torch.Tensor:
+        """Return features `[num_rows, F]` to try a head with: all different, none large."""
+        generator = torch.Generator().manual_seed(0)
+        return torch.randn(num_rows, self.head.feature_size, generator=generator).to(self.device, self._dtype)
+
+    def probe_batch(self) -> PackedBatch:
+        """Return a pass to try a head with."""
+        return probe_batch(self._num_ids, self.device)
+
+    def _forward(
+        self, batch: PackedBatch, features: torch.Tensor, stage: int, context: AttentionContext
+    ) -> HeadOutput:
+        with running(context):
+            states, carry = self.head(
+                batch.token_ids[None], batch.positions[None], features[None].to(self._dtype), stage
+            )
+        rows = states[0] if batch.logits_rows is None else states[0][batch.logits_rows]
+        return HeadOutput(self.head.project(rows, stage), carry[0])
+
+    @torch.inference_mode()
+    def _probe(self, stage: int) -> None:
+        batch = self.probe_batch()
+        probe = AttentionProbe(self.max_context)
+        features = self.probe_features(len(batch.token_ids))
+        self._forward(batch, features, stage, AttentionContext(self.backend, batch, probe=probe))
+        if not probe.windows:
+            raise ModelError(
+                f"{type(self.head).__name__}: stage {stage} does not call transformers' attention interface, so it would "
+                "run without the paged cache"
+            )
+        self.windows |= probe.windows
