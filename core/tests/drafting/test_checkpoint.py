@@ -26,7 +26,7 @@ def head(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shard(folder: Path) -> dict[str, object]:
+def shard(folder: Path) -> dict[str, dict[str, str]]:
     """Spread the tensors over two files; returns the index."""
     (folder / "model.safetensors").unlink(missing_ok=True)
     weight_map = {}
@@ -34,8 +34,8 @@ def shard(folder: Path) -> dict[str, object]:
         file = f"model-0000{number}-of-00002.safetensors"
         save_file({name: TENSORS[name] for name in names}, folder / file)
         weight_map |= dict.fromkeys(names, file)
-    index = {"metadata": {"total_size": 56}, "weight_map": weight_map}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    index = {"weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index | {"metadata": {"total_size": 56}}))
     return index
 
 
@@ -44,6 +44,7 @@ def check_whole(checkpoint: HeadCheckpoint) -> None:
     assert checkpoint.has("map")
     assert not checkpoint.has("emb.0.weight")
     for name, wanted in TENSORS.items():
+        assert checkpoint.shape(name) == tuple(wanted.shape)
         found = checkpoint.read(name, wanted.shape)
         assert found.dtype == wanted.dtype
         assert torch.equal(found, wanted)

@@ -1,20 +1,28 @@
-"""A toolkit for proposers that run a model: choosing tokens from logits, honest q, reduced vocabularies, drafts that grow,
-checkpoints of heads."""
+"""A toolkit for proposers that run a model: choosing tokens from logits, honest q, reduced vocabularies, drafts that grow."""
 
 from specdec.drafting.assemble import draft_of
+from specdec.drafting.chains import ChainLoop
 from specdec.drafting.checkpoint import HeadCheckpoint
 from specdec.drafting.chooser import Choice, Chooser, Place
+from specdec.drafting.head_config import HeadConfig
+from specdec.drafting.head_proposer import HeadProposer
+from specdec.drafting.passes import Piece, run
 from specdec.drafting.sketch import Sketch
 from specdec.drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
 
 __all__ = [
+    "ChainLoop",
     "Choice",
     "Chooser",
     "DraftVocabulary",
     "HeadCheckpoint",
+    "HeadConfig",
+    "HeadProposer",
+    "Piece",
     "Place",
     "Sketch",
     "draft_of",
     "equal_vocabulary",
     "reduced_vocabulary",
+    "run",
 ]

@@ -40,6 +40,9 @@ class HeadCheckpoint:
         self.directory = _directory(path, revision)
         """Where the files are."""
 
+    def __str__(self) -> str:
+        return str(self.directory)
+
     @cached_property
     def config(self) -> dict[str, Any]:
         """What `config.json` holds.
@@ -73,6 +76,19 @@ class HeadCheckpoint:
         """
         return name in self._files
 
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor without reading it.
+
+        Raises:
+            ModelError: if there is no such tensor, or if its file cannot be read.
+        """
+        file = self._file_of(name)
+        try:
+            with safe_open(file, "pt") as opened:
+                return tuple(opened.get_slice(name).get_shape())
+        except (SafetensorError, OSError) as error:
+            raise ModelError(_unreadable(file, error)) from None
+
     def read(self, name: str, shape: Sequence[int] | None = None) -> torch.Tensor:
         """Return one tensor, on the host and in the type it is stored in.
 
@@ -83,23 +99,27 @@ class HeadCheckpoint:
         Raises:
             ModelError: if there is no such tensor, if its shape is another one, or if its file cannot be read.
         """
-        file = self._files.get(name)
-        if file is None:
+        file = self._file_of(name)
+        if shape is not None and self.shape(name) != tuple(shape):
             raise ModelError(
-                f"{self.directory} has no tensor {name!r}: its config.json does not belong to these weights, or they are of "
-                f"another method; it has {_some(self.names())}"
+                f"{file}: tensor {name!r} has shape {list(self.shape(name))} instead of {list(shape)}: config.json does "
+                "not belong to these weights"
             )
         try:
             with safe_open(file, "pt") as opened:
                 tensor: torch.Tensor = opened.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise ModelError(_unreadable(file, error)) from None
-        if shape is not None and tuple(tensor.shape) != tuple(shape):
-            raise ModelError(
-                f"{file}: tensor {name!r} has shape {list(tensor.shape)} instead of {list(shape)}: config.json does "
-                "not belong to these weights"
-            )
         return tensor
+
+    def _file_of(self, name: str) -> Path:
+        file = self._files.get(name)
+        if file is None:
+            raise ModelError(
+                f"{self.directory} has no tensor {name!r}: its config.json does not belong to these weights, or they are of "
+                f"another method; it has {_some(self.names())}"
+            )
+        return file
 
     @cached_property
     def _files(self) -> dict[str, Path]:

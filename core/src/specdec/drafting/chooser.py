@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from specdec.drafting.sketch import Sketch
 from specdec.drafting.vocabulary import DraftVocabulary
 from specdec.interfaces import ProposeBatch
 from specdec.logits import cut_logits
@@ -37,6 +38,33 @@ class Choice:
     """`[R, V']` the laws they were drawn from, if any was."""
     confidence: list[list[float]] | None
     """The draft's own probability of each, where asked for."""
+
+    def put_into(
+        self,
+        sketches: Sequence[Sketch],
+        batch: ProposeBatch,
+        threshold: float,
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        """Add the siblings of place i to sketch i, and end those that nothing is to be drafted behind.
+
+        Args:
+            sketches: `[R]`.
+            batch: the step's batch.
+            threshold: a token whose probability is below it ends its draft, and stays in it.
+            eos_token_ids: ids that end a text.
+        """
+        for index, sketch in enumerate(sketches):
+            params = batch.sampling_params[sketch.row]
+            if not self.target_ids[index]:
+                sketch.is_ended = True
+                continue
+            confidence = None if self.confidence is None else self.confidence[index]
+            law = None if self.probs is None or params.is_greedy else self.probs[index]
+            sketch.add(self.target_ids[index], confidence, law)
+            is_unsure = confidence is not None and confidence[0] < threshold
+            is_last = not params.ignore_eos and sketch.path[-1] in eos_token_ids
+            sketch.is_ended = is_unsure or is_last
 
 
 class Chooser:
@@ -91,6 +119,45 @@ class Chooser:
                 row[:count] for row, count in zip(probs.gather(1, indices).tolist(), counts, strict=True)
             ]
         return Choice(target_ids, draft_ids, laws, confidence)
+
+    def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
+        """Return the likeliest siblings at each place with the confidence in each, as point masses.
+
+        Where tokens are coupled, confidence takes in the noise that `strict` will have there: what it lifts to the top stands.
+
+        Args:
+            logits: `[R, Vd]` the draft's.
+            places: `[R]`.
+            batch: the step's batch.
+        """
+        allowed, closed = self._masked(self._vocabulary.restrict(logits), places, batch)
+        params = [batch.sampling_params[place.row] for place in places]
+        scores = torch.log_softmax(cut_logits(allowed.float(), params, [1] * len(places)), -1)
+        if self._method == "coupled":
+            self._add_noise(scores, places, batch)
+        chances, indices = scores.softmax(-1).topk(max(place.num_wanted for place in places), -1)
+        target_ids, draft_ids, confidence = [], [], []
+        for index, (row, chance) in enumerate(zip(indices.tolist(), chances.tolist(), strict=True)):
+            count = 0 if index in closed else places[index].num_wanted
+            count = min(count, sum(value > 0 for value in chance))
+            named = self._vocabulary.name(row[:count])
+            target_ids.append(named[0])
+            draft_ids.append(named[1])
+            confidence.append(chance[:count])
+        return Choice(target_ids, draft_ids, None, confidence)
+
+    def _add_noise(self, scores: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> None:
+        """Add to `scores [R, V']` the noise of each place; greedy requests have none."""
+        known: dict[tuple[int, int], torch.Tensor] = {}
+        for index, place in enumerate(places):
+            if batch.sampling_params[place.row].is_greedy:
+                continue
+            key = place.row, len(place.path) + 1
+            noise = known.get(key)
+            if noise is None:
+                noise = batch.draws.coupled_noise([place.row], key[1], self._vocabulary.vocab_size)
+                noise = known[key] = self._vocabulary.narrow(noise)[0]
+            scores[index] += noise
 
     def _drawn(
         self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch, most: int

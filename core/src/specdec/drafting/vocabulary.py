@@ -37,7 +37,10 @@ class DraftVocabulary:
         self._draft_ids = None if isinstance(columns, slice) else columns
         self.target_ids = None if target_ids is None else torch.from_numpy(target_ids).to(device)
         self._host_target_ids = target_ids
-        self._vocab_size = vocab_size
+        self.vocab_size = vocab_size
+        """V."""
+        self.num_ids = vocab_size if target_ids is None else len(target_ids)
+        """V'."""
         self._reads_target_ids = reads_target_ids
         self._offsets: Int64s | None = None
         if pieces is not None:
@@ -59,6 +62,25 @@ class DraftVocabulary:
             return len(target_ids)
         return int((self._offsets[target_ids + 1] - self._offsets[target_ids]).sum())
 
+    def chain_ids(self, num_logits: int) -> tuple[int, Int64s | None] | None:
+        """Return how many of the first logits name a token, and the target's ids of these (None where they are the same).
+
+        None where a compiled chain cannot tell: ids that are not the first ones, that do not rise, or that are not what the
+        draft's input takes.
+
+        Args:
+            num_logits: logits of the draft.
+        """
+        if not isinstance(self._columns, slice):
+            return None
+        if self._host_target_ids is None:
+            return min(self.vocab_size, num_logits), None
+        ids = self._host_target_ids
+        is_same = bool((ids == np.arange(len(ids))).all())
+        if is_same:
+            return len(ids), None
+        return (len(ids), ids) if self._reads_target_ids and bool((np.diff(ids) > 0).all()) else None
+
     def restrict(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits `[R, V']` of ids that may be drafted, of the draft's logits `[R, Vd]`."""
         return logits[:, self._columns]
@@ -67,9 +89,13 @@ class DraftVocabulary:
         """Return logits `[R, V']` over all of the target's ids, `[R, V]`; -inf where the draft has none."""
         if self.target_ids is None:
             return logits
-        wide = logits.new_full((logits.shape[0], self._vocab_size), -torch.inf)
+        wide = logits.new_full((logits.shape[0], self.vocab_size), -torch.inf)
         wide[:, self.target_ids] = logits
         return wide
+
+    def narrow(self, wide: torch.Tensor) -> torch.Tensor:
+        """Return what `[R, V]` over the target's ids has for those that may be drafted, `[R, V']`."""
+        return wide if self.target_ids is None else wide[:, self.target_ids]
 
     def name(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return indices into V' as the target's ids, and as the ids that the draft's input takes."""
@@ -85,7 +111,7 @@ class DraftVocabulary:
         """Return the indices into V' of target ids that can be drafted."""
         if self.target_ids is None:
             return target_ids
-        places = torch.zeros(self._vocab_size, dtype=torch.int64, device=target_ids.device)
+        places = torch.zeros(self.vocab_size, dtype=torch.int64, device=target_ids.device)
         places[self.target_ids] = torch.arange(len(self.target_ids), device=target_ids.device)
         return places[target_ids]
 

@@ -110,7 +110,7 @@ class Delivery:
             last_num_drafted=[s.last_num_drafted for s in sequences],
             last_num_accepted=[s.last_num_accepted for s in sequences],
             sampling_params=tuple(s.params for s in sequences),
-            draws=EngineDraws(sequences),
+            draws=EngineDraws(sequences, self._device),
             token_ids_of=lambda row: sequences[row].token_ids,
             allowed_after=_allowed_after(sequences),
             hidden_states=hidden,
@@ -162,7 +162,7 @@ class Delivery:
             counts=facts[4],
             new_token_ids=torch.from_numpy(tokens).to(self._device, non_blocking=True),
             sampling_params=tuple(s.params for s in sequences),
-            draws=EngineDraws(sequences),
+            draws=EngineDraws(sequences, self._device),
         )
 
 

@@ -10,7 +10,7 @@ import torch
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.draws import NoiseKeys
 from specdec.noise import Stream, exponentials, node_word
-from specdec.noise.host import race
+from specdec.noise.host import gumbel_rows, race
 
 
 class EngineDraws:
@@ -18,10 +18,16 @@ class EngineDraws:
 
     Args:
         sequences: the rows of the batch.
+        device: where noise is wanted.
     """
 
-    def __init__(self, sequences: list[Sequence]) -> None:
+    def __init__(
+        self,
+        sequences: list[Sequence],
+        device: torch.device = torch.device("cpu"),  # noqa: B008  a constant
+    ) -> None:
         self._sequences = sequences
+        self._device = device
 
     def sample(self, logits: torch.Tensor, rows: Rows[int], node: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Draw one token per row with a stream of its own; returns tokens `[R]` and q `[R, V']`."""
@@ -32,6 +38,17 @@ class EngineDraws:
         """Choose one token per row with the noise that `strict` uses at that position; returns `[R]`."""
         probs = torch.softmax(logits.float(), -1)
         return self._race(probs, rows, node_word(Stream.TARGET), depth - 1)
+
+    def coupled_noise(self, rows: Rows[int], depth: int, num_ids: int) -> torch.Tensor:
+        """Return the Gumbel noise `[R, num_ids]` that `strict` uses at that position."""
+        keys = self.coupled_keys(rows)
+        positions, word = keys.positions + depth - 1, node_word(Stream.TARGET)
+        if self._device.type == "cpu":
+            return torch.from_numpy(gumbel_rows(keys.seeds, positions, keys.samples, word, num_ids))
+        seeds, places, samples = (
+            torch.from_numpy(part).to(self._device) for part in (keys.seeds, positions, keys.samples)
+        )
+        return -exponentials(seeds, places, samples, torch.full_like(seeds, word), num_ids).log().float()
 
     def coupled_keys(self, rows: Rows[int]) -> NoiseKeys:
         """Return seeds, sample indices and next positions of rows."""

@@ -49,5 +49,14 @@ class Draws(Protocol):
             depth: depth of the drafted node; 1 for the first one.
         """
 
+    def coupled_noise(self, rows: Sequence[int], depth: int, num_ids: int) -> torch.Tensor:
+        """Return the noise itself: `[R, num_ids]` float32 Gumbel noise g, so that `coupled` is `argmax(log p + g)`.
+
+        Args:
+            rows: `[R]` rows of the batch.
+            depth: depth of the drafted node; 1 for the first one.
+            num_ids: ids from 0 on.
+        """
+
     def coupled_keys(self, rows: Sequence[int]) -> NoiseKeys:
         """Return what `coupled` is keyed by at depth 1, for rows of the batch; each further depth is one position more."""

@@ -98,6 +98,30 @@ def race_rows(
 
 
 @njit(cache=True, nogil=True)
+def gumbel_rows(
+    seeds: npt.NDArray[np.int64],
+    positions: npt.NDArray[np.int64],
+    samples: npt.NDArray[np.int64],
+    word: int,
+    vocab_size: int,
+) -> npt.NDArray[np.float32]:
+    """Return Gumbel noise `-log(-log1p(-u))`, `[R, V]`, of the uniforms that `race` uses; arguments as for `race_rows`."""
+    out = np.empty((seeds.shape[0], vocab_size), np.float32)
+    lanes = np.empty(4, np.uint32)
+    for i in range(seeds.shape[0]):
+        k0, k1 = np.uint32(seeds[i] & 0xFFFFFFFF), np.uint32((seeds[i] >> 32) & 0xFFFFFFFF)
+        c1, c2 = np.uint32(positions[i]), np.uint32(samples[i])
+        for block in range((vocab_size + 3) // 4):
+            lanes[0], lanes[1], lanes[2], lanes[3] = philox_block(
+                np.uint32(block), c1, c2, np.uint32(word), k0, k1
+            )
+            for lane in range(min(4, vocab_size - 4 * block)):
+                uniform = (np.float64(lanes[lane]) + 0.5) / 2.0**32
+                out[i, 4 * block + lane] = -math.log(-math.log1p(-uniform))
+    return out
+
+
+@njit(cache=True, nogil=True)
 def first_uniforms(
     seeds: npt.NDArray[np.int64],
     positions: npt.NDArray[np.int64],

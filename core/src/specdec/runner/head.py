@@ -42,18 +42,29 @@ class DraftHead(nn.Module, ABC):
     Attention layers are those of `transformers`, made with `config`, their `layer_idx` counted through all stages from 0.
     """
 
-    def __init__(self, config: PretrainedConfig, feature_size: int, num_stages: int = 1) -> None:
+    target_ids: torch.Tensor | None = None
+    """`[V']` the target's id of each logit, where they are not the same."""
+    mask_id: int | None = None
+    """The token that stands for tokens not known yet, for heads that draft in parallel."""
+    mask_feature: torch.Tensor | None = None
+    """`[F]` the feature that goes with it."""
+
+    def __init__(
+        self, config: PretrainedConfig, feature_size: int, num_logits: int, num_stages: int = 1
+    ) -> None:
         """Keep what runners need to know.
 
         Args:
             config: the attention layers' configuration.
             feature_size: F, the width of features.
+            num_logits: V', ids the head can name.
             num_stages: modules that follow one another: stage s guesses the token s places further, from the carry of
                 stage s - 1.
         """
         super().__init__()
         self.config = config
         self.feature_size = feature_size
+        self.num_logits = num_logits
         self.num_stages = num_stages
 
     def combine(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from specdec import SamplingParams
-from specdec.drafting import Chooser, Place, Sketch, draft_of
+from specdec.drafting import ChainLoop, Chooser, Piece, Place, Sketch, draft_of, run
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -22,11 +22,10 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.runner import ChainRules, SlotPool
+from specdec.runner import PackedBatch, SlotPool
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token
-from specdec_plugin_draft_model.passes import Piece, run
 from specdec_plugin_draft_model.tokenizers import choose_vocabulary
 
 _LAZY_TOKENS = 64
@@ -84,6 +83,8 @@ class DraftModelProposer(Proposer):
         self._mask_id = mask_token(model.config, num_ids, config.model) if config.parallel_drafting else None
         trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._max_len = min(config.max_model_len or target.info.max_model_len, trained or 2**31)
+        threshold = config.draft_confidence_threshold
+        self._loop = ChainLoop(config.draft_sample_method, self._vocabulary, num_ids, threshold)
         self._warm_up(num_ids)
         self._pool = None
 
@@ -92,15 +93,7 @@ class DraftModelProposer(Proposer):
         if self._runner.max_chain_rows:
             zero = np.zeros(1, np.int64)
             keys = NoiseKeys(zero, zero, zero)
-            self._runner.draft_chain(
-                torch.zeros(1, num_ids),
-                [0],
-                [0],
-                2,
-                [0.0],
-                keys,
-                ChainRules(min(num_ids, self.target_info.vocab_size)),
-            )
+            self._runner.draft_chain(torch.zeros(1, num_ids), [0], [0], 2, [0.0], keys, self._loop.rules)
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens and draft for every row that wants one."""
@@ -117,13 +110,9 @@ class DraftModelProposer(Proposer):
             if sketch is not None:
                 drafting.append(sketch)
         if pieces:
-            logits = run(self._runner, pieces) if drafting else self._take_in(pieces)
-            if self._can_chain(batch, drafting):
-                self._draft_compiled(batch, drafting, logits)
-            elif self._mask_id is None:
-                self._draft_in_turn(batch, drafting, logits)
-            else:
-                self._draft_at_once(batch, drafting, logits)
+            logits = self._run(pieces)
+            if drafting:
+                self._grow(batch, drafting, logits)
         return draft_of(
             sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
         )
@@ -180,48 +169,39 @@ class DraftModelProposer(Proposer):
         context.num_taken, context.num_rows = num_tokens, num_rows
         return sketch, piece
 
-    def _take_in(self, pieces: list[Piece]) -> torch.Tensor:
-        """Run pieces of which none gives logits."""
-        pieces[-1].num_logits = 1
-        return run(self._runner, pieces)
+    def _grow(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
+        if self._can_chain(batch, drafting):
+            self._draft_compiled(batch, drafting, logits)
+        elif self._mask_id is None:
+            self._draft_in_turn(batch, drafting, logits)
+        else:
+            self._draft_at_once(batch, drafting, logits)
+
+    def _run(self, pieces: list[Piece]) -> torch.Tensor:
+        """Run pieces; returns the logits `[R, Vd]` of the rows that give some."""
+        return run(self._pass, pieces, self._runner.device)[0]
+
+    def _pass(self, batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, None]:
+        return self._runner.forward(batch).logits, None
 
     def _can_chain(self, batch: ProposeBatch, drafting: list[Sketch]) -> bool:
-        """Return whether the compiled loop chooses what these rows want: greedily, or coupled without cuts and masks."""
-        config = self._config
-        if (
-            self._is_drawn
-            or self._mask_id is not None
-            or config.tree_top_k > 1
-            or config.draft_confidence_threshold > 0
-            or self._vocabulary.target_ids is not None
-            or batch.allowed_after is not None
-            or not 0 < len(drafting) <= self._runner.max_chain_rows
-        ):
-            return False
-        if config.draft_sample_method == "greedy":
-            return True
-        return not any(_has_cuts(batch.sampling_params[sketch.row]) for sketch in drafting)
+        is_chain = self._mask_id is None and self._config.tree_top_k == 1
+        return is_chain and self._loop.can_draft(batch, drafting, self._runner.max_chain_rows)
 
     def _draft_compiled(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
-        """Draft chains in one call; rows that may have fewer tokens than others end earlier."""
+        """Draft chains in one call."""
         assert self._pool is not None
-        rows = [sketch.row for sketch in drafting]
-        contexts = [self._contexts[batch.request_ids[row]] for row in rows]
-        is_greedy = self._config.draft_sample_method == "greedy"
-        depths = [min(sketch.max_depth, sketch.max_nodes) for sketch in drafting]
-        chains = self._runner.draft_chain(
+        ids = [batch.request_ids[sketch.row] for sketch in drafting]
+        contexts = [self._contexts[request_id] for request_id in ids]
+        call = partial(
+            self._runner.draft_chain,
             logits,
-            [self._pool.first_slot(batch.request_ids[row]) for row in rows],
+            [self._pool.first_slot(request_id) for request_id in ids],
             [context.num_rows for context in contexts],
-            max(depths),
-            [0.0 if is_greedy else batch.sampling_params[row].temperature for row in rows],
-            batch.draws.coupled_keys(rows),
-            ChainRules(self.target_info.vocab_size),
-        ).token_ids.tolist()
-        for sketch, context, chain, depth in zip(drafting, contexts, chains, depths, strict=True):
-            ends = self._ends(batch, sketch.row)
-            sketch.token_ids = chain[: next((i + 1 for i in range(depth) if chain[i] in ends), depth)]
-            context.guesses = chain[: depth - 1]
+        )
+        fed = self._loop.draft(batch, drafting, call, self.target_info.eos_token_ids)
+        for context, tokens in zip(contexts, fed, strict=True):
+            context.guesses = tokens
 
     def _draft_in_turn(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
         """Draft one depth after the other, each with a pass over the tokens chosen before."""
@@ -241,7 +221,7 @@ class DraftModelProposer(Proposer):
                     Piece(np.array([fed[sketch.row]], np.int64), self._pool.first_slot(request_id), cached, 1)
                 )
                 context.guesses.append(sketch.path[-1])
-            logits = run(self._runner, pieces)
+            logits = self._run(pieces)
 
     def _draft_at_once(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
         """Draft from the logits of the last token and of the mask tokens behind it."""
@@ -258,27 +238,10 @@ class DraftModelProposer(Proposer):
         """Add one depth to each sketch; returns the draft's id of what each continues with, by row of the batch."""
         places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in active]
         choice = self._chooser.choose(logits, places, batch)
-        threshold = self._config.draft_confidence_threshold
-        for index, sketch in enumerate(active):
-            is_drawn = choice.probs is not None and not batch.sampling_params[sketch.row].is_greedy
-            if not choice.target_ids[index]:
-                sketch.is_ended = True
-                continue
-            confidence = None if choice.confidence is None else choice.confidence[index]
-            law = choice.probs[index] if is_drawn and choice.probs is not None else None
-            sketch.add(choice.target_ids[index], confidence, law)
-            is_unsure = confidence is not None and confidence[0] < threshold
-            sketch.is_ended = is_unsure or sketch.path[-1] in self._ends(batch, sketch.row)
+        choice.put_into(
+            active, batch, self._config.draft_confidence_threshold, self.target_info.eos_token_ids
+        )
         return {s.row: ids[0] for s, ids in zip(active, choice.draft_ids, strict=True) if ids}
-
-    def _ends(self, batch: ProposeBatch, row: int) -> tuple[int, ...]:
-        """Return the ids after which nothing is drafted for a request, as they end its text."""
-        return () if batch.sampling_params[row].ignore_eos else self.target_info.eos_token_ids
-
-
-def _has_cuts(params: SamplingParams) -> bool:
-    """Return whether a request's law is cut, which only `cut_logits` does."""
-    return not params.is_greedy and (params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0)
 
 
 def _num_logits(model: PreTrainedModel) -> int:

@@ -33,6 +33,10 @@ class RecordingDraws:
         """Choose as the engine does."""
         return self._draws.coupled(logits, rows, depth)
 
+    def coupled_noise(self, rows: Sequence[int], depth: int, num_ids: int) -> torch.Tensor:
+        """Return the engine's noise."""
+        return self._draws.coupled_noise(rows, depth, num_ids)
+
     def coupled_keys(self, rows: Sequence[int]) -> NoiseKeys:
         """Return the engine's keys."""
         return self._draws.coupled_keys(rows)

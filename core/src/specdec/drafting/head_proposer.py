@@ -1,0 +1,350 @@
+"""The proposer of every head that reads the target's states: EAGLE's, multi-token prediction, and others' own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from specdec.drafting.assemble import draft_of
+from specdec.drafting.chains import ChainLoop
+from specdec.drafting.chooser import Chooser, Place
+from specdec.drafting.head_config import HeadConfig
+from specdec.drafting.head_context import HeadContext
+from specdec.drafting.passes import Piece, run
+from specdec.drafting.sketch import Sketch
+from specdec.drafting.tree import GrowingTree
+from specdec.drafting.tree_growth import TreeGrowth
+from specdec.drafting.vocabulary import equal_vocabulary, reduced_vocabulary
+from specdec.interfaces import (
+    Capability,
+    Draft,
+    FinishReason,
+    NoiseKeys,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec.runner import DraftHead, HeadOutput, PackedBatch, SlotPool
+
+
+class HeadProposer(Proposer):
+    """Runs a head on core's cache: new tokens are taken in with the target's states, then a chain or tree is drafted.
+
+    A subclass says how its head is loaded. Drafted tokens use the head's own states in place of the target's; once tokens are
+    committed their rows are made again with the true ones.
+    """
+
+    Config: ClassVar[type[ProposerConfig]] = HeadConfig
+    capabilities = frozenset(
+        {
+            Capability.HIDDEN_STATES,
+            Capability.EMBEDDINGS,
+            Capability.LM_HEAD,
+            Capability.OWN_KV,
+            Capability.DRAFT_PROBS,
+            Capability.TREE,
+            Capability.CONFIDENCE,
+        }
+    )
+
+    def __init__(self, config: HeadConfig, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        self._config = config
+        self._method = config.draft_sample_method
+        given = {
+            Capability.DRAFT_PROBS: self._method == "probabilistic",
+            Capability.TREE: config.is_tree,
+            Capability.CONFIDENCE: config.draft_confidence_threshold > 0 or config.is_dynamic,
+        }
+        absent = {capability for capability, is_given in given.items() if not is_given}
+        self.capabilities = type(self).capabilities - absent
+        self._contexts: dict[str, HeadContext] = {}
+        self._pool: SlotPool | None = None
+
+    @abstractmethod
+    def load_head(self, target: TargetHandle) -> DraftHead:
+        """Return the head, on the target's device, in evaluation mode.
+
+        Raises:
+            ModelError: if it cannot be loaded.
+            ConfigError: if it does not fit the target or the configuration.
+        """
+
+    def load(self, target: TargetHandle) -> None:
+        """Load the head and make its runner."""
+        config, info = self._config, target.info
+        self._head = self.load_head(target)
+        self._runner = target.make_head_runner(self._head)
+        ids = self._head.target_ids
+        num_logits = info.vocab_size if ids is None else len(ids)
+        self._vocabulary = (
+            equal_vocabulary(info.vocab_size, self._head.num_logits, info.device)
+            if ids is None
+            else reduced_vocabulary(ids.cpu().numpy(), info.vocab_size, info.device)
+        )
+        threshold = config.draft_confidence_threshold
+        self._chooser = Chooser(
+            self._method, self._vocabulary, wants_confidence=threshold > 0 or config.is_tree
+        )
+        self._loop = ChainLoop(self._method, self._vocabulary, self._head.num_logits, threshold)
+        self._growth = TreeGrowth(config, self._chooser, self._vocabulary, info.eos_token_ids)
+        self._max_len = config.max_model_len or info.max_model_len
+        self._pool = None
+        if (
+            self._runner.max_chain_rows
+        ):  # has the loop compiled, so that the first step is as fast as the others
+            zero = np.zeros(1, np.int64)
+            output = HeadOutput(torch.zeros(1, num_logits), self._runner.probe_features(1))
+            self._runner.draft_chain(
+                output, [0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules
+            )
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Take in the new tokens with their states, and draft for every row that wants it."""
+        if self._pool is None:
+            self._pool = SlotPool(self._runner.cache)
+        drafting = self._take_in(batch)
+        sketches: list[Sketch | None] = [None] * batch.batch_size
+        if drafting:
+            for sketch in self._grow(batch, drafting):
+                sketches[sketch.row] = sketch
+        return draft_of(
+            sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
+        )
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop what is held of these requests."""
+        for request_id in request_ids:
+            self._contexts.pop(request_id, None)
+            if self._pool is not None:
+                self._pool.release(request_id)
+
+    def _take_in(self, batch: ProposeBatch) -> list[Sketch]:
+        """Run all new tokens through every stage; returns an empty sketch for each row that a draft can be made for."""
+        num_stages = self._head.num_stages
+        features = torch.empty(0, self._head.feature_size)
+        if batch.hidden_states is not None:  # None where nothing is new
+            features = self._combine(batch.hidden_states, batch.aux_hidden_states)
+        ids = batch.new_token_ids.astype(np.int64)
+        rows, spans = [], []
+        offset = 0
+        for row, count in enumerate(batch.counts):
+            context = self._context(batch, row)
+            # The first token of a request has no state, so it is never run.
+            first = 1 if context.num_tokens == 0 and count else 0
+            context.num_tokens += count
+            if not context.is_lost and count > first:
+                rows.append(row)
+                spans.append(slice(offset + first, offset + count))
+            offset += count
+        carries = [features[span] for span in spans]
+        tokens = [ids[span] for span in spans]
+        for stage in range(num_stages):
+            pieces, kept = [], []
+            for index, row in enumerate(rows):
+                context = self._contexts[batch.request_ids[row]]
+                if stage:
+                    before = context.last_carry[stage - 1]
+                    given = carries[index]
+                    own = given[:-1] if before is None else torch.cat((before[None], given[:-1]))
+                    tokens[index] = tokens[index][len(tokens[index]) - len(own) :]
+                    context.last_carry[stage - 1] = given[-1].clone()
+                    carries[index] = own
+                if len(tokens[index]):
+                    kept.append(index)
+                    pieces.append(self._piece(batch, row, tokens[index], carries[index], stage))
+            if not pieces:
+                break
+            logits, carry = self._run(pieces, stage)
+            start = 0
+            for position, index in enumerate(kept):
+                context = self._contexts[batch.request_ids[rows[index]]]
+                end = start + len(tokens[index])
+                context.num_rows[stage] += end - start
+                carries[index] = carry[start:end]
+                if stage == 0:
+                    context.last_logits = logits[position]
+                if stage == num_stages - 1:
+                    context.last_carry[stage] = carry[end - 1].clone()
+                start = end
+            rows = [rows[index] for index in kept]
+            tokens, carries = [tokens[index] for index in kept], [carries[index] for index in kept]
+        return [sketch for row in range(batch.batch_size) if (sketch := self._sketch(batch, row)) is not None]
+
+    @torch.inference_mode()
+    def _combine(self, hidden_states: torch.Tensor, aux_hidden_states: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return self._head.combine(hidden_states, aux_hidden_states)
+
+    def _context(self, batch: ProposeBatch, row: int) -> HeadContext:
+        """Return a request's context, up to date with where its new tokens start and with room for them and a draft."""
+        request_id, start = batch.request_ids[row], batch.starts[row]
+        context = self._contexts.get(request_id)
+        if context is None or start == 0:
+            context = self._contexts[request_id] = HeadContext()
+            context.restart(self._head.num_stages)
+        context.forget_from(start)
+        if start > context.num_tokens:
+            context.is_lost = True
+        if not context.is_lost:
+            assert self._pool is not None
+            needed = batch.num_tokens[row] + self._growth.most_rows(max(batch.max_nodes, default=0))
+            if batch.num_tokens[row] > self._max_len or not self._pool.reserve(
+                request_id, needed, max(context.num_rows)
+            ):
+                self._pool.release(request_id)
+                context.is_lost = True
+        context.num_tokens = start
+        return context
+
+    def _sketch(self, batch: ProposeBatch, row: int) -> Sketch | None:
+        context = self._contexts[batch.request_ids[row]]
+        max_depth = min(batch.max_nodes[row], batch.max_depth[row], self._max_len - batch.num_tokens[row])
+        if context.is_lost or max_depth <= 0 or context.last_logits is None:
+            return None
+        return Sketch(row, batch.max_nodes[row], max_depth, width=1)
+
+    def _grow(self, batch: ProposeBatch, drafting: list[Sketch]) -> list[Sketch]:
+        """Draft for rows whose new tokens have been taken in."""
+        contexts = [self._contexts[batch.request_ids[sketch.row]] for sketch in drafting]
+        logits = torch.stack([context.last_logits for context in contexts])  # type: ignore[misc]  # set by _take_in
+        if self._config.is_tree and self._head.num_stages == 1:
+            trees = [GrowingTree(s.row, s.max_nodes, s.max_depth) for s in drafting]
+            return self._growth.grow(
+                batch, trees, logits, self._carries(contexts), partial(self._run_tree, batch)
+            )
+        if self._head.mask_id is not None and self._config.parallel_drafting:
+            self._draft_at_once(batch, drafting, logits)
+        elif not self._config.is_tree and self._loop.can_draft(batch, drafting, self._runner.max_chain_rows):
+            self._draft_compiled(batch, drafting, logits, contexts)
+        else:
+            self._draft_in_turn(batch, drafting, logits, contexts)
+        return drafting
+
+    def _carries(self, contexts: list[HeadContext], stage: int = 0) -> torch.Tensor:
+        return torch.stack([context.last_carry[stage] for context in contexts])  # type: ignore[misc]  # set by _take_in
+
+    def _draft_compiled(
+        self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]
+    ) -> None:
+        assert self._pool is not None
+        call = partial(
+            self._runner.draft_chain,
+            HeadOutput(logits, self._carries(contexts)),
+            [self._pool.first_slot(batch.request_ids[sketch.row]) for sketch in drafting],
+            [context.num_rows[0] for context in contexts],
+        )
+        self._loop.draft(batch, drafting, call, self.target_info.eos_token_ids)
+
+    def _draft_in_turn(
+        self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]
+    ) -> None:
+        """Draft one depth after the other, each stage in its turn and the first again after the last."""
+        for sketch in drafting:
+            sketch.width = self._config.tree_top_k
+            sketch.max_depth = min(sketch.max_depth, -(-sketch.max_nodes // sketch.width))
+        num_stages = self._head.num_stages
+        active = list(range(len(drafting)))
+        carry = self._carries(contexts)
+        depth = 0
+        while active:
+            fed = self._extend(batch, [drafting[i] for i in active], logits)
+            going = [i for i in active if drafting[i].num_wanted]
+            if not going:
+                return
+            depth += 1
+            stage, turn = depth % num_stages, depth // num_stages
+            carry = carry[[active.index(i) for i in going]]
+            active = going
+            pieces = []
+            for index, i in enumerate(active):
+                context = contexts[i]
+                # A stage has one drafted row of each earlier turn, and the first stage those of this turn too.
+                cached = context.num_rows[stage] + turn - (1 if stage == 0 else 0)
+                position = context.num_tokens - 2 + depth - stage
+                piece = self._piece(
+                    batch, drafting[i].row, np.array([fed[drafting[i].row]]), carry[index : index + 1], stage
+                )
+                piece.num_cached, piece.positions = cached, np.array([position])
+                pieces.append(piece)
+            logits, carry = self._run(pieces, stage)
+
+    def _draft_at_once(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
+        """Draft in parallel: the first token from the last row, the others from mask tokens behind it."""
+        assert self._head.mask_id is not None and self._head.mask_feature is not None
+        counts = [min(s.max_depth, s.max_nodes) - 1 for s in drafting]
+        further = logits[:0]
+        if sum(counts):
+            pieces = []
+            for sketch, count in zip(drafting, counts, strict=True):
+                if count:
+                    features = self._head.mask_feature.expand(count, -1)
+                    ids = np.full(count, self._head.mask_id)
+                    piece = self._piece(batch, sketch.row, ids, features, 0)
+                    piece.num_logits = count
+                    pieces.append(piece)
+            further, _ = self._run(pieces, 0)
+        starts = np.cumsum([0, *counts])
+        active = list(range(len(drafting)))
+        depth = 0
+        current = logits
+        while active:
+            self._extend(batch, [drafting[i] for i in active], current)
+            active = [i for i in active if drafting[i].num_wanted]
+            current = further[[int(starts[i]) + depth for i in active]]
+            depth += 1
+
+    def _extend(self, batch: ProposeBatch, active: list[Sketch], logits: torch.Tensor) -> dict[int, int]:
+        """Add one depth to each sketch; returns the id that each continues with, by row of the batch."""
+        places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in active]
+        choice = self._chooser.choose(logits, places, batch)
+        choice.put_into(
+            active, batch, self._config.draft_confidence_threshold, self.target_info.eos_token_ids
+        )
+        return {s.row: ids[0] for s, ids in zip(active, choice.draft_ids, strict=True) if ids}
+
+    def _piece(
+        self, batch: ProposeBatch, row: int, ids: np.ndarray, features: torch.Tensor, stage: int
+    ) -> Piece:
+        """Rows behind those that a stage holds of a request."""
+        assert self._pool is not None
+        request_id = batch.request_ids[row]
+        cached = self._contexts[request_id].num_rows[stage]
+        return Piece(ids, self._pool.first_slot(request_id), cached, 1, features)
+
+    def _run_tree(
+        self,
+        batch: ProposeBatch,
+        trees: list[GrowingTree],
+        nodes: list[list[int]],
+        features: list[torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run nodes of trees, all at one depth; returns their logits and carries, tree after tree."""
+        pieces = []
+        for tree, chosen, given in zip(trees, nodes, features, strict=True):
+            piece = self._piece(batch, tree.row, np.array([tree.draft_ids[n] for n in chosen]), given, 0)
+            num_rows, num_before = piece.num_cached, tree.num_run
+            piece.tree_mask = tree.run(chosen).to(self.target_info.device)
+            piece.num_branched, piece.num_cached = num_before, num_rows + num_before
+            piece.positions = np.array([num_rows + len(tree.paths[node]) - 1 for node in chosen])
+            piece.num_logits = len(chosen)
+            pieces.append(piece)
+        return self._run(pieces, 0)
+
+    def _run(self, pieces: list[Piece], stage: int) -> tuple[torch.Tensor, torch.Tensor]:
+        logits, carry = run(partial(self._pass, stage), pieces, self._runner.device)
+        assert carry is not None
+        return logits, carry
+
+    def _pass(
+        self, stage: int, batch: PackedBatch, features: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        assert features is not None
+        output = self._runner.forward(batch, features, stage)
+        return output.logits, output.carry

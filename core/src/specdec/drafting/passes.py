@@ -1,0 +1,140 @@
+"""Packed passes of a draft model or head over pieces of several requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.runner import PackedBatch, Segment
+
+Int64s = npt.NDArray[np.int64]
+MAX_PASS_ROWS = 2048
+"""Rows of one pass; what more there is to take in goes into further ones."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows of one request that a pass adds behind those in the cache."""
+
+    ids: Int64s
+    """`[n]` the draft's ids."""
+    first_slot: int
+    num_cached: int
+    num_logits: int
+    """How many of the last rows give logits."""
+    features: torch.Tensor | None = None
+    """`[n, F]` for heads."""
+    positions: Int64s | None = None
+    """`[n]`; None for those that follow the rows in the cache."""
+    tree_mask: torch.Tensor | None = None
+    """`[n, num_branched + n]`, see `Segment`; None for a chain."""
+    num_branched: int = 0
+
+    def part(self, start: int, end: int, *, is_last: bool) -> Piece:
+        """Return some of the rows of a chain; logits only come with the last of them."""
+        return replace(
+            self,
+            ids=self.ids[start:end],
+            num_cached=self.num_cached + start,
+            num_logits=self.num_logits if is_last else 0,
+            features=None if self.features is None else self.features[start:end],
+            positions=None if self.positions is None else self.positions[start:end],
+        )
+
+
+Pass = Callable[[PackedBatch, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]]
+"""Runs a packed batch with the features `[T, F]` of its rows, if there are any; returns logits `[R, V]` and carry `[T, F]`."""
+
+
+def run(
+    forward: Pass, pieces: Sequence[Piece], device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Run pieces, in as many passes as they need.
+
+    Args:
+        forward: one pass.
+        pieces: at least one row in all.
+        device: where the model runs.
+
+    Returns:
+        logits `[R, Vd]` of the rows that give some, in order, and the carry `[T, F]` of all rows.
+    """
+    outputs = [_run(forward, portion, device) for portion in _portions(pieces)]
+    logits = [part for part, _ in outputs if part is not None]
+    carries = [carry for _, carry in outputs if carry is not None]
+    carry = carries[0] if len(carries) == 1 else torch.cat(carries) if carries else None
+    if not logits:
+        return torch.empty(0, 0, device=device), carry
+    return logits[0] if len(logits) == 1 else torch.cat(logits), carry
+
+
+def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    """Yield the pieces of one pass after the other; a long piece is spread over several."""
+    if sum(len(piece.ids) for piece in pieces) <= MAX_PASS_ROWS:
+        yield list(pieces)
+        return
+    portion: list[Piece] = []
+    room = MAX_PASS_ROWS
+    for piece in pieces:
+        start, size = 0, len(piece.ids)
+        while start < size:
+            # The rows that give logits stay together.
+            count = min(size - start, room)
+            if start + count < size:
+                count = min(count, size - start - piece.num_logits)
+            if count > 0:
+                portion.append(piece.part(start, start + count, is_last=start + count == size))
+                start, room = start + count, room - count
+            if start < size or room == 0:
+                yield portion
+                portion, room = [], MAX_PASS_ROWS
+    if portion:
+        yield portion
+
+
+def _run(
+    forward: Pass, pieces: list[Piece], device: torch.device
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    segments: list[Segment] = []
+    positions: list[Int64s] = []
+    slots: list[Int64s] = []
+    wanted: list[int] = []
+    row = 0
+    for piece in pieces:
+        count = len(piece.ids)
+        places = np.arange(piece.num_cached, piece.num_cached + count)
+        at = places if piece.positions is None else piece.positions
+        depths = None
+        if piece.tree_mask is not None:
+            depths = torch.from_numpy(at - (piece.num_cached - piece.num_branched)).to(device)
+        segments.append(
+            Segment(
+                row, count, piece.first_slot, piece.num_cached, piece.tree_mask, depths, piece.num_branched
+            )
+        )
+        positions.append(at)
+        slots.append(places + piece.first_slot)
+        row += count
+        wanted.extend(range(row - piece.num_logits, row))
+    # One row is asked for where none is wanted: a pass over the head of the model is always made.
+    rows = wanted or [0]
+    features = [piece.features for piece in pieces if piece.features is not None]
+    logits, carry = forward(
+        PackedBatch(
+            token_ids=_tensor([piece.ids for piece in pieces]).to(device),
+            positions=_tensor(positions).to(device),
+            segments=segments,
+            slots=None if len(pieces) == 1 else _tensor(slots).to(device),
+            logits_rows=None if len(rows) == row else torch.tensor(rows, device=device),
+        ),
+        None if not features else features[0] if len(features) == 1 else torch.cat(features),
+    )
+    return logits if wanted else None, carry
+
+
+def _tensor(parts: list[Int64s]) -> torch.Tensor:
+    return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts))

@@ -1,0 +1,16 @@
+"""EAGLE, EAGLE-2 and EAGLE-3: a head of one or few layers drafts from the target's hidden states."""
+
+from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
+from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
+from specdec_plugin_eagle.proposer import Eagle3Proposer, EagleProposer
+from specdec_plugin_eagle.settings import EagleSettings
+
+__all__ = [
+    "Eagle3Config",
+    "Eagle3Head",
+    "Eagle3Proposer",
+    "EagleConfig",
+    "EagleHead",
+    "EagleProposer",
+    "EagleSettings",
+]

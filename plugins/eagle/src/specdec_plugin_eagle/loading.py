@@ -1,0 +1,197 @@
+"""Makes a head from its checkpoint and the target."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from specdec import ModelError
+from specdec.drafting import HeadCheckpoint
+from specdec.interfaces import TargetHandle
+from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
+from specdec_plugin_eagle.names import published_by_module
+from specdec_plugin_eagle.settings import EagleSettings
+
+
+def load_eagle(checkpoint: HeadCheckpoint, target: TargetHandle) -> EagleHead:
+    """Return an EAGLE-1 or EAGLE-2 head.
+
+    Raises:
+        ModelError: if files are missing or damaged, or do not fit each other or the target.
+    """
+    settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
+    names = published_by_module(checkpoint.names())
+    _check_target(settings, checkpoint, target)
+    if settings.layer_config.hidden_size != target.info.hidden_size and "lm_head.weight" not in names:
+        raise ModelError(
+            f"{checkpoint}: the head is {settings.layer_config.hidden_size} wide and has no lm_head of its own; the "
+            f"target's takes {target.info.hidden_size}: it is a head of another target"
+        )
+    head = EagleHead(
+        settings,
+        _embedding(settings, names, checkpoint, target),
+        _own_linear(settings, names, checkpoint) or target.lm_head,
+        has_fc_bias="fc.bias" in names,
+    )
+    _fill(head, names, checkpoint, target, optional=())
+    return head
+
+
+def load_eagle3(checkpoint: HeadCheckpoint, target: TargetHandle, *, is_parallel: bool) -> Eagle3Head:
+    """Return an EAGLE-3 head; see `load_eagle`.
+
+    Args:
+        checkpoint: its files.
+        target: the target.
+        is_parallel: whether it is to draft in parallel, which needs a mask token and its feature.
+    """
+    settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=True)
+    names = published_by_module(checkpoint.names())
+    _check_target(settings, checkpoint, target)
+    has_mask = "mask_hidden" in names
+    if is_parallel and (settings.mask_id is None or not has_mask):
+        missing = (
+            "mask_hidden in its weights"
+            if not has_mask
+            else "mask_token_id, pard_token or ptd_token_id in its config.json"
+        )
+        raise ModelError(
+            f"{checkpoint}: parallel_drafting needs {missing}: the head was not trained for it, leave it out"
+        )
+    head = Eagle3Head(settings, _embedding(settings, names, checkpoint, target), has_mask_feature=has_mask)
+    is_shared = "lm_head.weight" not in names
+    if is_shared:
+        _share_lm_head(head, settings, checkpoint, target)
+    _fill(head, names, checkpoint, target, optional=("lm_head.weight",) if is_shared else ())
+    head.target_ids = _target_ids(settings, names, checkpoint, target)
+    if is_parallel and head.mask_hidden is not None:
+        head.mask_id = settings.mask_id
+        with torch.inference_mode():
+            head.mask_feature = head.fuse(head.mask_hidden)[0]
+    return head
+
+
+def _check_target(settings: EagleSettings, checkpoint: HeadCheckpoint, target: TargetHandle) -> None:
+    info = target.info
+    if settings.target_hidden_size != info.hidden_size:
+        raise ModelError(
+            f"{checkpoint}: the head reads states {settings.target_hidden_size} wide, the target's are "
+            f"{info.hidden_size}: it is a head of another target"
+        )
+    if settings.layer_config.vocab_size != info.vocab_size:
+        raise ModelError(
+            f"{checkpoint}: the head knows {settings.layer_config.vocab_size} ids, the target has {info.vocab_size}: it "
+            "is a head of another target, or for another version of its tokenizer"
+        )
+
+
+def _embedding(
+    settings: EagleSettings, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle
+) -> nn.Module:
+    """Return the target's embedding, unless the head brings another one."""
+    size = settings.layer_config.hidden_size
+    published = names.get("embed_tokens.weight")
+    shared = getattr(target.embed_tokens, "weight", None)
+    if published is None:
+        if size != target.info.hidden_size:
+            raise ModelError(
+                f"{checkpoint} has no embed_tokens.weight, and the target's embedding is {target.info.hidden_size} wide, "
+                f"the head {size}: it is a head of another target"
+            )
+        return target.embed_tokens
+    own = checkpoint.read(published, (settings.layer_config.vocab_size, size))
+    if (
+        isinstance(shared, torch.Tensor)
+        and shared.shape == own.shape
+        and torch.equal(own.to(shared.device, shared.dtype), shared)
+    ):
+        return target.embed_tokens
+    embedding = nn.Embedding(*own.shape)
+    embedding.weight.data = own
+    return embedding
+
+
+def _own_linear(
+    settings: EagleSettings, names: dict[str, str], checkpoint: HeadCheckpoint
+) -> nn.Linear | None:
+    published = names.get("lm_head.weight")
+    if published is None:
+        return None
+    weight = checkpoint.read(published, (settings.num_logits, settings.layer_config.hidden_size))
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    linear.weight.data = weight
+    return linear
+
+
+def _share_lm_head(
+    head: Eagle3Head, settings: EagleSettings, checkpoint: HeadCheckpoint, target: TargetHandle
+) -> None:
+    """Use the target's output projection where the file has none, which only works for the same width and vocabulary."""
+    if (settings.num_logits, settings.layer_config.hidden_size) != (
+        target.info.vocab_size,
+        target.info.hidden_size,
+    ):
+        raise ModelError(
+            f"{checkpoint} has no lm_head.weight, and the target's projection has another shape: fetch the head again"
+        )
+    head.lm_head = target.lm_head  # type: ignore[assignment]  # a module that maps states to logits
+
+
+def _fill(
+    head: EagleHead | Eagle3Head,
+    names: dict[str, str],
+    checkpoint: HeadCheckpoint,
+    target: TargetHandle,
+    optional: tuple[str, ...],
+) -> None:
+    """Read all weights of a head's own modules, and move it where the target is."""
+    shared = (
+        {"embed_tokens.weight", "lm_head.weight"} if isinstance(head, EagleHead) else {"embed_tokens.weight"}
+    )
+    wanted = {n: p for n, p in head.named_parameters() if n not in shared and n not in optional}
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            if name not in names:
+                raise ModelError(
+                    f"{checkpoint} has no tensor for {name.removeprefix('body.')!r}: its config.json does not belong to "
+                    "these weights, or they are incomplete"
+                )
+            parameter.data = checkpoint.read(names[name], tuple(parameter.shape)).to(torch.float32)
+    unused = sorted(set(names) - set(wanted) - shared - {"d2t", *optional})
+    if unused:
+        raise ModelError(
+            f"{checkpoint}: tensor {names[unused[0]]!r} has no place in this head: config.json does not say what it "
+            "is for (norm_before_fc, fc_norm, add_para_norm, num_hidden_layers, attention_bias), or it is of another method"
+        )
+    for module in head.children():
+        if module is not target.embed_tokens and module is not target.lm_head:
+            module.to(target.info.device, target.info.dtype)
+    if head.config.get_text_config().vocab_size == 1:
+        head.config.vocab_size = target.info.vocab_size
+    head.eval().requires_grad_(False)
+
+
+def _target_ids(
+    settings: EagleSettings, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle
+) -> torch.Tensor | None:
+    """Return the target's id of each logit: `d2t` holds what is to be added to the draft's."""
+    published = names.get("d2t")
+    if published is None:
+        if settings.num_logits != target.info.vocab_size:
+            raise ModelError(
+                f"{checkpoint} has no d2t, but {settings.num_logits} logits for the target's {target.info.vocab_size} "
+                "ids: without it nobody knows which ids they are"
+            )
+        return None
+    offsets = checkpoint.read(published, (settings.num_logits,)).long()
+    ids = torch.arange(settings.num_logits) + offsets
+    if int(ids.min()) < 0 or int(ids.max()) >= target.info.vocab_size:
+        raise ModelError(
+            f"{checkpoint}: d2t leads to id {int(ids.max())}, the target has {target.info.vocab_size}: it is a head of "
+            "another target"
+        )
+    if len(ids.unique()) != len(ids):
+        raise ModelError(f"{checkpoint}: d2t gives two logits the same id: the file is damaged")
+    if settings.num_logits == target.info.vocab_size and bool((offsets == 0).all()):
+        return None
+    return ids.to(target.info.device)

@@ -1,0 +1,47 @@
+"""`eagle` and `eagle3`: a head drafts from the target's hidden states."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from specdec.drafting import HeadCheckpoint, HeadProposer
+from specdec.interfaces import Capability, ProposerConfig, TargetHandle, TargetInfo
+from specdec.runner import DraftHead
+from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
+from specdec_plugin_eagle.loading import load_eagle, load_eagle3
+from specdec_plugin_eagle.settings import EagleSettings
+
+
+class EagleProposer(HeadProposer):
+    """EAGLE-1 heads (Li et al., arXiv 2401.15077), with EAGLE-2's trees (arXiv 2406.16858) where they are asked for."""
+
+    name: ClassVar[str] = "eagle"
+    Config: ClassVar[type[ProposerConfig]] = EagleConfig
+
+    def load_head(self, target: TargetHandle) -> DraftHead:
+        """Return the head; see `load_eagle`."""
+        assert self.config.model is not None
+        return load_eagle(HeadCheckpoint(self.config.model, self.config.revision), target)
+
+
+class Eagle3Proposer(HeadProposer):
+    """EAGLE-3 heads (Li et al., arXiv 2503.01840), and P-EAGLE's with `parallel_drafting`."""
+
+    name: ClassVar[str] = "eagle3"
+    Config: ClassVar[type[ProposerConfig]] = Eagle3Config
+    capabilities = HeadProposer.capabilities | {Capability.AUX_HIDDEN_STATES}
+
+    def __init__(self, config: Eagle3Config, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        assert config.model is not None
+        self._checkpoint = HeadCheckpoint(config.model, config.revision)
+        settings = EagleSettings.from_dict(self._checkpoint.config, str(self._checkpoint), is_eagle3=True)
+        if settings.uses_aux:
+            num_layers = target.num_layers
+            self.aux_layer_ids = settings.aux_layer_ids or (2, num_layers // 2, num_layers - 3)
+        else:
+            self.capabilities = self.capabilities - {Capability.AUX_HIDDEN_STATES}
+
+    def load_head(self, target: TargetHandle) -> DraftHead:
+        """Return the head; see `load_eagle3`."""
+        return load_eagle3(self._checkpoint, target, is_parallel=self.config.parallel_drafting)

@@ -1,0 +1,117 @@
+"""What an EAGLE head's `config.json` says, whatever dialect it is written in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import AutoConfig, PretrainedConfig
+
+from specdec import ModelError
+
+_SPECULATORS = "transformer_layer_config"
+
+
+@dataclass(frozen=True)
+class EagleSettings:
+    """A head's shape and habits.
+
+    Args:
+        layer_config: configuration of its decoder layers; `num_hidden_layers` of them, `vocab_size` ids in the embedding.
+        num_logits: ids it can name.
+        target_hidden_size: width of the target's states.
+        aux_layer_ids: target layers whose inputs EAGLE-3 reads; None for the default (2, L / 2, L - 3).
+        uses_aux: whether EAGLE-3 reads these three, or the last hidden state alone.
+        is_normed_residual: EAGLE-3: the residual stream begins with the normed state (`norm_before_residual`).
+        has_norm_before_fc: EAGLE-3: one norm over the three states side by side.
+        has_fc_norms: EAGLE-3: one norm for each of the three.
+        is_normed_carry: EAGLE-3: the next step takes the normed output (`norm_output`).
+        has_para_norms: EAGLE-1: embedding and state are normed before they are joined (`add_para_norm`).
+        mask_id: token that stands for tokens not known yet, for parallel drafting.
+        logit_scale: factor on the logits.
+    """
+
+    layer_config: PretrainedConfig
+    num_logits: int
+    target_hidden_size: int
+    aux_layer_ids: tuple[int, ...] | None = None
+    uses_aux: bool = True
+    is_normed_residual: bool = False
+    has_norm_before_fc: bool = False
+    has_fc_norms: bool = False
+    is_normed_carry: bool = False
+    has_para_norms: bool = False
+    mask_id: int | None = None
+    logit_scale: float = 1.0
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any], place: str, *, is_eagle3: bool) -> EagleSettings:
+        """Read a published configuration: a plain layer configuration with EAGLE's keys beside it, vLLM's `model` around it,
+        or the speculators format.
+
+        Args:
+            config: what `config.json` holds.
+            place: what errors name.
+            is_eagle3: which of the two kinds the head is.
+
+        Raises:
+            ModelError: if it does not describe layers this package can make.
+        """
+        is_speculators = isinstance(config.get(_SPECULATORS), Mapping)
+        nested = config.get(_SPECULATORS) if is_speculators else config.get("model")
+        layer = dict(nested) if isinstance(nested, Mapping) else dict(config)
+        more = {**layer, **config}
+        inner = more.get("eagle_config")
+        if isinstance(inner, Mapping):
+            more = {**more, **inner}
+        layer_config = _layer_config(layer, place)
+        aux = more.get("eagle_aux_hidden_state_layer_ids")
+        if aux is not None and (
+            not isinstance(aux, list | tuple) or not all(isinstance(i, int) for i in aux)
+        ):
+            raise ModelError(
+                f"{place}: eagle_aux_hidden_state_layer_ids is {aux!r} instead of a list of layer numbers"
+            )
+        default_residual = is_speculators and config.get("speculators_model_type") == "eagle3"
+        num_logits = more.get("draft_vocab_size") if is_eagle3 else None
+        return cls(
+            layer_config=layer_config,
+            num_logits=int(num_logits or layer_config.vocab_size),
+            target_hidden_size=int(more.get("target_hidden_size") or layer_config.hidden_size),
+            aux_layer_ids=None if aux is None else tuple(aux),
+            uses_aux=bool(more.get("use_aux_hidden_state", True)),
+            is_normed_residual=bool(more.get("norm_before_residual", default_residual)),
+            has_norm_before_fc=bool(more.get("norm_before_fc", False)),
+            has_fc_norms=bool(more.get("fc_norm", False)),
+            is_normed_carry=bool(more.get("norm_output", False)),
+            has_para_norms=bool(more.get("add_para_norm", False) or more.get("layernorms", False)),
+            mask_id=_mask_id(more),
+            logit_scale=float(more.get("logit_scale") or 1.0),
+        )
+
+
+def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
+    """Return the configuration of the decoder layers."""
+    kind = layer.get("model_type", "llama")
+    if kind in ("eagle", "eagle3"):
+        kind = "llama"
+    known = {
+        key: value for key, value in layer.items() if key not in ("model_type", "architectures", "auto_map")
+    }
+    try:
+        config: PretrainedConfig = AutoConfig.for_model(kind, **known)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ModelError(f"{place}: transformers has no layers for this configuration ({error})") from None
+    for key in ("hidden_size", "num_attention_heads", "vocab_size"):
+        if not isinstance(layer.get(key), int):
+            raise ModelError(f"{place}: {key} is missing: it is not the configuration of an EAGLE head")
+    config.num_hidden_layers = int(layer.get("num_hidden_layers") or 1)
+    return config
+
+
+def _mask_id(config: Mapping[str, Any]) -> int | None:
+    inner = config.get("dflash_config")
+    found = [inner.get("mask_token_id")] if isinstance(inner, Mapping) else []
+    found += [config.get(key) for key in ("mask_token_id", "pard_token", "ptd_token_id")]
+    return next((int(value) for value in found if value is not None), None)

@@ -1,0 +1,63 @@
+"""What the `config.json` of heads says of them."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from specdec import ConfigError, ModelError
+from specdec.drafting import HeadCheckpoint
+from specdec.interfaces import TargetInfo
+
+
+class Layout(BaseModel):
+    """Base of what is read from a `config.json`; keys that say nothing about the heads are left alone."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @classmethod
+    def read(cls, checkpoint: HeadCheckpoint, found: dict[str, Any] | None = None) -> Self:
+        """Return what a checkpoint's configuration says.
+
+        Args:
+            checkpoint: the checkpoint.
+            found: its configuration, where older names of keys have been replaced.
+
+        Raises:
+            ModelError: naming the key that is wrong, and its value.
+        """
+        try:
+            return cls(**(checkpoint.config if found is None else found))
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = first["loc"][0] if first["loc"] else ""
+            value = f"{key!r} = {first['input']!r}: " if key else ""
+            raise ModelError(
+                f"{checkpoint.directory / 'config.json'}: {value}{first['msg'].removeprefix('Value error, ')}: fetch it again, "
+                "or mend the value"
+            ) from None
+
+
+def check_target(path: str, target: TargetInfo, *, vocab_size: int, hidden_size: int) -> None:
+    """Refuse heads that were made for another target.
+
+    Args:
+        path: of the heads, for messages.
+        target: the target.
+        vocab_size: ids that the heads know.
+        hidden_size: size of the states they take.
+
+    Raises:
+        ConfigError: with both sizes.
+    """
+    if hidden_size != target.hidden_size:
+        raise ConfigError(
+            f"speculative_config: 'model': {path} was made for hidden states of size {hidden_size}, those of the target have "
+            f"{target.hidden_size}: take the heads that were trained for this target"
+        )
+    if vocab_size != target.vocab_size:
+        raise ConfigError(
+            f"speculative_config: 'model': {path} has a vocabulary of {vocab_size} ids, the target one of {target.vocab_size}: "
+            "take the heads that were trained for this target"
+        )

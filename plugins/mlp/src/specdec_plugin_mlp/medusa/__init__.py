@@ -1,0 +1,1 @@
+"""`medusa`: heads that guess independently of each other."""

@@ -1,0 +1,133 @@
+"""Medusa heads on disk: as they were published first, and as vLLM reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import torch
+
+from specdec import ModelError
+from specdec.drafting import HeadCheckpoint
+from specdec_plugin_mlp.medusa.layout import MedusaLayout
+from specdec_plugin_mlp.medusa.model import Medusa
+from specdec_plugin_mlp.unused import tell_unused
+
+_SPELLINGS = (
+    (re.compile(r"(\d+)\.(\d+)\.linear\.(weight|bias)"), r"blocks.\1.layers.\2.\3"),
+    (re.compile(r"(\d+)\.\d+\.weight"), r"lm_heads.\1.weight"),
+    (re.compile(r"lm_head\.weight"), "lm_heads.0.weight"),
+)
+_KNOWN = re.compile(r"blocks\.\d+\.layers\.\d+\.(weight|bias)|lm_heads\.\d+\.weight|token_map")
+
+
+def load_medusa(
+    checkpoint: HeadCheckpoint,
+    *,
+    max_heads: int | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+) -> tuple[Medusa, torch.Tensor | None]:
+    """Return the heads of a checkpoint, frozen and in evaluation mode, and the ids that they can name.
+
+    Args:
+        checkpoint: `config.json` and tensors `blocks.i.layers.j.weight` `[H, H]`, `lm_heads.i.weight` `[V', H]` or `[V, H]`,
+            and perhaps biases and `token_map` `[V']`; or with the names of the first publications, `i.j.linear.weight` and
+            `i.n.weight`; all of them also with `medusa_heads.` in front.
+        max_heads: leave out later heads.
+        dtype: type of the weights; None for the stored one.
+        device: where they go.
+
+    Returns:
+        the heads, and `[V']` int64 on the host: the target's id of each logit, or None where all ids can be named.
+
+    Raises:
+        ModelError: naming the file, key or tensor that is missing, damaged or of another shape.
+    """
+    names = _names(checkpoint)
+    layout = read_layout(checkpoint)
+    if max_heads is not None:
+        layout = layout.model_copy(update={"num_heads": min(layout.num_heads, max_heads)})
+    with torch.device("meta"):
+        heads = Medusa(layout)
+    token_map = _token_map(checkpoint, names, layout)
+    read: dict[str, torch.Tensor] = {}
+    whole = (layout.vocab_size, layout.hidden_size)
+    for name, parameter in heads.state_dict().items():
+        kept = "lm_heads.0.weight" if layout.original_lm_head and name.startswith("lm_heads.") else name
+        if kept not in read:
+            stored = names.get(kept, kept)
+            is_whole = (
+                token_map is not None and kept.startswith("lm_heads.") and checkpoint.shape(stored) == whole
+            )
+            tensor = checkpoint.read(stored, whole if is_whole else parameter.shape)
+            read[kept] = (tensor[token_map] if is_whole else tensor).to(device, dtype)
+        read[name] = read[kept]
+    tell_unused(checkpoint, set(names.values()))
+    heads.load_state_dict(read, assign=True)
+    return heads.requires_grad_(False).eval(), token_map
+
+
+def read_layout(checkpoint: HeadCheckpoint) -> MedusaLayout:
+    """Return the sizes of heads: what `config.json` says, and for keys it lacks what the tensors are.
+
+    First publications have configurations without sizes, and fewer heads in them than in the file.
+
+    Raises:
+        ModelError: naming what is wrong or missing.
+    """
+    names, found = _names(checkpoint), dict(checkpoint.config)
+    num_logits, hidden_size = checkpoint.shape(names.get("lm_heads.0.weight", "lm_heads.0.weight"))
+    for key, old in (("num_heads", "medusa_num_heads"), ("num_hidden_layers", "medusa_num_layers")):
+        if key not in found and old in found:
+            found[key] = found[old]
+    num_held, num_layers = _count(names, r"blocks\.(\d+)\."), _count(names, r"blocks\.\d+\.layers\.(\d+)\.")
+    if isinstance(found.setdefault("num_heads", num_held), int):
+        found["num_heads"] = max(found["num_heads"], num_held)
+    found.setdefault("num_hidden_layers", num_layers or 1)
+    found.setdefault("hidden_size", hidden_size)
+    if "token_map" not in names:
+        found.setdefault("vocab_size", num_logits)
+    if any(name.endswith(".bias") for name in names):
+        found["medusa_fc_bias"] = True
+    return MedusaLayout.read(checkpoint, found)
+
+
+def _count(names: Collection[str], pattern: str) -> int:
+    """Return how many indices there are at a place of names."""
+    return max((int(match[1]) + 1 for name in names if (match := re.match(pattern, name))), default=0)
+
+
+def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:
+    """Return the name in the file of each tensor of heads, by the name that the module has for it."""
+    found: dict[str, str] = {}
+    for stored in checkpoint.names():
+        name = re.sub(r"^medusa_heads?\.", "", stored)
+        for pattern, spelling in _SPELLINGS:
+            if match := pattern.fullmatch(name):
+                name = match.expand(spelling)
+                break
+        if _KNOWN.fullmatch(name):
+            found[name] = stored
+    return found
+
+
+def _token_map(
+    checkpoint: HeadCheckpoint, names: dict[str, str], layout: MedusaLayout
+) -> torch.Tensor | None:
+    """Return the target's ids `[V']` of the logits, or None where there is one for each id."""
+    if layout.num_logits == layout.vocab_size:
+        names.pop("token_map", None)
+        return None
+    if "token_map" not in names:
+        return torch.arange(layout.num_logits)
+    token_map = checkpoint.read(names["token_map"], (layout.num_logits,))
+    is_whole = not token_map.is_floating_point()
+    token_map = token_map.to(torch.int64)
+    is_inside = bool(((token_map >= 0) & (token_map < layout.vocab_size)).all())
+    if not is_whole or not is_inside or len(token_map.unique()) < len(token_map):
+        raise ModelError(
+            f"{checkpoint.directory}: tensor {names['token_map']!r} does not hold different ids below vocab_size = "
+            f"{layout.vocab_size}: fetch it again"
+        )
+    return token_map

@@ -1,0 +1,9 @@
+"""The configuration keys of `medusa`."""
+
+from __future__ import annotations
+
+from specdec_plugin_mlp.config import StateHeadsConfig
+
+
+class MedusaConfig(StateHeadsConfig):
+    """Keys of `StateHeadsConfig`; `num_speculative_tokens`, where it is left out, is the number of heads in `config.json`."""

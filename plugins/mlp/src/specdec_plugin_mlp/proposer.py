@@ -1,0 +1,130 @@
+"""What the proposers of this package share: from hidden states to drafts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+
+from specdec import ConfigError
+from specdec.drafting import Chooser, DraftVocabulary, HeadCheckpoint, Place, Sketch, draft_of
+from specdec.interfaces import (
+    Capability,
+    Draft,
+    FinishReason,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec_plugin_mlp.config import StateHeadsConfig
+from specdec_plugin_mlp.heads import Heads
+from specdec_plugin_mlp.states import LastStates
+
+
+class StateHeadsProposer(Proposer):
+    """Runs heads on the state that chose the last committed token, one depth after another, all requests together.
+
+    Of a request only that state is kept; one whose states were lost gets no draft.
+    """
+
+    Config: ClassVar[type[ProposerConfig]] = StateHeadsConfig
+    capabilities = frozenset(
+        {Capability.HIDDEN_STATES, Capability.DRAFT_PROBS, Capability.TREE, Capability.CONFIDENCE}
+    )
+
+    def __init__(self, config: StateHeadsConfig, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        self._config = config
+        given = {
+            Capability.HIDDEN_STATES: True,
+            Capability.DRAFT_PROBS: config.draft_sample_method == "probabilistic",
+            Capability.TREE: config.tree_top_k > 1,
+            Capability.CONFIDENCE: config.draft_confidence_threshold > 0,
+        }
+        self.capabilities = frozenset(capability for capability, is_given in given.items() if is_given)
+        self._max_len = config.max_model_len or target.max_model_len
+        self._states = LastStates()
+
+    @abstractmethod
+    def read(self, checkpoint: HeadCheckpoint) -> tuple[Heads, DraftVocabulary]:
+        """Return the heads of a checkpoint, on the target's device and in its type, and the ids they can name.
+
+        Raises:
+            ModelError: if the checkpoint is damaged or of another kind.
+            ConfigError: if it was made for another target.
+        """
+
+    def load(self, target: TargetHandle) -> None:
+        """Load the heads.
+
+        Raises:
+            ModelError: if the checkpoint is damaged or of another kind.
+            ConfigError: if it was made for another target, or if more tokens are asked for than there are heads.
+        """
+        config = self._config
+        assert config.model is not None
+        self._heads, self._vocabulary = self.read(HeadCheckpoint(config.model, config.revision))
+        most = self._heads.num_heads * config.tree_top_k
+        if config.num_speculative_tokens > most:
+            siblings = "" if config.tree_top_k == 1 else f", {config.tree_top_k} tokens each ('tree_top_k')"
+            raise ConfigError(
+                f"speculative_config: 'num_speculative_tokens' = {config.num_speculative_tokens} is more than the "
+                f"{self._heads.num_heads} heads of {config.model} can guess{siblings}: use {most} or less"
+            )
+        self._chooser = Chooser(
+            config.draft_sample_method,
+            self._vocabulary,
+            wants_confidence=config.draft_confidence_threshold > 0,
+        )
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Take in the new states and draft for every row that wants it and has its state."""
+        self._states.take_in(batch)
+        sketches = [self._sketch(batch, row) for row in range(batch.batch_size)]
+        active = [sketch for sketch in sketches if sketch is not None]
+        if active:
+            self._draft(batch, active)
+        return draft_of(
+            sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
+        )
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop the states of these requests."""
+        for request_id in request_ids:
+            self._states.drop(request_id)
+
+    def _sketch(self, batch: ProposeBatch, row: int) -> Sketch | None:
+        """Return the empty sketch of a row, or None if nothing can or shall be drafted for it."""
+        width, num_tokens = self._config.tree_top_k, batch.num_tokens[row]
+        depth = min(
+            batch.max_depth[row],
+            -(-batch.max_nodes[row] // width),
+            self._heads.num_heads,
+            self._max_len - num_tokens,
+        )
+        if depth <= 0 or not self._states.has(batch.request_ids[row], num_tokens):
+            return None
+        return Sketch(row, batch.max_nodes[row], depth, width)
+
+    def _draft(self, batch: ProposeBatch, active: list[Sketch]) -> None:
+        """Draft one depth after another, each with the head of that depth."""
+        states = self._heads.begin(self._states.of([batch.request_ids[sketch.row] for sketch in active]))
+        token_ids = [int(batch.token_ids(sketch.row)[-1]) for sketch in active]
+        threshold = self._config.draft_confidence_threshold
+        for index in range(self._heads.num_heads):
+            states, logits = self._heads.step(
+                index, states, torch.tensor(token_ids, dtype=torch.int64, device=states.device)
+            )
+            places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in active]
+            choice = self._chooser.choose(logits, places, batch)
+            choice.put_into(active, batch, threshold, self.target_info.eos_token_ids)
+            going_on = [place for place, sketch in enumerate(active) if sketch.num_wanted]
+            if not going_on:
+                return
+            if len(going_on) < len(active):
+                states, active = states[going_on], [active[place] for place in going_on]
+            token_ids = [sketch.path[-1] for sketch in active]

@@ -1,0 +1,52 @@
+"""The hidden states that drafts begin from."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import torch
+
+from specdec.interfaces import ProposeBatch
+
+
+class LastStates:
+    """Keeps, for each request, the state that chose its last token: a draft may be wanted while no token is new."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, int] = {}
+        self._states: dict[str, torch.Tensor] = {}
+
+    def take_in(self, batch: ProposeBatch) -> None:
+        """Keep the state of each row's last new token; a row whose last token came without one has none."""
+        last = [end - 1 for end in accumulate(batch.counts)]
+        states, flags = batch.hidden_states, batch.has_hidden
+        new = [row for row, count in enumerate(batch.counts) if count]
+        if states is None:
+            kept, has_state = None, [False] * len(new)
+        else:
+            index = torch.tensor([last[row] for row in new], dtype=torch.int64, device=states.device)
+            kept = states.index_select(0, index)
+            has_state = [True] * len(new) if flags is None else flags.index_select(0, index).tolist()
+        for place, row in enumerate(new):
+            request_id = batch.request_ids[row]
+            if has_state[place] and kept is not None:
+                self._ends[request_id] = batch.starts[row] + batch.counts[row]
+                self._states[request_id] = kept[place]
+            else:
+                self.drop(request_id)
+        for row, count in enumerate(batch.counts):
+            if not count and batch.starts[row] != self._ends.get(batch.request_ids[row]):
+                self.drop(batch.request_ids[row])
+
+    def has(self, request_id: str, num_tokens: int) -> bool:
+        """Return whether the state is there that chose the last of a request's tokens."""
+        return self._ends.get(request_id) == num_tokens
+
+    def of(self, request_ids: list[str]) -> torch.Tensor:
+        """Return the states `[R, H]` of requests that have one."""
+        return torch.stack([self._states[request_id] for request_id in request_ids])
+
+    def drop(self, request_id: str) -> None:
+        """Forget a request."""
+        self._ends.pop(request_id, None)
+        self._states.pop(request_id, None)
