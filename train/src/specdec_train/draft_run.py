@@ -18,7 +18,7 @@ from specdec_train.corpus import read_corpus, stdlib_root
 from specdec_train.distillation import acceptance, distillation_loss, parallel_loss
 from specdec_train.documents import training_texts
 from specdec_train.draft_recipe import DraftRecipe
-from specdec_train.loop import RunState, train
+from specdec_train.loop import Evaluation, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, micro_batches, windows
 from specdec_train.recipe import Recipe
@@ -123,7 +123,7 @@ def train_draft(
             data.batch(step, recipe.batch_size), step, vocab_size=len(tokenizer), seed=recipe.seed
         ),
         loss,
-        lambda: _mean(loss, heldout[spread], recipe.micro_batch),
+        lambda: Evaluation(_mean(loss, heldout[spread], recipe.micro_batch)),
         loop_config(recipe.kind, recipe, max_minutes),
         folder,
         resume=resume,

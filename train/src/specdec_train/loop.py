@@ -51,6 +51,14 @@ class LoopConfig:
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """What held-out text says: the loss, and for drafts and heads how often a guess stands, place after place."""
+
+    loss: float
+    acceptance: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
 class LogEntry:
     """One point of the loss curve: training loss is the mean since the entry before."""
 
@@ -59,6 +67,7 @@ class LogEntry:
     train_loss: float
     heldout_loss: float
     lr_multiplier: float
+    acceptance: tuple[float, ...] = ()
 
 
 @dataclass
@@ -76,7 +85,7 @@ def train(
     optimizer: OptimizerPair,
     batches: Callable[[int], Tensor],
     loss_function: LossFunction,
-    evaluate: Callable[[], float],
+    evaluate: Callable[[], Evaluation],
     config: LoopConfig,
     folder: Path,
     *,
@@ -90,7 +99,7 @@ def train(
         optimizer: its optimizers.
         batches: token ids `[batch_size, T + 1]` of a step; the same for the same step, always.
         loss_function: mean loss of a micro-batch.
-        evaluate: held-out loss of the model as it is.
+        evaluate: looks at held-out text with the model as it is.
         config: length and habits of the run.
         folder: where checkpoints go.
         resume: continue from the newest checkpoint in `folder` if there is one.
@@ -145,11 +154,16 @@ def _step(
     return total
 
 
-def _log_entry(state: RunState, heldout_loss: float, multiplier: float) -> LogEntry:
+def _log_entry(state: RunState, heldout: Evaluation, multiplier: float) -> LogEntry:
     """Add a point to the loss curve and start the next mean."""
     mean = sum(state.losses) / len(state.losses)
     entry = LogEntry(
-        state.step, round(state.seconds, 1), round(mean, 4), round(heldout_loss, 4), round(multiplier, 4)
+        state.step,
+        round(state.seconds, 1),
+        round(mean, 4),
+        round(heldout.loss, 4),
+        round(multiplier, 4),
+        tuple(round(share, 4) for share in heldout.acceptance),
     )
     state.log.append(entry)
     state.losses.clear()
@@ -158,9 +172,10 @@ def _log_entry(state: RunState, heldout_loss: float, multiplier: float) -> LogEn
 
 def _describe(entry: LogEntry) -> str:
     """A log entry as one line."""
+    stands = " ".join(f"{share:.2f}" for share in entry.acceptance)
     return (
         f"train {entry.train_loss:.3f} held-out {entry.heldout_loss:.3f} "
-        f"lr x{entry.lr_multiplier:.2f} {entry.seconds:.0f} s"
+        f"lr x{entry.lr_multiplier:.2f} {entry.seconds:.0f} s" + (f" accepted {stands}" if stands else "")
     )
 
 
@@ -174,5 +189,7 @@ def _restore(snapshot: dict[str, Any], model: nn.Module, optimizer: OptimizerPai
     model.load_state_dict(snapshot["model"])
     optimizer.load_state_dict(snapshot["optimizer"])
     fields = dict(snapshot["state"])
-    fields["log"] = [LogEntry(**entry) for entry in fields["log"]]
+    fields["log"] = [
+        LogEntry(**{**entry, "acceptance": tuple(entry.get("acceptance", ()))}) for entry in fields["log"]
+    ]
     return RunState(**fields)

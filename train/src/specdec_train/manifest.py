@@ -108,7 +108,7 @@ def update_manifest(path: Path, sections: Mapping[str, Any], artefacts: Mapping[
 def update_log(path: Path, name: str, entries: Sequence[Any]) -> None:
     """Put the loss curve of one artefact into the training log, one line per point."""
     log: dict[str, list[Any]] = json.loads(path.read_text()) if path.exists() else {}
-    log[name] = [asdict(entry) for entry in entries]
+    log[name] = [{k: v for k, v in asdict(entry).items() if v != ()} for entry in entries]
     parts = [
         f" {json.dumps(key)}: [\n  " + ",\n  ".join(json.dumps(entry) for entry in log[key]) + "\n ]"
         for key in sorted(log)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 from torch import nn
 
 from specdec_train.muon import Muon
+
+_VOCABULARY = re.compile(r"(^|\.)(embed_tokens|emb|wte|lm_head|head)(\.|$)")
+"""Names of weights that have a row for each token."""
 
 
 class OptimizerPair:
@@ -26,7 +30,7 @@ class OptimizerPair:
         others: list[nn.Parameter] = []
         for name, param in model.named_parameters():
             if param.requires_grad:
-                is_body = param.ndim == 2 and "embed" not in name and "lm_head" not in name
+                is_body = param.ndim == 2 and not _VOCABULARY.search(name)
                 (matrices if is_body else others).append(param)
         self._optimizers: list[torch.optim.Optimizer] = []
         if matrices:

@@ -14,7 +14,7 @@ from specdec_train.claim import claim
 from specdec_train.corpus import Corpus, read_corpus, stdlib_root
 from specdec_train.documents import training_texts
 from specdec_train.draft_recipe import DraftRecipe
-from specdec_train.loop import LoopConfig, RunState, train
+from specdec_train.loop import Evaluation, LoopConfig, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, windows
 from specdec_train.recipe import Recipe
@@ -111,7 +111,7 @@ def train_target(
             data.batch(step, recipe.batch_size), step, vocab_size=len(tokenizer), seed=recipe.seed
         ),
         lambda tokens: next_token_loss(model, tokens),
-        lambda: heldout_loss(model, heldout[spread], recipe.micro_batch),
+        lambda: Evaluation(heldout_loss(model, heldout[spread], recipe.micro_batch)),
         loop_config("target", recipe, max_minutes),
         folder,
         resume=resume,

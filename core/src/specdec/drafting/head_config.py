@@ -47,8 +47,18 @@ class HeadConfig(ProposerConfig):
                 children_of(self.tree_choices)
             except ValueError as error:
                 raise ValueError(f"tree_choices: {error}") from None
+            if len(set(self.tree_choices)) > self.num_speculative_tokens:
+                raise ValueError(
+                    f"tree_choices has {len(set(self.tree_choices))} nodes, num_speculative_tokens is "
+                    f"{self.num_speculative_tokens}: raise it, or shorten the tree"
+                )
             if self.tree_top_k > 1:
                 raise ValueError("tree_choices and tree_top_k say different things: give one of them")
+        if self.tree_depth is not None:
+            if not self.is_tree:
+                raise ValueError("tree_depth is for trees: leave it out, or give tree_top_k or tree_choices")
+            if self.tree_choices is not None and max(map(len, self.tree_choices)) > self.tree_depth:
+                raise ValueError("tree_choices has deeper paths than tree_depth: give one of them")
         if self.parallel_drafting and (self.tree_choices is not None or self.tree_top_k > 1):
             raise ValueError("parallel_drafting drafts chains: leave tree_choices and tree_top_k out")
         return self

@@ -31,6 +31,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
+from specdec.loading.admission import check_rope
 from specdec.runner import DraftHead, HeadOutput, PackedBatch, SlotPool
 
 
@@ -80,7 +81,9 @@ class HeadProposer(Proposer):
     def load(self, target: TargetHandle) -> None:
         """Load the head and make its runner."""
         config, info = self._config, target.info
+        self._max_len = config.max_model_len or info.max_model_len
         self._head = self.load_head(target)
+        check_rope(self._head.config, self._max_len, config.model or self.name)
         self._runner = target.make_head_runner(self._head)
         ids = self._head.target_ids
         num_logits = info.vocab_size if ids is None else len(ids)
@@ -95,7 +98,6 @@ class HeadProposer(Proposer):
         )
         self._loop = ChainLoop(self._method, self._vocabulary, self._head.num_logits, threshold)
         self._growth = TreeGrowth(config, self._chooser, self._vocabulary, info.eos_token_ids)
-        self._max_len = config.max_model_len or info.max_model_len
         self._pool = None
         if (
             self._runner.max_chain_rows
@@ -179,7 +181,9 @@ class HeadProposer(Proposer):
         return [sketch for row in range(batch.batch_size) if (sketch := self._sketch(batch, row)) is not None]
 
     @torch.inference_mode()
-    def _combine(self, hidden_states: torch.Tensor, aux_hidden_states: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def _combine(
+        self, hidden_states: torch.Tensor, aux_hidden_states: tuple[torch.Tensor, ...]
+    ) -> torch.Tensor:
         return self._head.combine(hidden_states, aux_hidden_states)
 
     def _context(self, batch: ProposeBatch, row: int) -> HeadContext:

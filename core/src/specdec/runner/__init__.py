@@ -8,6 +8,7 @@ from specdec.runner.fused.chain import ChainRules, Chains
 from specdec.runner.head import DraftHead, HeadParts
 from specdec.runner.head_runner import HeadOutput, HeadRunner
 from specdec.runner.kv_cache import KVCache
+from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
 from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
 from specdec.runner.slot_pool import SlotPool
@@ -25,4 +26,7 @@ __all__ = [
     "PackedBatch",
     "Segment",
     "SlotPool",
+    "decoder_layers",
+    "input_embedding",
+    "output_head",
 ]

@@ -112,7 +112,7 @@ class EagleHead(DraftHead):
 
 
 class Eagle3Head(DraftHead):
-    """EAGLE-3 (arXiv 2503.01840): three of the target's layers are fused into one state; the first layer's attention reads
+    """EAGLE-3 (arXiv 2503.01840): states of several of the target's layers are fused into one; the first layer's attention reads
     `[norm(embedding); norm(state)]`, the residual stream begins with the state, and the output before the final norm is the
     next state.
 
@@ -135,7 +135,7 @@ class Eagle3Head(DraftHead):
             old = getattr(first.self_attn, name)
             setattr(first.self_attn, name, nn.Linear(2 * size, old.out_features, bias=old.bias is not None))
         self.hidden_norm = body.make_norm(size)
-        num_states = 3 if settings.uses_aux else 1
+        num_states = settings.num_states
         self.fc = (
             nn.Linear(num_states * wide, size, bias=False) if settings.uses_aux or wide != size else None
         )
@@ -152,19 +152,19 @@ class Eagle3Head(DraftHead):
         self, hidden_states: torch.Tensor, aux_hidden_states: tuple[torch.Tensor, ...]
     ) -> torch.Tensor:
         """Return the fused state `[T, H]`."""
-        states = aux_hidden_states if self.settings.uses_aux else (hidden_states,)
+        return self.fuse(aux_hidden_states if self.settings.uses_aux else (hidden_states,))
+
+    def fuse(self, states: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """Return the fused state `[..., H]` of the states `[..., Ht]` that the head reads."""
+        dtype = self.norm.weight.dtype
+        assert isinstance(dtype, torch.dtype)
+        states = tuple(state.to(dtype) for state in states)
         if self.fc_norms is not None:
             states = tuple(norm(state) for norm, state in zip(self.fc_norms, states, strict=True))
-        return self.fuse(torch.cat(states, -1))
-
-    def fuse(self, states: torch.Tensor) -> torch.Tensor:
-        """Return the fused state `[..., H]` of the target's states side by side."""
+        fused = torch.cat(states, -1)
         if self.fc_input_norm is not None:
-            states = self.fc_input_norm(states)
-        if self.fc is None:
-            return states
-        fused: torch.Tensor = self.fc(states.to(self.fc.weight.dtype))
-        return fused
+            fused = self.fc_input_norm(fused)
+        return fused if self.fc is None else self.fc(fused)
 
     def forward(
         self,

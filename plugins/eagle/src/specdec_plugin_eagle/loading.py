@@ -9,7 +9,7 @@ from specdec import ModelError
 from specdec.drafting import HeadCheckpoint
 from specdec.interfaces import TargetHandle
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
-from specdec_plugin_eagle.names import published_by_module
+from specdec_plugin_eagle.names import module_name, published_by_module
 from specdec_plugin_eagle.settings import EagleSettings
 
 
@@ -20,12 +20,12 @@ def load_eagle(checkpoint: HeadCheckpoint, target: TargetHandle) -> EagleHead:
         ModelError: if files are missing or damaged, or do not fit each other or the target.
     """
     settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
-    names = published_by_module(checkpoint.names())
+    names = _names(checkpoint)
     _check_target(settings, checkpoint, target)
-    if settings.layer_config.hidden_size != target.info.hidden_size and "lm_head.weight" not in names:
+    if settings.layer_config.hidden_size != target.info.hidden_size:
         raise ModelError(
-            f"{checkpoint}: the head is {settings.layer_config.hidden_size} wide and has no lm_head of its own; the "
-            f"target's takes {target.info.hidden_size}: it is a head of another target"
+            f"{checkpoint}: the head is {settings.layer_config.hidden_size} wide, the target {target.info.hidden_size}: an "
+            "EAGLE-1 head puts its own state in the place of the target's, so it is a head of another target"
         )
     head = EagleHead(
         settings,
@@ -46,7 +46,7 @@ def load_eagle3(checkpoint: HeadCheckpoint, target: TargetHandle, *, is_parallel
         is_parallel: whether it is to draft in parallel, which needs a mask token and its feature.
     """
     settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=True)
-    names = published_by_module(checkpoint.names())
+    names = _names(checkpoint)
     _check_target(settings, checkpoint, target)
     has_mask = "mask_hidden" in names
     if is_parallel and (settings.mask_id is None or not has_mask):
@@ -58,6 +58,11 @@ def load_eagle3(checkpoint: HeadCheckpoint, target: TargetHandle, *, is_parallel
         raise ModelError(
             f"{checkpoint}: parallel_drafting needs {missing}: the head was not trained for it, leave it out"
         )
+    if is_parallel and settings.mask_id is not None and not 0 <= settings.mask_id < settings.layer_config.vocab_size:
+        raise ModelError(
+            f"{checkpoint}: the mask token is {settings.mask_id}, and the embedding has {settings.layer_config.vocab_size} "
+            "ids: its config.json is damaged"
+        )
     head = Eagle3Head(settings, _embedding(settings, names, checkpoint, target), has_mask_feature=has_mask)
     is_shared = "lm_head.weight" not in names
     if is_shared:
@@ -67,8 +72,21 @@ def load_eagle3(checkpoint: HeadCheckpoint, target: TargetHandle, *, is_parallel
     if is_parallel and head.mask_hidden is not None:
         head.mask_id = settings.mask_id
         with torch.inference_mode():
-            head.mask_feature = head.fuse(head.mask_hidden)[0]
+            head.mask_feature = head.fuse(head.mask_hidden.chunk(settings.num_states, -1))[0]
     return head
+
+
+def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:
+    """Return the published name of each tensor by its name in the head."""
+    published = checkpoint.names()
+    names = published_by_module(published)
+    for name in published:
+        other = names.get(module_name(name), name)
+        if other != name:
+            raise ModelError(
+                f"{checkpoint}: tensors {name!r} and {other!r} are the same part of the head: leave one of them there"
+            )
+    return names
 
 
 def _check_target(settings: EagleSettings, checkpoint: HeadCheckpoint, target: TargetHandle) -> None:
@@ -145,10 +163,11 @@ def _fill(
     optional: tuple[str, ...],
 ) -> None:
     """Read all weights of a head's own modules, and move it where the target is."""
-    shared = (
-        {"embed_tokens.weight", "lm_head.weight"} if isinstance(head, EagleHead) else {"embed_tokens.weight"}
-    )
-    wanted = {n: p for n, p in head.named_parameters() if n not in shared and n not in optional}
+    # Whatever the target's modules look like inside, nothing of theirs is read here.
+    shared = {"embed_tokens", "lm_head"} if isinstance(head, EagleHead) else {"embed_tokens"}
+    wanted = {
+        n: p for n, p in head.named_parameters() if n.partition(".")[0] not in shared and n not in optional
+    }
     with torch.no_grad():
         for name, parameter in wanted.items():
             if name not in names:
@@ -157,7 +176,7 @@ def _fill(
                     "these weights, or they are incomplete"
                 )
             parameter.data = checkpoint.read(names[name], tuple(parameter.shape)).to(torch.float32)
-    unused = sorted(set(names) - set(wanted) - shared - {"d2t", *optional})
+    unused = sorted(set(names) - set(wanted) - {f"{module}.weight" for module in shared} - {"d2t", *optional})
     if unused:
         raise ModelError(
             f"{checkpoint}: tensor {names[unused[0]]!r} has no place in this head: config.json does not say what it "
@@ -165,10 +184,10 @@ def _fill(
         )
     for module in head.children():
         if module is not target.embed_tokens and module is not target.lm_head:
-            module.to(target.info.device, target.info.dtype)
+            module.to(target.info.device, target.info.dtype).requires_grad_(False)
     if head.config.get_text_config().vocab_size == 1:
         head.config.vocab_size = target.info.vocab_size
-    head.eval().requires_grad_(False)
+    head.eval()
 
 
 def _target_ids(
@@ -185,9 +204,10 @@ def _target_ids(
         return None
     offsets = checkpoint.read(published, (settings.num_logits,)).long()
     ids = torch.arange(settings.num_logits) + offsets
-    if int(ids.min()) < 0 or int(ids.max()) >= target.info.vocab_size:
+    outside = ids[(ids < 0) | (ids >= target.info.vocab_size)]
+    if len(outside):
         raise ModelError(
-            f"{checkpoint}: d2t leads to id {int(ids.max())}, the target has {target.info.vocab_size}: it is a head of "
+            f"{checkpoint}: d2t leads to id {int(outside[0])}, the target has {target.info.vocab_size}: it is a head of "
             "another target"
         )
     if len(ids.unique()) != len(ids):

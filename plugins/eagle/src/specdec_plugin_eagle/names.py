@@ -30,4 +30,4 @@ def module_name(name: str) -> str:
 
 def published_by_module(names: Iterable[str]) -> dict[str, str]:
     """Return the published name of each tensor by its name here, without those nobody needs."""
-    return {module_name(name): name for name in names if not _UNUSED.search(name)}
+    return {module_name(name): name for name in names if not _UNUSED.search(_PREFIXES.sub("", name))}

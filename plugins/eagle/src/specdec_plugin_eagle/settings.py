@@ -11,6 +11,8 @@ from transformers import AutoConfig, PretrainedConfig
 from specdec import ModelError
 
 _SPECULATORS = "transformer_layer_config"
+_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+"""Layers whose parts are those of Llama, with or without norms of queries and keys."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,10 @@ class EagleSettings:
         num_logits: ids it can name.
         target_hidden_size: width of the target's states.
         aux_layer_ids: target layers whose inputs EAGLE-3 reads; None for the default (2, L / 2, L - 3).
-        uses_aux: whether EAGLE-3 reads these three, or the last hidden state alone.
+        uses_aux: whether EAGLE-3 reads these layers, or the last hidden state alone.
         is_normed_residual: EAGLE-3: the residual stream begins with the normed state (`norm_before_residual`).
-        has_norm_before_fc: EAGLE-3: one norm over the three states side by side.
-        has_fc_norms: EAGLE-3: one norm for each of the three.
+        has_norm_before_fc: EAGLE-3: one norm over the states side by side.
+        has_fc_norms: EAGLE-3: one norm for each of them.
         is_normed_carry: EAGLE-3: the next step takes the normed output (`norm_output`).
         has_para_norms: EAGLE-1: embedding and state are normed before they are joined (`add_para_norm`).
         mask_id: token that stands for tokens not known yet, for parallel drafting.
@@ -44,6 +46,13 @@ class EagleSettings:
     has_para_norms: bool = False
     mask_id: int | None = None
     logit_scale: float = 1.0
+
+    @property
+    def num_states(self) -> int:
+        """States of the target that EAGLE-3 reads for each token; three unless the checkpoint names more or fewer layers."""
+        if not self.uses_aux:
+            return 1
+        return len(self.aux_layer_ids) if self.aux_layer_ids else 3
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], place: str, *, is_eagle3: bool) -> EagleSettings:
@@ -68,7 +77,7 @@ class EagleSettings:
         layer_config = _layer_config(layer, place)
         aux = more.get("eagle_aux_hidden_state_layer_ids")
         if aux is not None and (
-            not isinstance(aux, list | tuple) or not all(isinstance(i, int) for i in aux)
+            not isinstance(aux, list | tuple) or not aux or not all(isinstance(i, int) for i in aux)
         ):
             raise ModelError(
                 f"{place}: eagle_aux_hidden_state_layer_ids is {aux!r} instead of a list of layer numbers"
@@ -96,6 +105,10 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
     kind = layer.get("model_type", "llama")
     if kind in ("eagle", "eagle3"):
         kind = "llama"
+    if kind not in _FAMILIES:
+        raise ModelError(
+            f"{place}: model_type is {kind!r}, and the layers of heads are of {', '.join(_FAMILIES)}: this package has no such head"
+        )
     known = {
         key: value for key, value in layer.items() if key not in ("model_type", "architectures", "auto_map")
     }

@@ -155,17 +155,18 @@ class HostStack:
         num_rows = len(tokens)
         states = np.empty((num_rows, self.hidden_size), np.float32)
         logits = np.empty((len(logits_rows), self.num_logits), np.float32)
-        aux = np.empty((len(aux_ids), num_rows, self.hidden_size), np.float32)
+        kept = list(dict.fromkeys(aux_ids))  # one layer may be asked for twice
+        aux = np.empty((len(kept), num_rows, self.hidden_size), np.float32)
         places = self._nowhere
-        if aux_ids:
+        if kept:
             places = places.copy()
-            places[list(aux_ids)] = np.arange(len(aux_ids))
+            places[kept] = np.arange(len(kept))
         run_pass(
             tokens, self._no_features if features is None else features, self.table, self.frame, self.numbers,
             self.like, self.bind(cache), cache.num_slots, *rotary, positions, slots, segments.table, segments.visible,
             places, aux, logits_rows, states, logits,
         )  # fmt: skip
-        return logits, states, aux
+        return logits, states, aux if len(kept) == len(aux_ids) else aux[[kept.index(k) for k in aux_ids]]
 
     def bind(self, cache: KVCache) -> Stored:
         """Point the table at a cache; returns an array of its type."""

@@ -1,0 +1,62 @@
+"""Writes heads in the published formats."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
+
+
+def save_eagle(head: EagleHead, directory: Path, config: Mapping[str, Any]) -> None:
+    """Write an EAGLE-1 head as it is published: `fc.*` and `layers.0.*`, nothing that is the target's.
+
+    Args:
+        head: the head, in the type it is stored in.
+        directory: where `config.json` and `model.safetensors` go.
+        config: the configuration it was made with.
+    """
+    tensors = {name.removeprefix("body."): value for name, value in _own(head, {"embed_tokens", "lm_head"})}
+    _write(directory, tensors, {"architectures": ["LlamaForCausalLMEagle"], **config})
+
+
+def save_eagle3(head: Eagle3Head, directory: Path, config: Mapping[str, Any]) -> None:
+    """Write an EAGLE-3 head as it is published: `midlayer.*`, `fc`, `norm`, `lm_head`, `d2t` and `t2d`.
+
+    Args:
+        head: the head, in the type it is stored in.
+        directory: where `config.json` and `model.safetensors` go.
+        config: the configuration it was made with.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in _own(head, {"embed_tokens"}):
+        name = name.removeprefix("body.")
+        name = f"midlayer.{name}" if name.startswith("hidden_norm.") else name
+        tensors[name.replace("layers.0.", "midlayer.", 1)] = value
+    if head.target_ids is not None:
+        ids = head.target_ids.cpu()
+        tensors["d2t"] = ids - torch.arange(len(ids))
+        tensors["t2d"] = torch.zeros(head.config.vocab_size, dtype=torch.bool).index_fill(0, ids, True)
+    _write(directory, tensors, {"architectures": ["LlamaForCausalLMEagle3"], **config})
+
+
+def _own(head: torch.nn.Module, shared: set[str]) -> list[tuple[str, torch.Tensor]]:
+    """The parameters of a head but those of modules it shares with the target."""
+    return [
+        (name, value.detach().cpu().contiguous().clone())
+        for name, value in head.named_parameters()
+        if name.partition(".")[0] not in shared
+    ]
+
+
+def _write(directory: Path, tensors: dict[str, torch.Tensor], config: Mapping[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    dtype = next(value.dtype for value in tensors.values() if value.is_floating_point())
+    described = {**config, "torch_dtype": str(dtype).removeprefix("torch.")}
+    (directory / "config.json").write_text(json.dumps(described, indent=2, sort_keys=True) + "\n")
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})

@@ -1,0 +1,177 @@
+"""In the engine: what the proposer drafted is the reference's, given the states that the target itself has."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from eagle_check.layout import Layout
+from eagle_check.session import config_of
+from eagle_check.shape import VOCAB, Shape
+from eagle_check.targets import make_head, make_reference, target_model
+
+from specdec import LLM, SamplingParams
+from specdec.drafting import HeadProposer
+from specdec.interfaces import Draft, FinishReason, ProposeBatch
+from specdec.testing.support.rows import Row, rows_of
+
+ONE = Shape(is_eagle3=False, has_own_lm_head=False)
+THREE = Shape(num_logits=40, has_map=True)
+AUX = (1, 3, 6)
+
+
+class Watch:
+    """Keeps what a proposer inside an engine is told and drafts.
+
+    Args:
+        proposer: the proposer.
+    """
+
+    def __init__(self, proposer: HeadProposer) -> None:
+        self._inner = proposer.propose
+        self._finish = proposer.finish
+        proposer.propose = self.propose  # type: ignore[method-assign]  # a watch
+        proposer.finish = self.finish  # type: ignore[method-assign]  # ditto
+        self.drafts: list[tuple[str, int, list[int], Row]] = []
+        """Request, its life, its text at that time, and the row."""
+        self.texts: dict[str, list[int]] = {}
+        self.lives: dict[str, int] = {}
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        draft = self._inner(batch)
+        rows = rows_of(draft, batch.batch_size)
+        for index, name in enumerate(batch.request_ids):
+            text = batch.token_ids(index).tolist()
+            assert batch.starts[index] + batch.counts[index] <= len(text)
+            if rows[index].tokens:
+                self.drafts.append((name, self.lives.get(name, 0), text, rows[index]))
+        return draft
+
+    def finish(self, request_ids: Any, reason: FinishReason) -> None:
+        self._finish(request_ids, reason)
+        assert not set(request_ids) & set(watched_contexts(self))
+
+
+def watched_contexts(watch: Watch) -> dict[str, object]:
+    contexts: dict[str, object] = watch._inner.__self__._contexts  # type: ignore[attr-defined]  # a bound method
+    return contexts
+
+
+@torch.inference_mode()
+def states_of(text: list[int], aux: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+    """Return the target's states at every position, by `transformers` alone."""
+    out = target_model().base_model(torch.tensor([text]), use_cache=False, output_hidden_states=True)
+    return (out.last_hidden_state[0], *(out.hidden_states[k][0] for k in aux))
+
+
+def make_llm(folder: str, shape: Shape, keys: dict[str, Any], **arguments: Any) -> tuple[LLM, Watch]:
+    speculation = {
+        "method": "eagle3" if shape.is_eagle3 else "eagle",
+        "model": folder,
+        "num_speculative_tokens": 4,
+        "on_proposer_error": "raise",
+    } | keys
+    if speculation.get("draft_sample_method") == "probabilistic":
+        speculation["rejection_sample_method"] = "probabilistic"
+    model = copy.deepcopy(target_model()).to(arguments.get("dtype", torch.float32))
+    arguments = {"max_model_len": 96, "skip_tokenizer_init": True, "strict_drafts": True, **arguments}
+    llm = LLM(model, speculative_config=speculation, **arguments)
+    return llm, Watch(llm._built.engine._guard.proposer)
+
+
+PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1, 2, 25, 7)]
+PARAMS = [
+    SamplingParams(temperature=1.0, seed=index, max_tokens=14, ignore_eos=True) for index in range(len(PROMPTS))
+]
+ENGINES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "eager": {"enforce_eager": True},
+    "chunks": {"max_num_batched_tokens": 9, "max_num_seqs": 3},
+    "preempted": {"block_size": 4, "max_num_seqs": 5, "num_gpu_blocks_override": 26, "max_num_batched_tokens": 40},
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("shape", "kind"), [(ONE, "chain"), (THREE, "chain"), (THREE, "drawn tree")], ids=["1", "3", "3 tree"]
+)
+def test_drafts_in_the_engine_are_the_references(
+    tmp_path: Path, shape: Shape, kind: str, engine: str
+) -> None:
+    path, tensors = make_head(tmp_path, shape, Layout(aux_ids=AUX))
+    llm, watch = make_llm(path, shape, config_of(kind), **ENGINES[engine])
+    llm.generate(PROMPTS, PARAMS)
+    assert watched_contexts(watch) == {}
+    reference = make_reference(shape, tensors)
+    assert len(watch.drafts) > 30
+    assert {name for name, *_ in watch.drafts} >= {name for name, *_ in watch.drafts[:5]}
+    for _, _, text, row in watch.drafts[:: 1 if kind == "chain" else 2]:
+        states = states_of(text, AUX)
+        assert row.probs is not None
+        for node in {-1, *row.parents}:
+            drafted, above = [], node
+            while above >= 0:
+                drafted.insert(0, row.tokens[above])
+                above = row.parents[above]
+            expected = reference.after(text, states, drafted).log_softmax(-1)
+            got = row.probs[node + 1].double().log()
+            torch.testing.assert_close(got, expected, atol=3e-5, rtol=3e-5)
+
+
+def test_a_head_in_bfloat16_is_near_the_reference(tmp_path: Path) -> None:
+    for is_eager in (False, True):
+        path, tensors = make_head(tmp_path / str(is_eager), THREE, Layout(aux_ids=AUX))
+        llm, watch = make_llm(
+            path, THREE, config_of("chain"), dtype=torch.bfloat16, enforce_eager=is_eager
+        )
+        head = watch._inner.__self__._head  # type: ignore[attr-defined]  # a bound method
+        assert {p.dtype for p in head.parameters()} == {torch.bfloat16}
+        llm.generate(PROMPTS[:2], PARAMS[:2])
+        reference = make_reference(THREE, tensors)
+        for _, _, text, row in watch.drafts:
+            assert row.probs is not None
+            expected = reference.after(text, states_of(text, AUX), []).softmax(-1)
+            assert (row.probs[0].double() - expected).abs().sum() < 0.15
+
+
+def test_more_requests_than_compiled_chains_take(tmp_path: Path) -> None:
+    path, tensors = make_head(tmp_path, THREE, Layout(aux_ids=AUX))
+    llm, watch = make_llm(path, THREE, config_of("chain"), max_num_seqs=48)
+    prompts = [[5 + index, 9, index] for index in range(44)]
+    llm.generate(prompts, SamplingParams(temperature=1.0, seed=3, max_tokens=4, ignore_eos=True))
+    reference = make_reference(THREE, tensors)
+    assert len({name for name, *_ in watch.drafts}) == 44
+    for _, _, text, row in watch.drafts[::7]:
+        assert row.probs is not None
+        expected = reference.after(text, states_of(text, AUX), row.tokens[:1]).log_softmax(-1)
+        torch.testing.assert_close(row.probs[1].double().log(), expected, atol=3e-5, rtol=3e-5)
+
+
+def test_a_layer_read_twice(tmp_path: Path) -> None:
+    """Targets of six layers have L / 2 = L - 3."""
+    shape = replace(THREE, num_aux=3)
+    path, tensors = make_head(tmp_path, shape, Layout(aux_ids=(2, 5, 5)))
+    llm, watch = make_llm(path, shape, config_of("chain"))
+    llm.generate(PROMPTS[:1], PARAMS[:1])
+    reference = make_reference(shape, tensors)
+    for _, _, text, row in watch.drafts:
+        assert row.probs is not None
+        expected = reference.after(text, states_of(text, (2, 5, 5)), []).log_softmax(-1)
+        torch.testing.assert_close(row.probs[0].double().log(), expected, atol=3e-5, rtol=3e-5)
+
+
+def test_an_aborted_request_leaves_nothing_behind(tmp_path: Path) -> None:
+    path, _ = make_head(tmp_path, ONE)
+    llm, watch = make_llm(path, ONE, {})
+    stream = llm.stream(PROMPTS[0], PARAMS[0])
+    next(stream)
+    assert watched_contexts(watch)
+    stream.close()
+    llm.generate(PROMPTS[1:2], PARAMS[1:2])
+    assert watched_contexts(watch) == {}
+    pool = watch._inner.__self__._pool  # type: ignore[attr-defined]  # a bound method
+    assert pool._runs == {}

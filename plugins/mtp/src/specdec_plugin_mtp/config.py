@@ -1,0 +1,9 @@
+"""The configuration keys of `mtp`."""
+
+from __future__ import annotations
+
+from specdec.drafting import HeadConfig
+
+
+class MtpConfig(HeadConfig):
+    """How the target's own layers draft; `model` is only for layers that lie in a directory of their own."""

@@ -1,0 +1,17 @@
+"""DeepSeek-V3's layout, also GLM-4.5's, and that of other targets with such layers, as Llama."""
+
+from specdec_plugin_mtp.layouts.layout import Layout
+
+DEEPSEEK = Layout(
+    family="DeepSeek",
+    prefixes=("model.layers.{n}.",),
+    join="model.layers.{n}.eh_proj",
+    embed_norm="model.layers.{n}.enorm",
+    feature_norm="model.layers.{n}.hnorm",
+    block="model.layers.{n}.",
+    norm="model.layers.{n}.shared_head.norm",
+    embed_tokens="model.layers.{n}.embed_tokens",
+    lm_head="model.layers.{n}.shared_head.head",
+)
+"""Layers behind the target's own (DeepSeek-V3, arXiv 2412.19437): `eh_proj([enorm(embedding); hnorm(state)])`, then a decoder
+layer of the target's family, an MoE layer in families that have them."""

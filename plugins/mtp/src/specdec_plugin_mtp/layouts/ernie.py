@@ -1,0 +1,16 @@
+"""ERNIE 4.5's layout."""
+
+from specdec_plugin_mtp.layouts.layout import Layout
+
+ERNIE = Layout(
+    family="ERNIE",
+    prefixes=("model.mtp_",),
+    join="model.mtp_linear_proj.{i}",
+    embed_norm="model.mtp_emb_norm.{i}",
+    feature_norm="model.mtp_hidden_norm.{i}",
+    block="model.mtp_block.{i}.",
+    norm="model.norm",
+    has_llama_rotary=False,
+)
+"""ERNIE 4.5 MoE: `mtp_linear_proj([mtp_emb_norm(embedding); mtp_hidden_norm(state)])`, then a dense layer of the family, whose
+rotary turns neighbouring pairs. It has no last norm of its own: training sends its output through the target's."""

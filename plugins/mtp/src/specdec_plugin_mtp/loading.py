@@ -1,0 +1,151 @@
+"""Finds and loads multi-token-prediction layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+from transformers import PretrainedConfig
+
+from specdec import ModelError
+from specdec.interfaces import TargetHandle
+from specdec_plugin_mtp.experts import read_weight
+from specdec_plugin_mtp.head import MtpHead, MtpStage
+from specdec_plugin_mtp.layouts import LAYOUTS, Layout, filled
+from specdec_plugin_mtp.tensors import MtpTensors
+
+_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
+_SHARED = ("embed_tokens.", "lm_head.")
+
+
+def load_mtp(
+    target: TargetHandle, tensors: MtpTensors, own_config: Mapping[str, object] | None = None
+) -> MtpHead:
+    """Return the head that a checkpoint holds, on the target's device and in its type, in evaluation mode.
+
+    Args:
+        target: lends embedding and output projection where the layers have none of their own.
+        tensors: the checkpoint.
+        own_config: `config.json` of a directory with the layers alone; None where the target's holds.
+
+    Raises:
+        ModelError: if the layers are missing, incomplete, quantised, or of a kind that is not known here.
+    """
+    config = target.config.get_text_config()
+    layout, first = find_layout(tensors, config)
+    num_layers = _num_layers(layout, first, tensors, config, own_config)
+    prefixes = [filled(prefix, layer, first) for prefix in layout.prefixes for layer in range(num_layers)]
+    tensors.check(prefixes)
+    with torch.device("meta"):
+        head = MtpHead(
+            config,
+            target.embed_tokens,
+            target.lm_head,
+            target.info.vocab_size,
+            layout=layout,
+            num_layers=num_layers,
+            is_sparse=tensors.has_any(filled(layout.block, 0, first) + "mlp.experts."),
+            has_join_bias=layout.published("join.bias", 0, first) in tensors.names,
+        )
+    for layer in range(num_layers):
+        _fill(head.stage(layer), layout, layer, first, tensors, target)
+    tensors.check_all_read(prefixes)
+    assert not any(tensor.is_meta for tensor in (*head.parameters(), *head.buffers()))
+    return head.to(target.info.device).eval().requires_grad_(False)
+
+
+def find_layout(tensors: MtpTensors, config: PretrainedConfig) -> tuple[Layout, int]:
+    """Return the layout that the tensors are named by, and the number that layers counted on from the target's begin with.
+
+    A directory with the layers alone may count them from 0.
+
+    Args:
+        tensors: the checkpoint.
+        config: the target's.
+
+    Raises:
+        ModelError: if there are no layers of a known kind.
+    """
+    num_target_layers = config.num_hidden_layers
+    for first in (num_target_layers, 0):
+        for layout in LAYOUTS:
+            if layout.published("join.weight", 0, first) in tensors.names:
+                return layout, first
+    known = ", ".join(layout.published("join.weight", 0, num_target_layers) for layout in LAYOUTS)
+    raise ModelError(
+        f"{tensors.place} (model_type {config.model_type!r}) has no multi-token-prediction layers of a known kind, none of "
+        f"{known}: take another method, or give 'model', a directory that has them"
+    )
+
+
+def _num_layers(
+    layout: Layout,
+    first: int,
+    tensors: MtpTensors,
+    config: PretrainedConfig,
+    own_config: Mapping[str, object] | None,
+) -> int:
+    """Return how many layers there are, which the configuration has to say as well if it says anything."""
+    found = 0
+    while tensors.has_any(filled(layout.block, found, first)):
+        found += 1
+    if own_config is None:
+        said = next((n for key in _COUNTS if (n := getattr(config, key, None))), None)
+    else:
+        said = next((n for key in _COUNTS if (n := own_config.get(key))), None)
+    if said is not None and said != max(found, 1):
+        raise ModelError(
+            f"{tensors.place}: config.json says {said} multi-token-prediction layers, the weights have {found}: they do not "
+            "belong together"
+        )
+    return max(found, 1)
+
+
+def _fill(
+    stage: MtpStage, layout: Layout, layer: int, first: int, tensors: MtpTensors, target: TargetHandle
+) -> None:
+    """Give a stage its weights."""
+    device, dtype = target.info.device, target.info.dtype
+    buffers = {name for name, _ in stage.named_buffers()}
+    found: dict[str, torch.Tensor] = {}
+    for name, wanted in stage.state_dict().items():
+        if name.startswith(_SHARED):
+            continue
+        weight = read_weight(tensors, layout.published(name, layer, first), wanted.shape)
+        # Buffers, as the biases of routers, keep the precision they are made with.
+        found[name] = weight.to(device, wanted.dtype if name in buffers else dtype)
+    stage.load_state_dict(found, strict=False, assign=True)
+    stage.embed_tokens = _own(stage.embed_tokens, layout, "embed_tokens", layer, first, tensors, target)
+    stage.lm_head = _own(stage.lm_head, layout, "lm_head", layer, first, tensors, target)
+
+
+def _own(
+    shared: nn.Module,
+    layout: Layout,
+    part: str,
+    layer: int,
+    first: int,
+    tensors: MtpTensors,
+    target: TargetHandle,
+) -> nn.Module:
+    """Return a layer's own embedding or output projection, or the target's where the layer has none or the same."""
+    if getattr(layout, part) is None:
+        return shared
+    name = layout.published(f"{part}.weight", layer, first)
+    if name not in tensors.names:
+        return shared
+    info = target.info
+    theirs = getattr(shared, "weight", None)
+    wanted = theirs.shape if isinstance(theirs, torch.Tensor) else (info.vocab_size, info.hidden_size)
+    weight = tensors.read(name, wanted).to(info.device, info.dtype)
+    if isinstance(theirs, torch.Tensor) and torch.equal(weight, theirs):
+        return shared
+    with torch.device("meta"):
+        own: nn.Module = (
+            nn.Embedding(*weight.shape)
+            if part == "embed_tokens"
+            else nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+        )
+    own.load_state_dict({"weight": weight}, assign=True)
+    return own

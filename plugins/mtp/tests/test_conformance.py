@@ -1,0 +1,87 @@
+"""Every way of drafting keeps the promises of proposers."""
+
+from __future__ import annotations
+
+import copy
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from mtp_check.targets import scramble
+from safetensors.torch import save_file
+
+from specdec.testing import ProposerConformance
+from specdec.testing.support.tiny import tiny_model
+from specdec_plugin_mtp import MtpHead
+from specdec_plugin_mtp.saving import layer_tensors
+
+
+@cache
+def layers(num_layers: int = 1) -> str:
+    """Return a directory with random layers for the kit's tiny target, the same in every process."""
+    torch.manual_seed(9)
+    target = copy.deepcopy(tiny_model())
+    head = MtpHead(target.config, target.model.embed_tokens, target.lm_head, 97, num_layers=num_layers)
+    scramble(head)
+    folder = Path(tempfile.mkdtemp(prefix="layers-"))
+    save_file(layer_tensors(head, target.config.num_hidden_layers), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"num_nextn_predict_layers": num_layers}))
+    return str(folder)
+
+
+class TestGreedyChain(ProposerConformance):
+    method = "mtp"
+    model = "tiny"
+    config = {"model": layers(), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
+
+
+class TestCoupledChain(ProposerConformance):
+    method = "mtp"
+    model = "tiny"
+    config = {"model": layers()}
+
+
+class TestDrawnChain(ProposerConformance):
+    method = "mtp"
+    model = "tiny"
+    config = {
+        "model": layers(),
+        "num_speculative_tokens": 3,
+        "rejection_sample_method": "probabilistic",
+    }
+
+
+class TestTree(ProposerConformance):
+    method = "mtp"
+    model = "tiny"
+    config = {"model": layers(), "num_speculative_tokens": 6, "tree_top_k": 2}
+
+
+class TestDrawnTree(ProposerConformance):
+    method = "mtp"
+    model = "tiny"
+    config = {
+        "model": layers(),
+        "num_speculative_tokens": 6,
+        "tree_top_k": 2,
+        "rejection_sample_method": "probabilistic",
+    }
+
+
+class TestTwoLayers(ProposerConformance):
+    method = "mtp"
+    model = "tiny"
+    config = {"model": layers(2), "num_speculative_tokens": 4}
+
+
+class TestTwoLayersDrawnTree(ProposerConformance):
+    method = "mtp"
+    model = "tiny"
+    config = {
+        "model": layers(2),
+        "num_speculative_tokens": 4,
+        "tree_top_k": 2,
+        "rejection_sample_method": "probabilistic",
+    }

@@ -1,0 +1,34 @@
+"""The loss of draft models: they learn the target's law, not the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specdec_train.heads.recurrent import Guess, divergence
+from specdec_train.heads.states import StateReader
+
+
+class DistilledObjective:
+    """Trains a draft model to guess like the target.
+
+    Args:
+        draft: trained.
+        reader: the target.
+    """
+
+    def __init__(self, draft: PreTrainedModel, reader: StateReader) -> None:
+        self._draft, self._reader = draft, reader
+
+    def loss(self, tokens: Tensor) -> Tensor:
+        """Mean divergence from the target's law for `tokens [B, W]`, in nats."""
+        guess = next(self.guesses(tokens))
+        return divergence(guess.logits, guess.wanted, None)
+
+    def guesses(self, tokens: Tensor) -> Iterator[Guess]:
+        """Yield the one guess there is."""
+        states = self._reader.read(tokens[:, :-1])
+        logits = self._draft(input_ids=tokens[:, :-1], use_cache=False).logits
+        yield Guess(logits, states.logits, states.hidden, states.hidden)

@@ -1,0 +1,91 @@
+"""A head or draft model together with its objective and the format it is published in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specdec_plugin_eagle.saving import save_eagle, save_eagle3
+from specdec_plugin_mlp import save_mlp_speculator
+from specdec_train.heads.chained import ChainedObjective
+from specdec_train.heads.distilled import DistilledObjective
+from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mlp
+from specdec_train.heads.recipe import HeadRecipe
+from specdec_train.heads.recurrent import RecurrentObjective
+from specdec_train.heads.states import StateReader
+
+Objective = RecurrentObjective | ChainedObjective | DistilledObjective
+
+
+@dataclass(frozen=True)
+class Made:
+    """A head in training."""
+
+    module: nn.Module
+    objective: Objective
+    target_ids: Tensor | None
+    """`[V']` the target's id of each logit, or None where they are the same."""
+    write: Callable[[Path], None]
+    """Writes `config.json` and `model.safetensors` in the published format."""
+
+
+def make(recipe: HeadRecipe, target: PreTrainedModel, documents: Sequence[Sequence[int]]) -> Made:
+    """Return a head to begin with.
+
+    Args:
+        recipe: what kind, and its numbers.
+        target: the target.
+        documents: token ids of the training text.
+
+    Raises:
+        ValueError: if the target's layers do not do for it.
+    """
+    if recipe.method == "draft":
+        draft = make_draft(target, recipe)
+        return Made(
+            draft, DistilledObjective(draft, StateReader(target)), None, partial(_save_draft, draft, target)
+        )
+    if recipe.method == "mlp":
+        heads = make_mlp(target, recipe)
+        return Made(
+            heads, ChainedObjective(heads, StateReader(target)), None, partial(save_mlp_speculator, heads)
+        )
+    if recipe.method == "eagle":
+        head = make_eagle(target)
+        objective = _recurrent(recipe, head, StateReader(target))
+        return Made(head, objective, None, partial(save_eagle, head, config=head_config(target)))
+    if recipe.method == "eagle3":
+        eagle3, config = make_eagle3(target, recipe, documents)
+        num_layers = target.config.get_text_config().num_hidden_layers
+        reader = StateReader(target, (2, num_layers // 2, num_layers - 3))
+        objective = _recurrent(recipe, eagle3, reader)
+        return Made(eagle3, objective, eagle3.target_ids, partial(save_eagle3, eagle3, config=config))
+    raise ValueError(f"there is no head of the kind {recipe.method!r}")
+
+
+def _save_draft(draft: PreTrainedModel, target: PreTrainedModel, directory: Path) -> None:
+    draft.generation_config = target.generation_config
+    draft.save_pretrained(directory)
+
+
+def _recurrent(recipe: HeadRecipe, head: object, reader: StateReader) -> RecurrentObjective:
+    return RecurrentObjective(
+        head,  # type: ignore[arg-type]  # a DraftHead
+        reader,
+        num_steps=recipe.num_steps,
+        decay=recipe.step_decay,
+        regression=recipe.regression,
+    )
+
+
+def to_bfloat16(module: nn.Module) -> None:
+    """Cast what a head has learnt to the type it is stored in, leaving what it shares with the target."""
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(torch.bfloat16)

@@ -1,0 +1,193 @@
+"""Heads to begin with: the target's last layer behind a map that lets the target's state through."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specdec.runner import decoder_layers, input_embedding, output_head
+from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
+from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout
+from specdec_train.heads.recipe import HeadRecipe
+
+_LEFT_OUT = (
+    "architectures",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "_name_or_path",
+    "id2label",
+    "label2id",
+)
+
+
+def head_config(target: PreTrainedModel) -> dict[str, Any]:
+    """Return the configuration of one layer like the target's, as published heads carry it.
+
+    Raises:
+        ValueError: if the target's layers are not of the Llama structure.
+    """
+    config: dict[str, Any] = target.config.get_text_config().to_dict()
+    layer = decoder_layers(target)[-1]
+    if not all(
+        hasattr(layer, name) for name in ("self_attn", "mlp", "input_layernorm", "post_attention_layernorm")
+    ):
+        raise ValueError(
+            f"{type(target).__name__}: heads are made of layers like Llama's (self_attn, mlp, two norms), which it has not"
+        )
+    kept = {key: value for key, value in config.items() if key not in _LEFT_OUT and value is not None}
+    return kept | {"num_hidden_layers": 1, "vocab_size": _weight(output_head(target)).shape[0]}
+
+
+def make_eagle(target: PreTrainedModel) -> EagleHead:
+    """Return an EAGLE-1 head for a target."""
+    settings = EagleSettings.from_dict(head_config(target), "the target", is_eagle3=False)
+    head = EagleHead(settings, input_embedding(target), output_head(target), has_fc_bias=False)
+    size = settings.target_hidden_size
+    _let_through(head.fc.weight, size)
+    layer = head.body.layers[0]
+    _take_over(layer, decoder_layers(target)[-1])
+    with torch.no_grad():
+        # States behind the final norm are much smaller than those inside: what the layer adds begins with nothing.
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            _weight(layer.get_submodule(name)).zero_()
+    _prepare(head, target)
+    return head
+
+
+def make_eagle3(
+    target: PreTrainedModel, recipe: HeadRecipe, documents: Sequence[Sequence[int]]
+) -> tuple[Eagle3Head, dict[str, Any]]:
+    """Return an EAGLE-3 head for a target, and the configuration to publish it with.
+
+    Args:
+        target: the target.
+        recipe: says how many ids the head can name.
+        documents: token ids of the training text, for their frequencies.
+    """
+    config = head_config(target)
+    vocab_size = int(config["vocab_size"])
+    count = min(recipe.draft_vocab_size or vocab_size, vocab_size)
+    config["draft_vocab_size"] = count
+    settings = EagleSettings.from_dict(config, "the target", is_eagle3=True)
+    head = Eagle3Head(settings, input_embedding(target))
+    last = decoder_layers(target)[-1]
+    assert head.fc is not None
+    _let_through(head.fc.weight, settings.target_hidden_size)
+    _take_over(head.body.layers[0], last)
+    with torch.no_grad():
+        _weight(head.hidden_norm).copy_(_weight(last.input_layernorm))
+        _weight(head.norm).copy_(_weight(target.base_model.norm))
+        projection = _weight(output_head(target))
+        if count < vocab_size:
+            head.target_ids = frequent_ids(documents, vocab_size, count)
+            projection = projection[head.target_ids]
+        head.lm_head.weight.copy_(projection)
+    _prepare(head, target)
+    return head, config
+
+
+def make_draft(target: PreTrainedModel, recipe: HeadRecipe) -> PreTrainedModel:
+    """Return a draft model for a target: the target with some of its layers only.
+
+    Raises:
+        ValueError: if the target has no layer of such a number.
+    """
+    layers = decoder_layers(target)
+    kept = [range(len(layers))[k] for k in recipe.kept_layers if -len(layers) <= k < len(layers)]
+    if len(kept) < len(recipe.kept_layers) or not kept:
+        raise ValueError(
+            f"the target has layers 0 to {len(layers) - 1}, not all of {list(recipe.kept_layers)}"
+        )
+    config = copy.deepcopy(target.config)
+    config.get_text_config().num_hidden_layers = len(kept)
+    for key in ("layer_types", "mlp_layer_types"):
+        types = getattr(config.get_text_config(), key, None)
+        if types is not None:
+            setattr(config.get_text_config(), key, [types[k] for k in kept])
+    draft: PreTrainedModel = type(target)(config)
+    draft.load_state_dict(
+        {name: value for name, value in target.state_dict().items() if _is_outside(name, target)},
+        strict=False,
+    )
+    for own, k in zip(decoder_layers(draft), kept, strict=True):
+        own.load_state_dict(layers[k].state_dict())
+    draft.tie_weights()
+    draft.requires_grad_(True).train()
+    return draft
+
+
+def _is_outside(name: str, model: PreTrainedModel) -> bool:
+    """Return whether a weight is not of a decoder layer."""
+    layers = next(path for path, module in model.named_modules() if module is decoder_layers(model))
+    return not name.startswith(f"{layers}.")
+
+
+def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
+    """Return an MLP speculator for a target; what is read and guessed is learnt from the target's own vocabulary weights."""
+    size = target.config.get_text_config().hidden_size
+    layout = MLPSpeculatorLayout(
+        vocab_size=_weight(output_head(target)).shape[0],
+        emb_dim=size,
+        inner_dim=recipe.inner_size,
+        n_predict=recipe.num_steps,
+        scale_input=True,
+    )
+    heads = MLPSpeculator(layout)
+    if layout.width == size:
+        with torch.no_grad():
+            for head in heads.head:
+                _weight(head).copy_(_weight(output_head(target)))
+    return heads
+
+
+def frequent_ids(documents: Sequence[Sequence[int]], vocab_size: int, count: int) -> Tensor:
+    """Return the `count` most frequent ids of a text, ascending; of equally frequent ones the lowest."""
+    occurrences = torch.zeros(vocab_size, dtype=torch.int64)
+    for ids in documents:
+        occurrences += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=vocab_size)
+    return occurrences.argsort(descending=True, stable=True)[:count].sort().values
+
+
+def _let_through(weight: Tensor, size: int) -> None:
+    """Make a joining map `[H, n]` begin with little of everything, and all of the last `size` inputs."""
+    with torch.no_grad():
+        nn.init.normal_(weight, std=0.02)
+        if weight.shape[0] == size:
+            weight[:, -size:] = torch.eye(size)
+
+
+def _take_over(layer: nn.Module, source: nn.Module) -> None:
+    """Begin with the weights of a layer of the target of equal shape; twice as wide ones take them in their second half."""
+    theirs = dict(source.named_parameters())
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            given = theirs.get(name)
+            if given is None:
+                continue
+            if parameter.shape == given.shape:
+                parameter.copy_(given)
+            elif parameter.ndim == 2 and parameter.shape[1] == 2 * given.shape[1]:
+                nn.init.normal_(parameter, std=0.02)
+                parameter[:, given.shape[1] :] = given
+
+
+def _prepare(head: EagleHead | Eagle3Head, target: PreTrainedModel) -> None:
+    """Let all of a head learn but what it shares with the target."""
+    head.config._attn_implementation = "sdpa"
+    head.config.vocab_size = _weight(output_head(target)).shape[0]
+    head.requires_grad_(True)
+    for shared in (input_embedding(target), output_head(target)):
+        shared.requires_grad_(False)
+    head.train()
+
+
+def _weight(module: object) -> Tensor:
+    weight = getattr(module, "weight", None)
+    assert isinstance(weight, Tensor)
+    return weight

@@ -1,0 +1,93 @@
+"""The recipe of a head: every number that decides what it becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from specdec_train.schedule import Schedule
+
+HeadMethod = Literal["draft", "eagle", "eagle3", "mtp", "mlp"]
+
+
+@dataclass(frozen=True)
+class HeadRecipe:
+    """How a head is trained.
+
+    Args:
+        method: the kind of head.
+        num_steps: steps that a recurrent head is trained to guess one after the other; heads of an MLP speculator.
+        step_decay: weight of each step, times that of the one before.
+        regression: weight of the distance between the head's states and the target's.
+        draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.
+        inner_size: D of an MLP speculator; 0 for the target's hidden size.
+        kept_layers: layers of the target that a draft model begins with; negative ones count from the end.
+        seq_len: tokens of a window.
+        batch_size: windows per optimizer step.
+        micro_batch: windows per forward pass; divides `batch_size`.
+        max_steps: optimizer steps.
+        muon_lr, adamw_lr, weight_decay, max_grad_norm: optimizer settings, rates at their peak.
+        schedule: shape of the learning rate over the run.
+        eval_every, eval_windows: steps between held-out evaluations and windows looked at in each.
+        checkpoint_every: steps between checkpoints.
+        seed: seed of weights and data order.
+        threads: torch threads on a host without a GPU.
+    """
+
+    method: HeadMethod
+    num_steps: int = 4
+    step_decay: float = 0.8
+    regression: float = 0.0
+    draft_vocab_size: int = 0
+    inner_size: int = 0
+    kept_layers: tuple[int, ...] = (0, -1)
+    seq_len: int = 512
+    batch_size: int = 8
+    micro_batch: int = 8
+    max_steps: int = 1000
+    muon_lr: float = 0.01
+    adamw_lr: float = 0.002
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    schedule: Schedule = field(default_factory=Schedule)
+    eval_every: int = 50
+    eval_windows: int = 16
+    checkpoint_every: int = 25
+    seed: int = 1
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        if self.batch_size % self.micro_batch:
+            raise ValueError(f"micro_batch={self.micro_batch} must divide batch_size={self.batch_size}")
+        if self.num_steps >= self.seq_len:
+            raise ValueError(f"seq_len={self.seq_len} must be above num_steps={self.num_steps}")
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens one optimizer step reads, each counted once however many steps guess it."""
+        return self.batch_size * self.seq_len
+
+    def tiny(self) -> HeadRecipe:
+        """The same procedure in seconds, for tests."""
+        return replace(
+            self,
+            draft_vocab_size=min(self.draft_vocab_size, 300),
+            inner_size=min(self.inner_size, 32),
+            seq_len=64,
+            batch_size=2,
+            micro_batch=2,
+            max_steps=10,
+            eval_every=5,
+            eval_windows=2,
+            checkpoint_every=5,
+        )
+
+
+HEADS: dict[str, HeadRecipe] = {
+    "draft": HeadRecipe("draft"),
+    "eagle": HeadRecipe("eagle", num_steps=3, regression=0.5),
+    "eagle3": HeadRecipe("eagle3", num_steps=5, draft_vocab_size=3072),
+    "mtp": HeadRecipe("mtp", num_steps=2),
+    "mlp": HeadRecipe("mlp", num_steps=3),
+}
+"""The heads of the zoo by artefact name, which is their method's too."""

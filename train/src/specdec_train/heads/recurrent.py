@@ -1,0 +1,124 @@
+"""The loss of heads that go on from their own states: EAGLE's and multi-token prediction's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import DynamicCache
+
+from specdec.runner import DraftHead
+from specdec_train.heads.states import StateReader
+
+Forward = Callable[..., tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a head says some steps behind each place of the text, and what the target says there."""
+
+    logits: Tensor
+    """`[B, R, V']`."""
+    wanted: Tensor
+    """`[B, R, V]` logits of the target."""
+    carry: Tensor
+    """`[B, R, F]` the state the head goes on with."""
+    feature: Tensor
+    """`[B, R, F]` the state of the target it stands for."""
+
+
+class RecurrentObjective:
+    """Trains a head as it will be used: after its first guess it reads its own states (training-time test, EAGLE-3).
+
+    The row of place t pairs token t + 1 with the state at t. Step j feeds the true token t + 1 + j with the carry of step
+    j - 1, sees the true rows up to t and its own rows since, and guesses token t + 2 + j.
+
+    Args:
+        head: trained; its layers' attention is `transformers`' own.
+        reader: the target.
+        num_steps: J, steps simulated.
+        decay: weight of each step, times that of the one before.
+        regression: weight of the smooth L1 distance between carry and the target's state, as EAGLE-1 has it.
+    """
+
+    def __init__(
+        self, head: DraftHead, reader: StateReader, *, num_steps: int, decay: float, regression: float
+    ) -> None:
+        self._head, self._reader = head, reader
+        self._num_steps, self._decay, self._regression = num_steps, decay, regression
+
+    def loss(self, tokens: Tensor) -> Tensor:
+        """Mean loss over `tokens [B, W]`, in nats: divergence of the head's law from the target's."""
+        total = torch.zeros(())
+        weight, weights = 1.0, 0.0
+        for guess in self.guesses(tokens):
+            loss = divergence(guess.logits, guess.wanted, self._head.target_ids)
+            if self._regression:
+                loss = loss + self._regression * F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
+            total = total + weight * loss
+            weights += weight
+            weight *= self._decay
+        return total / weights
+
+    def guesses(self, tokens: Tensor) -> Iterator[Guess]:
+        """Yield the guesses of one step after the other."""
+        states = self._reader.read(tokens[:, :-1])
+        batch, length = tokens.shape[0], tokens.shape[1] - 1
+        rows = length - self._num_steps
+        true_features = self._combine(states.hidden, states.aux)
+        past, carry = DynamicCache(), true_features[:, :rows]
+        for step in range(self._num_steps):
+            positions = (torch.arange(rows, device=tokens.device) + step).expand(batch, -1)
+            attention: dict[str, Any] = {"past_key_values": past}
+            if step:
+                attention["attention_mask"] = _mask(rows, step, carry.dtype, str(tokens.device))
+            ids = tokens[:, 1 + step : 1 + step + rows]
+            out, carry = self._head(ids, positions, carry, step % self._head.num_stages, **attention)
+            logits = self._head.project(out, step % self._head.num_stages)
+            end = 1 + step + rows
+            yield Guess(logits, states.logits[:, 1 + step : end], carry, true_features[:, 1 + step : end])
+
+    def _combine(self, hidden: Tensor, aux: tuple[Tensor, ...]) -> Tensor:
+        flat = self._head.combine(hidden.flatten(0, 1), tuple(a.flatten(0, 1) for a in aux))
+        features: Tensor = flat.unflatten(0, hidden.shape[:2])
+        return features
+
+
+def divergence(logits: Tensor, wanted: Tensor, target_ids: Tensor | None) -> Tensor:
+    """Mean Kullback-Leibler divergence from the target's law to the head's, in nats.
+
+    Args:
+        logits: `[..., V']` the head's.
+        wanted: `[..., V]` the target's.
+        target_ids: `[V']` ids the head can name; the target's law is taken among these. None for all.
+    """
+    if target_ids is not None:
+        wanted = wanted[..., target_ids]
+    log_q = F.log_softmax(logits.flatten(0, -2).float(), -1)
+    log_p = F.log_softmax(wanted.flatten(0, -2).float(), -1)
+    return F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
+
+
+def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """How often a guess stands: mean of `sum(min(p, q))` at temperature 1, and the share of equal best ids."""
+    p, q = wanted.float().softmax(-1), logits.float().softmax(-1)
+    best = logits.argmax(-1)
+    if target_ids is not None:
+        p, best = p[..., target_ids], target_ids[best]
+    return torch.minimum(p, q).sum(-1).mean(), (best == wanted.argmax(-1)).float().mean()
+
+
+@cache
+def _mask(rows: int, step: int, dtype: torch.dtype, device: str) -> Tensor:
+    """Additive mask `[1, 1, R, (step + 1) R]`: the true rows up to a place, and of each later step the row of that place."""
+    causal = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
+    own = torch.eye(rows, dtype=torch.bool, device=device)
+    visible = torch.cat([causal, *[own] * step], 1)
+    return torch.zeros(visible.shape, dtype=dtype, device=device).masked_fill(
+        ~visible, torch.finfo(dtype).min
+    )[None, None]

@@ -1,0 +1,62 @@
+"""Texts to train on, from files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+_KEYS = ("text", "prompt", "response", "completion")
+
+
+def read_texts(files: Sequence[Path]) -> list[str]:
+    """Return the texts of files: each line of a `.jsonl` is one, any other file is one as a whole.
+
+    A line holds `{"text": ...}`, or `{"prompt": ..., "response": ...}`, which are joined.
+
+    Raises:
+        ValueError: naming the file, and the line, that cannot be read.
+    """
+    texts: list[str] = []
+    for file in files:
+        try:
+            content = file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{file} cannot be read as UTF-8 text: {error}") from None
+        if file.suffix != ".jsonl":
+            texts.append(content)
+            continue
+        for number, line in enumerate(content.splitlines(), 1):
+            if line.strip():
+                texts.append(_text_of(line, f"{file}:{number}"))
+    return texts
+
+
+def split_texts(texts: Sequence[str], heldout_permille: int) -> tuple[list[str], list[str]]:
+    """Return training and held-out texts; a text's side is decided by its own hash, so it never changes.
+
+    Raises:
+        ValueError: if one side is empty.
+    """
+    sides: tuple[list[str], list[str]] = ([], [])
+    for text in texts:
+        number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+        sides[number % 1000 < heldout_permille].append(text)
+    if not all(sides):
+        raise ValueError(
+            f"{len(texts)} texts leave nothing to {'hold out' if sides[0] else 'train on'}: give more of them, or another "
+            "--heldout-permille"
+        )
+    return sides
+
+
+def _text_of(line: str, place: str) -> str:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{place}: no JSON ({error})") from None
+    parts = [record[key] for key in _KEYS if isinstance(record, dict) and isinstance(record.get(key), str)]
+    if not parts:
+        raise ValueError(f'{place}: needs {{"text": ...}} or {{"prompt": ..., "response": ...}}')
+    return "".join(parts)

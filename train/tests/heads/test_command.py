@@ -1,0 +1,134 @@
+"""`specdec train`: from text to a draft model or head that an engine takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specdec import LLM, SamplingParams
+from specdec.cli.main import run
+from specdec_train.heads import command
+from specdec_train.heads.run import train_head
+from specdec_train.heads.texts import read_texts, split_texts
+
+SOURCES = Path(command.__file__).parents[1]
+SMALL = [
+    "--steps",
+    "4",
+    "--batch-size",
+    "2",
+    "--seq-len",
+    "64",
+    "--num-steps",
+    "2",
+    "--heldout-permille",
+    "200",
+]
+METHODS = {"draft": "draft_model", "eagle": "eagle", "eagle3": "eagle3", "mlp": "mlp_speculator"}
+
+
+def options(out: Path, *more: str) -> list[str]:
+    files = [part for file in sorted(SOURCES.glob("*.py")) for part in ("--data", str(file))]
+    return [*files, "--out", str(out), *SMALL, *more]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_trained_drafts(method, tmp_path, capsys):
+    out = tmp_path / "head"
+    assert run(["train", method, *options(out, "--json")]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["steps"] == 4
+    assert len(report["acceptance"]) == (1 if method == "draft" else 2)
+    assert not out.with_name("head.work").exists()
+    llm = LLM(
+        model="zoo",
+        dtype="float32",
+        max_model_len=256,
+        speculative_config={
+            "method": METHODS[method],
+            "model": str(out),
+            "num_speculative_tokens": 2,
+            "on_proposer_error": "raise",
+        },
+    )
+    params = SamplingParams(max_tokens=12, temperature=0.0)
+    plain = LLM(model="zoo", dtype="float32", max_model_len=256).generate(
+        "import os\n", params, use_tqdm=False
+    )
+    output = llm.generate("import os\n", params, use_tqdm=False)
+    assert output[0].outputs[0].token_ids == plain[0].outputs[0].token_ids
+    assert output[0].metrics.num_draft_tokens > 0
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, capsys):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    more = ("--steps", "30", "--json")
+    assert run(["train", "mlp", *options(whole, *more)]) == 0
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*arguments, **settings):
+        raise Killed
+
+    def until_first_checkpoint(recipe, *arguments, **settings):
+        monkeypatch.setattr("specdec_train.loop.RunProgress.line", killed)  # the first evaluation, at the end
+        return train_head(recipe, *arguments, **settings)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "train_head", until_first_checkpoint)
+        with pytest.raises(Killed):
+            run(["train", "mlp", *options(parts, *more)])
+        patched.undo()
+    assert sorted(file.name for file in parts.with_name("parts.work").glob("step-*.pt")) == [
+        "step-0000025.pt"
+    ]
+    assert run(["train", "mlp", *options(parts, *more, "--resume")]) == 0
+    assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--data", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (["--seq-len", "100000"], "do not fill one window"),
+        (["--target", "no/such/target"], "no/such/target"),
+    ],
+)
+def test_what_does_not_do_is_said_in_a_line(arguments, expected, tmp_path, capsys):
+    assert run(["train", "mlp", *options(tmp_path / "head", *arguments)]) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("specdec: error: ")
+    assert expected in message
+    assert not (tmp_path / "head").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
+    (tmp_path / "head").mkdir()
+    (tmp_path / "head" / "mine.txt").write_text("mine")
+    assert run(["train", "mlp", *options(tmp_path / "head")]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert [file.name for file in (tmp_path / "head").iterdir()] == ["mine.txt"]
+
+
+def test_texts_of_files_and_lines(tmp_path):
+    lines = tmp_path / "texts.jsonl"
+    lines.write_text('{"text": "one"}\n\n{"prompt": "two ", "response": "three"}\n')
+    whole = tmp_path / "whole.txt"
+    whole.write_text("four\nfive\n")
+    assert read_texts([lines, whole]) == ["one", "two three", "four\nfive\n"]
+    lines.write_text('{"text": "one"}\n{"txt": "two"}\n')
+    with pytest.raises(ValueError, match=r"texts\.jsonl:2: needs"):
+        read_texts([lines])
+
+
+def test_the_side_of_a_text_does_not_depend_on_the_others():
+    texts = [f"text {i}" for i in range(200)]
+    train, heldout = split_texts(texts, 200)
+    assert sorted(train + heldout) == sorted(texts)
+    assert 20 < len(heldout) < 60
+    assert split_texts(texts[:100], 200)[1] == heldout[: len(split_texts(texts[:100], 200)[1])]
+    with pytest.raises(ValueError, match="leave nothing to"):
+        split_texts(["one"], 1)
