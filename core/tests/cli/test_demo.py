@@ -78,9 +78,8 @@ def test_rows_of_both_temperatures_and_reasons(capfd: pytest.CaptureFixture[str]
     assert left_out["failing"] == "RuntimeError: out of ideas"
     assert "again" not in left_out
     others = set(left_out) - {"failing"}
-    assert all("may not load" in left_out[name] for name in others), (
-        "installed, and kept out by the environment"
-    )
+    reasons = ("may not load", "needs a draft checkpoint")  # kept out by the environment, or none in the zoo
+    assert all(any(reason in left_out[name] for reason in reasons) for name in others)
     assert report["environment"]["temperature"] == [0.8, 0.0]
 
 

@@ -47,6 +47,16 @@ def test_a_draft_made_for_another_hidden_size_is_refused(checkpoint: Any) -> Non
         check_fit(wrong, target)
 
 
+@pytest.mark.usefixtures("plugins")
+def test_a_draft_that_is_not_there(checkpoint: Any) -> None:
+    target = target_facts(checkpoint("target", LLAMA))
+    config = {"method": "mlp_speculator", "model": "/no/such/draft", "num_speculative_tokens": 2}
+    resolved = parse_speculative_config(config, target=target)
+    assert resolved is not None
+    with pytest.raises(ConfigError, match="'model': there is no directory '/no/such/draft'"):
+        check_fit(resolved, target)
+
+
 def test_a_target_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="--model: there is no directory '/no/such/model'"):
         target_facts("/no/such/model")

@@ -152,3 +152,29 @@ def test_slots_grow_move_and_come_back():
     pool.release("a")
     pool.release("b")
     assert pool.reserve("c", 192, 0)
+
+
+def test_headroom_is_given_back_before_a_request_goes_without():
+    cache = KVCache(64 * 16, torch.device("cpu"))
+    cache.allocate(0, LayerShape(1, 2, 2, torch.float32))
+    pool = SlotPool(cache)
+    for request in range(16):
+        assert pool.reserve(f"{request}", 40, 0)
+        first = pool.first_slot(f"{request}")
+        cache.keys[0][first : first + 40] = request
+    assert not pool.reserve("late", 17 * 16, 0)
+    for request in range(16):
+        first = pool.first_slot(f"{request}")
+        assert (cache.keys[0][first : first + 40] == request).all()
+
+
+@pytest.mark.parametrize("num_rows", [2, 40])
+def test_a_layers_input_can_be_asked_for_twice(num_rows):
+    runner = make_runner("llama")
+    runner.capture_hidden(True, (2, 0, 2))
+    ids = [(7 * i) % 61 for i in range(num_rows)]
+    first, second, third = run(runner, runner.forward, ids, 0, 0).aux_hidden_states
+    _, expected, _ = run(runner, runner.forward_reference, ids, 0, 0).aux_hidden_states
+    torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(first, third)
+    assert not torch.allclose(first, second)

@@ -36,10 +36,8 @@ class Watch:
         self._finish = proposer.finish
         proposer.propose = self.propose  # type: ignore[method-assign]  # a watch
         proposer.finish = self.finish  # type: ignore[method-assign]  # ditto
-        self.drafts: list[tuple[str, int, list[int], Row]] = []
-        """Request, its life, its text at that time, and the row."""
-        self.texts: dict[str, list[int]] = {}
-        self.lives: dict[str, int] = {}
+        self.drafts: list[tuple[str, list[int], Row]] = []
+        """Request, its text at that time, and the row."""
 
     def propose(self, batch: ProposeBatch) -> Draft:
         draft = self._inner(batch)
@@ -48,7 +46,7 @@ class Watch:
             text = batch.token_ids(index).tolist()
             assert batch.starts[index] + batch.counts[index] <= len(text)
             if rows[index].tokens:
-                self.drafts.append((name, self.lives.get(name, 0), text, rows[index]))
+                self.drafts.append((name, text, rows[index]))
         return draft
 
     def finish(self, request_ids: Any, reason: FinishReason) -> None:
@@ -107,9 +105,9 @@ def test_drafts_in_the_engine_are_the_references(
     llm.generate(PROMPTS, PARAMS)
     assert watched_contexts(watch) == {}
     reference = make_reference(shape, tensors)
-    assert len(watch.drafts) > 30
-    assert {name for name, *_ in watch.drafts} >= {name for name, *_ in watch.drafts[:5]}
-    for _, _, text, row in watch.drafts[:: 1 if kind == "chain" else 2]:
+    assert len(watch.drafts) > 20
+    assert len({name for name, *_ in watch.drafts}) == len(PROMPTS) or engine == "preempted"
+    for _, text, row in watch.drafts[:: 1 if kind == "chain" else 2]:
         states = states_of(text, AUX)
         assert row.probs is not None
         for node in {-1, *row.parents}:
@@ -132,7 +130,7 @@ def test_a_head_in_bfloat16_is_near_the_reference(tmp_path: Path) -> None:
         assert {p.dtype for p in head.parameters()} == {torch.bfloat16}
         llm.generate(PROMPTS[:2], PARAMS[:2])
         reference = make_reference(THREE, tensors)
-        for _, _, text, row in watch.drafts:
+        for _, text, row in watch.drafts:
             assert row.probs is not None
             expected = reference.after(text, states_of(text, AUX), []).softmax(-1)
             assert (row.probs[0].double() - expected).abs().sum() < 0.15
@@ -145,10 +143,11 @@ def test_more_requests_than_compiled_chains_take(tmp_path: Path) -> None:
     llm.generate(prompts, SamplingParams(temperature=1.0, seed=3, max_tokens=4, ignore_eos=True))
     reference = make_reference(THREE, tensors)
     assert len({name for name, *_ in watch.drafts}) == 44
-    for _, _, text, row in watch.drafts[::7]:
+    for _, text, row in watch.drafts[::7]:
         assert row.probs is not None
-        expected = reference.after(text, states_of(text, AUX), row.tokens[:1]).log_softmax(-1)
-        torch.testing.assert_close(row.probs[1].double().log(), expected, atol=3e-5, rtol=3e-5)
+        *path, _ = row.tokens
+        expected = reference.after(text, states_of(text, AUX), path).log_softmax(-1)
+        torch.testing.assert_close(row.probs[len(path)].double().log(), expected, atol=3e-5, rtol=3e-5)
 
 
 def test_a_layer_read_twice(tmp_path: Path) -> None:
@@ -158,7 +157,7 @@ def test_a_layer_read_twice(tmp_path: Path) -> None:
     llm, watch = make_llm(path, shape, config_of("chain"))
     llm.generate(PROMPTS[:1], PARAMS[:1])
     reference = make_reference(shape, tensors)
-    for _, _, text, row in watch.drafts:
+    for _, text, row in watch.drafts:
         assert row.probs is not None
         expected = reference.after(text, states_of(text, (2, 5, 5)), []).log_softmax(-1)
         torch.testing.assert_close(row.probs[0].double().log(), expected, atol=3e-5, rtol=3e-5)

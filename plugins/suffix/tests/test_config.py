@@ -67,3 +67,10 @@ def test_k_is_the_depth_of_the_trees_unless_given() -> None:
 def test_an_unknown_key_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="suffix_decoding_max_tree_depth"):
         parse_speculative_config({"method": "suffix", "suffix_decoding_max_depth": 9})
+
+
+def test_a_depth_that_gives_no_tokens_is_named_as_it_was_given() -> None:
+    with pytest.raises(
+        ConfigError, match="'suffix_decoding_max_tree_depth' = 0: input should be greater than 0"
+    ):
+        parse_speculative_config({"method": "suffix", "suffix_decoding_max_tree_depth": 0})

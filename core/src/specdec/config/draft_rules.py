@@ -65,7 +65,10 @@ def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
     fields = facts.proposer.Config.model_fields
     option = inferred.known.default_tokens_option if inferred.known is not None else None
     if option is not None and (option in facts.own or option in fields):
-        return int(facts.own[option] if option in facts.own else fields[option].default)
+        value = facts.own[option] if option in facts.own else fields[option].default
+        if isinstance(value, int) and value < 1:
+            raise ConfigError(f"{PLACE}: {option!r} = {value}: input should be greater than 0")
+        return int(value)
     if not fields["num_speculative_tokens"].is_required():
         return int(fields["num_speculative_tokens"].default)
     raise ConfigError(

@@ -78,7 +78,7 @@ def check_fit(resolved: ResolvedSpeculation, target: TargetFacts) -> dict[str, o
     """Return the sizes of target and draft; vocabulary and context were checked when resolving.
 
     Raises:
-        ConfigError: if the draft was made for a target of another hidden size.
+        ConfigError: if there is no draft where one is said to be, or if it was made for a target of another hidden size.
     """
     report: dict[str, object] = {}
     wanted = None
@@ -88,6 +88,8 @@ def check_fit(resolved: ResolvedSpeculation, target: TargetFacts) -> dict[str, o
     if resolved.config.model is None:
         return report
     draft = Checkpoint(resolved.config.model, resolved.config.revision)
+    if draft.config is None and draft.leads_nowhere:
+        raise ConfigError(f"speculative_config: 'model': {draft.problem}")
     takes = draft.number(*TARGET_HIDDEN_KEYS)
     if takes is not None and wanted is not None and takes != wanted:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The proposer of every head that reads the target's states: EAGLE's, multi-token prediction, and others' own."""
+"""The proposer of every head that reads the target's states beside the tokens."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from specdec.drafting.sketch import Sketch
 from specdec.drafting.tree import GrowingTree
 from specdec.drafting.tree_growth import TreeGrowth
 from specdec.drafting.vocabulary import equal_vocabulary, reduced_vocabulary
+from specdec.errors import ConfigError
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -84,6 +85,10 @@ class HeadProposer(Proposer):
         self._max_len = config.max_model_len or info.max_model_len
         self._head = self.load_head(target)
         check_rope(self._head.config, self._max_len, config.model or self.name)
+        if config.tree_choices is not None and self._head.num_stages > 1:
+            raise ConfigError(
+                f"speculative_config: tree_choices needs a head of one stage, this one has {self._head.num_stages}: use tree_top_k"
+            )
         self._runner = target.make_head_runner(self._head)
         ids = self._head.target_ids
         num_logits = info.vocab_size if ids is None else len(ids)
@@ -148,20 +153,22 @@ class HeadProposer(Proposer):
             offset += count
         carries = [features[span] for span in spans]
         tokens = [ids[span] for span in spans]
+        befores: list[torch.Tensor | None] = [None] * len(rows)
         for stage in range(num_stages):
             pieces, kept = [], []
             for index, row in enumerate(rows):
                 context = self._contexts[batch.request_ids[row]]
                 if stage:
-                    before = context.last_carry[stage - 1]
-                    given = carries[index]
-                    own = given[:-1] if before is None else torch.cat((before[None], given[:-1]))
-                    tokens[index] = tokens[index][len(tokens[index]) - len(own) :]
-                    context.last_carry[stage - 1] = given[-1].clone()
-                    carries[index] = own
+                    # Each token but the first goes with the state that the stage before made at the token before it.
+                    before, given = befores[index], carries[index]
+                    carries[index] = given[:-1] if before is None else torch.cat((before[None], given[:-1]))
+                    tokens[index] = tokens[index][len(tokens[index]) - len(carries[index]) :]
+                befores[index] = context.last_carry[stage]
                 if len(tokens[index]):
                     kept.append(index)
-                    pieces.append(self._piece(batch, row, tokens[index], carries[index], stage))
+                    piece = self._piece(batch, row, tokens[index], carries[index], stage)
+                    piece.num_logits = 1 if stage == 0 else 0
+                    pieces.append(piece)
             if not pieces:
                 break
             logits, carry = self._run(pieces, stage)
@@ -169,13 +176,12 @@ class HeadProposer(Proposer):
             for position, index in enumerate(kept):
                 context = self._contexts[batch.request_ids[rows[index]]]
                 end = start + len(tokens[index])
-                context.num_rows[stage] += end - start
                 carries[index] = carry[start:end]
+                context.keep(stage, carries[index])
                 if stage == 0:
                     context.last_logits = logits[position]
-                if stage == num_stages - 1:
-                    context.last_carry[stage] = carry[end - 1].clone()
                 start = end
+            befores = [befores[index] for index in kept]
             rows = [rows[index] for index in kept]
             tokens, carries = [tokens[index] for index in kept], [carries[index] for index in kept]
         return [sketch for row in range(batch.batch_size) if (sketch := self._sketch(batch, row)) is not None]
@@ -252,7 +258,8 @@ class HeadProposer(Proposer):
         """Draft one depth after the other, each stage in its turn and the first again after the last."""
         for sketch in drafting:
             sketch.width = self._config.tree_top_k
-            sketch.max_depth = min(sketch.max_depth, -(-sketch.max_nodes // sketch.width))
+            deepest = self._config.tree_depth or sketch.max_depth
+            sketch.max_depth = min(sketch.max_depth, deepest, -(-sketch.max_nodes // sketch.width))
         num_stages = self._head.num_stages
         active = list(range(len(drafting)))
         carry = self._carries(contexts)

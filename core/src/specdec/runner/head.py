@@ -38,7 +38,8 @@ class HeadParts:
 class DraftHead(nn.Module, ABC):
     """A head: for each token and the state that chose it, the logits of the next token and a state in its place.
 
-    EAGLE (Li et al., arXiv 2401.15077) and multi-token prediction (DeepSeek-V3, arXiv 2412.19437) are heads of this kind.
+    Drafting on the level of features (Li et al., arXiv 2401.15077) and prediction of several tokens (DeepSeek-AI, arXiv
+    2412.19437) have heads of this kind.
     Attention layers are those of `transformers`, made with `config`, their `layer_idx` counted through all stages from 0.
     """
 

@@ -12,6 +12,8 @@ _HEADROOM_BLOCKS = 16
 class SlotPool:
     """Gives each request one contiguous run of cache slots, which grows with it and moves where it has to.
 
+    Runs have headroom, which is taken back where another request has no room.
+
     Args:
         cache: the cache of the model.
     """
@@ -20,6 +22,8 @@ class SlotPool:
         self._cache = cache
         self._blocks = BlockAllocator(cache.num_slots // _BLOCK_SIZE)
         self._runs: dict[str, tuple[int, int]] = {}
+        self._needed: dict[str, int] = {}
+        """Blocks that each request needs of its run."""
 
     def first_slot(self, request_id: str) -> int:
         """Return the slot of a placed request's position 0."""
@@ -34,9 +38,23 @@ class SlotPool:
             num_kept: rows that are moved along if its run has to move.
         """
         needed = -(-num_slots // _BLOCK_SIZE)
+        if needed > self._runs.get(request_id, (0, 0))[1] and not self._place(request_id, needed, num_kept):
+            self._trim()
+            if not self._place(request_id, needed, num_kept):
+                return False
+        self._needed[request_id] = needed
+        return True
+
+    def release(self, request_id: str) -> None:
+        """Give a request's slots back; nothing happens for one that is not placed."""
+        start, held = self._runs.pop(request_id, (0, 0))
+        self._needed.pop(request_id, None)
+        if held:
+            self._blocks.free(start, held)
+
+    def _place(self, request_id: str, needed: int, num_kept: int) -> bool:
+        """Give a request a longer run, with headroom if there is room for it."""
         start, held = self._runs.get(request_id, (0, 0))
-        if needed <= held:
-            return True
         for wanted in (needed + _HEADROOM_BLOCKS, needed):
             if held and self._blocks.extend(start + held, wanted - held):
                 self._runs[request_id] = start, wanted
@@ -51,8 +69,10 @@ class SlotPool:
                 return True
         return False
 
-    def release(self, request_id: str) -> None:
-        """Give a request's slots back; nothing happens for one that is not placed."""
-        start, held = self._runs.pop(request_id, (0, 0))
-        if held:
-            self._blocks.free(start, held)
+    def _trim(self) -> None:
+        """Take back the headroom of all runs."""
+        for request_id, (start, held) in self._runs.items():
+            needed = self._needed[request_id]
+            if held > needed:
+                self._blocks.free(start + needed, held - needed)
+                self._runs[request_id] = start, needed

@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import Tensor
 
-from eagle_check.shape import VOCAB, Shape
+from eagle_check.shape import Shape
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def speculators_config(shape: Shape, verifier: str = "some/target", k: int = 3) 
 def _layer(shape: Shape) -> dict[str, Any]:
     return {
         "model_type": shape.family,
-        "vocab_size": VOCAB,
+        "vocab_size": shape.vocab,
         "hidden_size": shape.hidden,
         "intermediate_size": shape.intermediate,
         "num_hidden_layers": shape.num_layers,

@@ -14,6 +14,7 @@ class Shape:
     """Sizes and habits of a head; the reference reads nothing else."""
 
     is_eagle3: bool = True
+    vocab: int = VOCAB
     hidden: int = 32
     target_hidden: int = 32
     num_heads: int = 4
@@ -95,13 +96,13 @@ def random_tensors(shape: Shape, seed: int = 0) -> dict[str, torch.Tensor]:
         out[at + "mlp.up_proj.weight"] = matrix(s.intermediate, s.hidden)
         out[at + "mlp.down_proj.weight"] = matrix(s.hidden, s.intermediate)
     if s.has_own_embedding:
-        out["embed_tokens.weight"] = 0.7 * torch.randn(VOCAB, s.hidden, generator=generator)
+        out["embed_tokens.weight"] = 0.7 * torch.randn(s.vocab, s.hidden, generator=generator)
     if s.has_own_lm_head:
         out["lm_head.weight"] = matrix(s.num_logits, s.hidden)
     if s.has_map:
-        ids = torch.randperm(VOCAB, generator=generator)[: s.num_logits].sort().values
+        ids = torch.randperm(s.vocab, generator=generator)[: s.num_logits].sort().values
         out["d2t"] = ids - torch.arange(s.num_logits)
-        out["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True)
+        out["t2d"] = torch.zeros(s.vocab, dtype=torch.bool).index_fill_(0, ids, True)
     if s.mask_id is not None:
         out["mask_hidden"] = torch.randn(1, s.num_states * s.target_hidden, generator=generator)
     return out
