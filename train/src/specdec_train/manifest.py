@@ -15,7 +15,9 @@ from typing import Any
 
 from specdec_train.corpus import Corpus
 from specdec_train.draft_recipe import DraftRecipe
+from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.loop import RunState
+from specdec_train.precision import matmul_dtype
 from specdec_train.prompts import Prompt
 from specdec_train.recipe import Recipe
 
@@ -74,7 +76,10 @@ def environment_facts() -> dict[str, Any]:
 
 
 def training_facts(
-    state: RunState, recipe: Recipe | DraftRecipe, tokens_per_epoch: int, max_minutes: float | None
+    state: RunState,
+    recipe: Recipe | DraftRecipe | HeadRecipe,
+    tokens_per_epoch: int,
+    max_minutes: float | None,
 ) -> dict[str, Any]:
     """How long a run was and how fast."""
     tokens_seen = state.step * recipe.tokens_per_step
@@ -88,6 +93,7 @@ def training_facts(
         "epochs": round(tokens_seen / tokens_per_epoch, 2),
         "tokens_per_second": round(tokens_seen / state.seconds) if state.seconds else None,
         "threads": recipe.threads,
+        "matmul_dtype": str(matmul_dtype()).removeprefix("torch."),
     }
 
 

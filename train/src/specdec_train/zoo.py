@@ -11,9 +11,14 @@ from pathlib import Path
 import torch
 from transformers.utils.logging import disable_progress_bar
 
+from specdec_train.corpus import read_corpus, stdlib_root
+from specdec_train.documents import training_texts
 from specdec_train.draft_recipe import DRAFTS, DraftRecipe
-from specdec_train.draft_run import TrainedDraft, train_draft
-from specdec_train.export import export_model
+from specdec_train.draft_run import TrainedDraft, load_artefact, train_draft
+from specdec_train.export import export_model, replaced_folder
+from specdec_train.heads.made import to_bfloat16
+from specdec_train.heads.recipe import ZOO_HEADS, HeadRecipe
+from specdec_train.heads.run import TrainedHead, facts_of, train_head
 from specdec_train.manifest import (
     corpus_facts,
     environment_facts,
@@ -27,7 +32,7 @@ from specdec_train.prompts import cut_prompts, write_prompts
 from specdec_train.recipe import Recipe
 from specdec_train.run import TrainedTarget, train_target
 from specdec_train.target import next_token_loss
-from specdec_train.tokenizer import encode
+from specdec_train.tokenizer import END_OF_TEXT, encode, load_tokenizer
 
 NUM_MEASURED_PROMPTS = 24
 DEFAULT_OUT = Path("zoo/src/specdec_zoo")
@@ -120,7 +125,9 @@ def build_draft(
         ValueError: a model it needs is missing, or `work` holds a run of another recipe.
     """
     artefacts = out / "artefacts"
-    trained = train_draft(recipe, corpus_recipe, artefacts, work, max_minutes=max_minutes, resume=resume)
+    trained = train_draft(
+        name, recipe, corpus_recipe, artefacts, work, max_minutes=max_minutes, resume=resume
+    )
     num_parameters = trained.model.num_parameters()
     if trained.mask_id is not None:
         trained.model.config.pard_token = trained.mask_id
@@ -139,6 +146,55 @@ def build_draft(
     return trained
 
 
+def build_head(
+    out: Path,
+    work: Path,
+    name: str,
+    recipe: HeadRecipe,
+    corpus_recipe: Recipe,
+    *,
+    command: str,
+    max_minutes: float | None = None,
+    resume: bool = False,
+) -> TrainedHead:
+    """Train a head for the target in `out` and add it to what is there; arguments as for `build_draft`.
+
+    Raises:
+        ValueError: the target is missing, or `work` holds a run of another recipe.
+    """
+    artefacts = out / "artefacts"
+    target = load_artefact(artefacts / "target")
+    tokenizer = load_tokenizer(artefacts / "target")
+    corpus = read_corpus(
+        stdlib_root(), heldout_permille=corpus_recipe.heldout_permille, only=corpus_recipe.only
+    )
+    separator = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+    assert isinstance(separator, int)
+    trained = train_head(
+        recipe,
+        target,
+        encode(tokenizer, training_texts(corpus, corpus_recipe)),
+        encode(tokenizer, [file.text for file in corpus.split("heldout")]),
+        separator,
+        work,
+        max_minutes=max_minutes,
+        resume=resume,
+    )
+    to_bfloat16(trained.made.module)
+    with replaced_folder(artefacts / name) as staging:
+        trained.made.write(staging)
+    facts = {
+        "command": command,
+        "environment": environment_facts(),
+        "files": file_facts(artefacts / name),
+        "training": training_facts(trained.state, recipe, trained.num_train_tokens, max_minutes),
+        **facts_of(trained, recipe),
+    }
+    update_manifest(out / "manifest.json", {}, {name: facts})
+    update_log(out / "training_log.json", name, trained.state.log)
+    return trained
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command-line entry point; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m specdec_train.zoo", description=__doc__)
@@ -151,8 +207,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--resume", action="store_true", help="continue from the newest checkpoint")
     parser.add_argument(
         "--artefact",
-        choices=["target", *DRAFTS],
-        help="train this model only; a draft needs the models before it in this list (default: all, one after the other)",
+        choices=["target", *DRAFTS, *ZOO_HEADS],
+        help="train this model only; a draft or head needs the target (default: all, one after the other)",
     )
     options = parser.parse_args(arguments)
     disable_progress_bar()
@@ -168,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(
                 f"there is no {out} here; run from the root of the repository or name a folder with --out"
             )
-        for name in [options.artefact] if options.artefact else ["target", *DRAFTS]:
+        for name in [options.artefact] if options.artefact else ["target", *DRAFTS, *ZOO_HEADS]:
             limits = {
                 "command": " ".join([*words, f"--artefact {name}"]),
                 "max_minutes": options.max_minutes,
@@ -176,6 +232,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
             if name == "target":
                 heldout = build_zoo(out, work, recipe, **limits).heldout.nats_per_token
+            elif name in ZOO_HEADS:
+                head_recipe = ZOO_HEADS[name].tiny() if options.tiny else ZOO_HEADS[name]
+                heldout = build_head(out, work / name, name, head_recipe, recipe, **limits).heldout_loss
             else:
                 draft_recipe = DRAFTS[name].tiny() if options.tiny else DRAFTS[name]
                 draft = build_draft(out, work / name, name, draft_recipe, recipe, **limits)

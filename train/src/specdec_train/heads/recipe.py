@@ -86,8 +86,15 @@ class HeadRecipe:
 HEADS: dict[str, HeadRecipe] = {
     "draft": HeadRecipe("draft"),
     "eagle": HeadRecipe("eagle", num_steps=3, regression=0.5),
-    "eagle3": HeadRecipe("eagle3", num_steps=5, draft_vocab_size=3072),
+    "eagle3": HeadRecipe("eagle3", num_steps=5),
     "mtp": HeadRecipe("mtp", num_steps=2),
     "mlp": HeadRecipe("mlp", num_steps=3),
+}
+"""How each kind is trained unless one says otherwise."""
+
+ZOO_HEADS: dict[str, HeadRecipe] = {
+    "eagle": HEADS["eagle"],
+    "eagle3": replace(HEADS["eagle3"], draft_vocab_size=3072),
+    "mlp": HEADS["mlp"],
 }
 """The heads of the zoo by artefact name, which is their method's too."""
