@@ -200,3 +200,35 @@ def test_scores_far_apart_stay_finite() -> None:
         expected = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
         for i in range(len(shapes)):
             assert np.allclose(got[3 * i : 3 * i + 3, 0].numpy(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_row_alone_does_not_see_the_branches_beside_it(dtype, window) -> None:
+    torch.manual_seed(4)
+    parents, cached = [-1, -1, 1, 2], 5
+    query, key, value = (torch.randn(1 + len(parents), 2, 4).to(dtype) for _ in range(3))
+    whole = plant(Segment(0, 5, 0, cached), parents)
+    assert whole.tree_mask is not None
+    assert whole.depths is not None
+    outputs = []
+    for sizes in ((5,), (1, 2, 1, 1)):
+        cache = KVCache(cached + 5, torch.device("cpu"))
+        cache.allocate(LAYER, LayerShape(2, 4, 4, dtype))
+        backend = SdpaBackend(cache, MAX_CONTEXT)
+        old = torch.arange(cached * 8).reshape(cached, 2, 4).to(dtype) / 40
+        cache.write(LAYER, old, old, slice(0, cached))
+        parts, start = [], 0
+        for size in sizes:
+            end = start + size
+            mask = whole.tree_mask[start:end, :end]
+            segment = Segment(0, size, 0, cached + start, mask, whole.depths[start:end], start)
+            positions = cached + whole.depths[start:end]
+            batch = PackedBatch(torch.zeros(size, dtype=torch.int64), positions, [segment], None, None)
+            rows = (tensor[start:end] for tensor in (query, key, value))
+            parts.append(
+                backend.attend(LAYER, batch, *rows, scaling=0.5, window=window, softcap=None, sinks=None)
+            )
+            start = end
+        outputs.append(torch.cat(parts))
+    torch.testing.assert_close(outputs[1], outputs[0])

@@ -85,6 +85,35 @@ def test_trees(num_cached, chunk, links, window) -> None:
     check(tree_segment(num_cached, chunk, parents), window)
 
 
+@given(
+    st.integers(0, 60),
+    st.integers(0, 3),
+    st.lists(st.integers(-1, 9), min_size=1, max_size=10),
+    st.integers(0, 9),
+    windows,
+)
+@settings(max_examples=150, deadline=None)
+def test_branches_in_the_cache(num_cached, chunk, links, num_branched, window) -> None:
+    """The rows of a tree that come in two passes see what they see when all come in one."""
+    parents = [min(parent, node - 1) for node, parent in enumerate(links)]
+    whole = tree_segment(num_cached, 1 + chunk, parents)
+    assert whole.tree_mask is not None
+    assert whole.depths is not None
+    count = min(num_branched, whole.num_rows - 1)
+    rest = Segment(
+        0,
+        whole.num_rows - count,
+        0,
+        num_cached + count,
+        whole.tree_mask[count:],
+        whole.depths[count:],
+        count,
+    )
+    first_key = 0 if window is None else max(0, num_cached - window + 1)
+    mask = MaskMaker(MAX_CONTEXT, torch.float32, torch.device("cpu")).make(rest, first_key, window)
+    assert np.array_equal(mask.numpy() == 0.0, brute_force(whole, first_key, window)[count:])
+
+
 def test_one_maker_serves_several_windows() -> None:
     maker = MaskMaker(MAX_CONTEXT, torch.float32, torch.device("cpu"))
     segment = Segment(0, 4, 0, 30)

@@ -1,4 +1,4 @@
-"""Ways of drafting beside parity: trees as in EAGLE-2, parallel drafting, temperatures, grammars, and what goes wrong in a life."""
+"""Trees as in EAGLE-2, parallel drafting, temperatures, grammars, and what goes wrong in a request's life."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def test_rows_move_to_larger_places_and_stay_what_they_are(
         moves = []
         copy = session._proposer._runner.cache.copy
         monkeypatch.setattr(
-            session._proposer._runner.cache, "copy", lambda *a, copy=copy, moves=moves: (moves.append(a), copy(*a))
+            session._proposer._runner.cache,
+            "copy",
+            lambda *a, copy=copy, moves=moves: (moves.append(a), copy(*a)),
         )
         whole_life(session)
         assert len(moves) >= 2
@@ -161,7 +163,9 @@ def test_a_request_without_room_rests_until_it_starts_anew(tmp_path: Path) -> No
 def test_drafts_go_on_beyond_the_positions_a_head_was_made_for(tmp_path: Path) -> None:
     for is_eager in (False, True):
         layout = Layout(keys={"max_position_embeddings": 6})
-        session = make_session(tmp_path / str(is_eager), THREE, layout, is_eager=is_eager, **config_of("chain"))
+        session = make_session(
+            tmp_path / str(is_eager), THREE, layout, is_eager=is_eager, **config_of("chain")
+        )
         whole_life(session)
 
 
@@ -176,7 +180,9 @@ def test_drafting_ends_at_max_model_len(tmp_path: Path) -> None:
 
 
 def test_scaling_by_context_length_is_refused(tmp_path: Path) -> None:
-    scaled = Layout(keys={"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64})
+    scaled = Layout(
+        keys={"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}, "max_position_embeddings": 64}
+    )
     path, _ = make_head(tmp_path, THREE, scaled)
     with pytest.raises(ModelError, match=r"rope_type 'dynamic'.*max_model_len=64"):
         make_proposer(path, THREE)

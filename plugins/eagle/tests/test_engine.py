@@ -83,13 +83,19 @@ def make_llm(folder: str, shape: Shape, keys: dict[str, Any], **arguments: Any) 
 
 PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1, 2, 25, 7)]
 PARAMS = [
-    SamplingParams(temperature=1.0, seed=index, max_tokens=14, ignore_eos=True) for index in range(len(PROMPTS))
+    SamplingParams(temperature=1.0, seed=index, max_tokens=14, ignore_eos=True)
+    for index in range(len(PROMPTS))
 ]
 ENGINES: dict[str, dict[str, Any]] = {
     "plain": {},
     "eager": {"enforce_eager": True},
     "chunks": {"max_num_batched_tokens": 9, "max_num_seqs": 3},
-    "preempted": {"block_size": 4, "max_num_seqs": 5, "num_gpu_blocks_override": 26, "max_num_batched_tokens": 40},
+    "preempted": {
+        "block_size": 4,
+        "max_num_seqs": 5,
+        "num_gpu_blocks_override": 26,
+        "max_num_batched_tokens": 40,
+    },
 }
 
 
@@ -123,9 +129,7 @@ def test_drafts_in_the_engine_are_the_references(
 def test_a_head_in_bfloat16_is_near_the_reference(tmp_path: Path) -> None:
     for is_eager in (False, True):
         path, tensors = make_head(tmp_path / str(is_eager), THREE, Layout(aux_ids=AUX))
-        llm, watch = make_llm(
-            path, THREE, config_of("chain"), dtype=torch.bfloat16, enforce_eager=is_eager
-        )
+        llm, watch = make_llm(path, THREE, config_of("chain"), dtype=torch.bfloat16, enforce_eager=is_eager)
         head = watch._inner.__self__._head  # type: ignore[attr-defined]  # a bound method
         assert {p.dtype for p in head.parameters()} == {torch.bfloat16}
         llm.generate(PROMPTS[:2], PARAMS[:2])

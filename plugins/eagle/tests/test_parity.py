@@ -64,6 +64,9 @@ CASES: dict[str, tuple[Shape, Layout]] = {
     "3 no aux": (replace(SMALL, num_aux=0), Layout(aux_place=None)),
     "3 default aux": (SMALL, Layout(aux_place=None, aux_ids=(2, 4, 5))),
     "3 five aux": (replace(SMALL, num_aux=5), Layout(aux_ids=(0, 1, 3, 5, 7))),
+    "3 qwen2": (replace(SMALL, family="qwen2", has_attention_bias=True), Layout()),
+    "1 mistral": (replace(ONE, family="mistral"), Layout()),
+    "1 mistral, window": (replace(ONE, family="mistral", window=7), Layout(keys={"sliding_window": 7})),
     "3 speculators": (replace(SMALL, theta=500.0), replace(SPECULATORS, aux_place=None)),
     "3 speculators normed residual by default": (
         replace(SMALL, is_normed_residual=True),
@@ -97,5 +100,5 @@ def test_every_logit_is_the_references(tmp_path: Path, case: str, kind: str, is_
     if shape.is_eagle3 and shape.num_aux:
         assert proposer.aux_layer_ids == (layout.aux_ids if layout.aux_place else (2, 4, 5))
     session = Session(proposer, make_reference(shape, tensors))
-    whole_life(session)
+    whole_life(session, proposer.config.num_speculative_tokens)
     assert session.num_compared > 50

@@ -70,12 +70,6 @@ class TestDrawnTree(ProposerConformance):
     }
 
 
-class TestTwoLayers(ProposerConformance):
-    method = "mtp"
-    model = "tiny"
-    config = {"model": layers(2), "num_speculative_tokens": 4}
-
-
 class TestTwoLayersDrawnTree(ProposerConformance):
     method = "mtp"
     model = "tiny"

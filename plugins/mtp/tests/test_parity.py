@@ -15,7 +15,7 @@ from specdec.testing.support.feed import Ask, Feed
 from specdec.testing.support.target import CheckTarget
 from specdec_plugin_mtp import MtpConfig, MtpProposer
 
-RUNNING = ["llama", "deepseek_v3", "glm4_moe", "mimo", "ernie"]
+RUNNING = ["llama", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "mimo", "ernie"]
 TOLERANCE = 1e-5
 
 

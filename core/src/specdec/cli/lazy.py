@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 from specdec import registry
 from specdec.errors import ConfigError, PluginError
 from specdec.registry import Group, PluginInfo
+from specdec.registry.catalogue import packages_of_commands
 
 if TYPE_CHECKING:
     # Newer typers bring their own copy of click; the type is whatever their group takes.
@@ -21,7 +22,7 @@ OFFICIAL = {
     "bench": ("specdec-core", "Measure methods against plain decoding on your own prompts."),
     "check": ("specdec-core", "Run the conformance tests on an installed method."),
     "config": ("specdec-core", "Print the schema of speculative_config, or check one."),
-    "convert": ("specdec-train", "Convert draft checkpoints between formats."),
+    "convert": (packages_of_commands()["convert"], "Convert draft checkpoints between formats."),
     "demo": ("specdec-core", "See speculative decoding at work on the built-in models."),
     "doctor": ("specdec-core", "Show versions, devices, plugins and memory."),
     "generate": ("specdec-core", "Generate text from a prompt."),

@@ -25,8 +25,8 @@ class HeadConfig(ProposerConfig):
         ge=1,
         le=64,
         description="Above 1 drafts are trees. Point masses: the best nodes of a tree that is expanded by joint confidence, "
-        "this many nodes at each depth with this many children each (arXiv 2406.16858). Drawn tokens: this many candidates for each "
-        "place, of which the first is continued.",
+        "this many nodes at each depth with this many children each (arXiv 2406.16858). Drawn tokens: this many candidates "
+        "for each place, of which the first is continued.",
     )
     tree_depth: int | None = Field(
         default=None,

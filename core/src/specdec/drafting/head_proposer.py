@@ -87,7 +87,8 @@ class HeadProposer(Proposer):
         check_rope(self._head.config, self._max_len, config.model or self.name)
         if config.tree_choices is not None and self._head.num_stages > 1:
             raise ConfigError(
-                f"speculative_config: tree_choices needs a head of one stage, this one has {self._head.num_stages}: use tree_top_k"
+                f"speculative_config: tree_choices needs a head of one stage, this one has {self._head.num_stages}: take "
+                "tree_top_k"
             )
         self._runner = target.make_head_runner(self._head)
         ids = self._head.target_ids

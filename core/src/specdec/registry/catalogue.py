@@ -63,9 +63,14 @@ class KnownMethod:
 @cache
 def known_methods() -> Mapping[str, KnownMethod]:
     """Return the published methods by name, in the order in which checkpoints are tested for them."""
-    data = json.loads(files("specdec").joinpath("methods.json").read_text(encoding="utf-8"))
-    methods = {name: KnownMethod(name=name, **_frozen(entry)) for name, entry in data["methods"].items()}
+    methods = {name: KnownMethod(name=name, **_frozen(entry)) for name, entry in _data()["methods"].items()}
     return MappingProxyType(methods)
+
+
+@cache
+def packages_of_commands() -> Mapping[str, str]:
+    """Return the packages of methods that have official commands, by the command's name."""
+    return MappingProxyType(_data()["commands"])
 
 
 def known_method(name: str) -> KnownMethod | None:
@@ -74,6 +79,11 @@ def known_method(name: str) -> KnownMethod | None:
     if name in methods:
         return methods[name]
     return next((m for m in methods.values() if name in m.aliases or name in m.old_names), None)
+
+
+def _data() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(files("specdec").joinpath("methods.json").read_text(encoding="utf-8"))
+    return data
 
 
 def _frozen(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,16 +42,12 @@ class MaskMaker:
         assert segment.tree_mask is not None and segment.depths is not None
         num_common = segment.num_cached - segment.num_branched
         before = torch.arange(first_key, num_common, device=self._device) - num_common
-        if segment.num_branched:
-            assert window is None, "branches in the cache and windows do not go together"
-            common = torch.ones(
-                (segment.num_rows, num_common - first_key), dtype=torch.bool, device=self._device
-            )
-            return self._additive(torch.cat((common, segment.tree_mask), 1))
-        offsets = torch.cat((before, segment.depths))
-        visible = _visible(segment.depths[:, None], offsets[None, :], window)
-        visible[:, before.shape[0] :] &= segment.tree_mask
-        return self._additive(visible)
+        depths = segment.depths[:, None]
+        visible = segment.tree_mask
+        if window is not None:
+            # What a row sees of a tree is the way down to it, depth by depth.
+            visible = visible & (visible.cumsum(1) - 1 > depths - window)
+        return self._additive(torch.cat((_visible(depths, before[None, :], window), visible), 1))
 
     def _additive(self, visible: torch.Tensor) -> torch.Tensor:
         zeros = torch.zeros(visible.shape, dtype=self._dtype, device=self._device)

@@ -27,7 +27,7 @@ class Segment:
     depths: torch.Tensor | None = None
     """`[num_rows]` int64: position of each row minus that of the first row behind what all see; None for a chain."""
     num_branched: int = 0
-    """How many of the cached rows, the last ones, are branches of a tree that not every new row sees; not with windows."""
+    """How many of the cached rows, the last ones, are branches of a tree that not every new row sees."""
 
     @property
     def kv_len(self) -> int:

@@ -90,15 +90,17 @@ class SdpaBackend:
         sinks: torch.Tensor | None,
     ) -> torch.Tensor:
         num_rows = segment.num_rows
-        first_key = 0 if window is None else max(0, segment.num_cached - window + 1)
+        num_common = segment.num_cached - segment.num_branched
+        first_key = 0 if window is None else max(0, num_common - window + 1)
         start, end = segment.first_slot + first_key, segment.first_slot + segment.kv_len
         keys = self.cache.keys[layer][start:end].transpose(0, 1)
         values = self.cache.values[layer][start:end].transpose(0, 1)
         queries = query.transpose(0, 1)
-        is_fresh = segment.num_cached == 0 and segment.tree_mask is None
+        is_tree = segment.tree_mask is not None
+        is_fresh = segment.num_cached == 0 and not is_tree
         is_causal = num_rows > 1 and is_fresh and (window is None or num_rows <= window)
         mask = None
-        if num_rows > 1 and (not is_causal or softcap is not None or sinks is not None):
+        if is_tree or (num_rows > 1 and (not is_causal or softcap is not None or sinks is not None)):
             if self._masks is None:
                 self._masks = MaskMaker(self._max_context, query.dtype, query.device)
             mask = self._masks.make(segment, first_key, window)

@@ -112,9 +112,9 @@ class EagleHead(DraftHead):
 
 
 class Eagle3Head(DraftHead):
-    """EAGLE-3 (arXiv 2503.01840): states of several of the target's layers are fused into one; the first layer's attention reads
-    `[norm(embedding); norm(state)]`, the residual stream begins with the state, and the output before the final norm is the
-    next state.
+    """EAGLE-3 (arXiv 2503.01840): states of several of the target's layers are fused into one; the first layer's attention
+    reads `[norm(embedding); norm(state)]`, the residual stream begins with the state, and the output before the final norm is
+    the next state.
 
     Args:
         settings: shape and habits.

@@ -58,7 +58,11 @@ def load_eagle3(checkpoint: HeadCheckpoint, target: TargetHandle, *, is_parallel
         raise ModelError(
             f"{checkpoint}: parallel_drafting needs {missing}: the head was not trained for it, leave it out"
         )
-    if is_parallel and settings.mask_id is not None and not 0 <= settings.mask_id < settings.layer_config.vocab_size:
+    if (
+        is_parallel
+        and settings.mask_id is not None
+        and not 0 <= settings.mask_id < settings.layer_config.vocab_size
+    ):
         raise ModelError(
             f"{checkpoint}: the mask token is {settings.mask_id}, and the embedding has {settings.layer_config.vocab_size} "
             "ids: its config.json is damaged"
@@ -184,7 +188,9 @@ def _fill(
         )
     for module in head.children():
         if module is not target.embed_tokens and module is not target.lm_head:
-            module.to(target.info.device, target.info.dtype).requires_grad_(False)
+            module.to(target.info.device).requires_grad_(False)
+            for parameter in module.parameters():  # not the rotary frequencies, which stay in float32
+                parameter.data = parameter.data.to(target.info.dtype)
     if head.config.get_text_config().vocab_size == 1:
         head.config.vocab_size = target.info.vocab_size
     head.eval()

@@ -1,4 +1,4 @@
-"""What tensors of EAGLE heads are called: the published names, and those of the modules here."""
+"""What tensors of EAGLE heads are called: in published checkpoints, in the speculators format, and in the modules here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ _TO_MODULE = (
     (re.compile(r"^draft_id_to_target_id$"), "d2t"),
 )
 _NEW_SPELLINGS = {"fc_norm": "fc_norms", "input_norm": "fc_input_norm", "norm_before_fc": "fc_input_norm"}
+_NORMS = {"fc_norms": "fc_norm", "fc_input_norm": "input_norm"}
+_OLD_SPECULATORS = (
+    (re.compile(r"^layers\.0\."), "transformer."),
+    (re.compile(r"^fc\."), "fusion_fc."),
+    (re.compile(r"^hidden_states_layernorm\."), "pre_lm_head_layernorm."),
+)
 _UNUSED = re.compile(r"^t2d$|rotary_emb\.inv_freq$")
 
 
@@ -31,3 +37,25 @@ def module_name(name: str) -> str:
 def published_by_module(names: Iterable[str]) -> dict[str, str]:
     """Return the published name of each tensor by its name here, without those nobody needs."""
     return {module_name(name): name for name in names if not _UNUSED.search(_PREFIXES.sub("", name))}
+
+
+def published_name(name: str, *, is_eagle3: bool) -> str:
+    """Return what the papers' repositories call the tensor of a module here."""
+    return re.sub(r"^layers\.0\.", "midlayer.", _plain(name)) if is_eagle3 else _plain(name)
+
+
+def speculators_name(name: str, *, is_eagle3: bool) -> str:
+    """Return what the speculators library calls the tensor of a module here."""
+    name = _plain(name)
+    if not is_eagle3:
+        for pattern, replacement in _OLD_SPECULATORS:
+            name = pattern.sub(replacement, name)
+    return name
+
+
+def _plain(name: str) -> str:
+    """Return the name that both dialects have in common."""
+    name = name.removeprefix("body.")
+    name = re.sub(r"^hidden_norm\.", "layers.0.hidden_norm.", name)
+    head, dot, rest = name.partition(".")
+    return _NORMS.get(head, head) + dot + rest

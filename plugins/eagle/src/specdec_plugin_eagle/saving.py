@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
+from specdec_plugin_eagle.names import published_name
 
 
 def save_eagle(head: EagleHead, directory: Path, config: Mapping[str, Any]) -> None:
@@ -21,7 +22,8 @@ def save_eagle(head: EagleHead, directory: Path, config: Mapping[str, Any]) -> N
         directory: where `config.json` and `model.safetensors` go.
         config: the configuration it was made with.
     """
-    tensors = {name.removeprefix("body."): value for name, value in _own(head, {"embed_tokens", "lm_head"})}
+    own = _own(head, {"embed_tokens", "lm_head"})
+    tensors = {published_name(name, is_eagle3=False): value for name, value in own}
     _write(directory, tensors, {"architectures": ["LlamaForCausalLMEagle"], **config})
 
 
@@ -33,11 +35,8 @@ def save_eagle3(head: Eagle3Head, directory: Path, config: Mapping[str, Any]) ->
         directory: where `config.json` and `model.safetensors` go.
         config: the configuration it was made with.
     """
-    tensors: dict[str, torch.Tensor] = {}
-    for name, value in _own(head, {"embed_tokens"}):
-        name = name.removeprefix("body.")
-        name = f"midlayer.{name}" if name.startswith("hidden_norm.") else name
-        tensors[name.replace("layers.0.", "midlayer.", 1)] = value
+    own = _own(head, {"embed_tokens"})
+    tensors = {published_name(name, is_eagle3=True): value for name, value in own}
     if head.target_ids is not None:
         ids = head.target_ids.cpu()
         tensors["d2t"] = ids - torch.arange(len(ids))

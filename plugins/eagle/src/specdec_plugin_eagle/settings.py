@@ -107,7 +107,8 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
         kind = "llama"
     if kind not in _FAMILIES:
         raise ModelError(
-            f"{place}: model_type is {kind!r}, and the layers of heads are of {', '.join(_FAMILIES)}: this package has no such head"
+            f"{place}: model_type is {kind!r}, and layers of heads are of {', '.join(_FAMILIES)}: this package has no such "
+            "head"
         )
     known = {
         key: value for key, value in layer.items() if key not in ("model_type", "architectures", "auto_map")

@@ -52,7 +52,11 @@ def load_mtp(
         _fill(head.stage(layer), layout, layer, first, tensors, target)
     tensors.check_all_read(prefixes)
     assert not any(tensor.is_meta for tensor in (*head.parameters(), *head.buffers()))
-    return head.to(target.info.device).eval().requires_grad_(False)
+    theirs = {id(p) for module in (target.embed_tokens, target.lm_head) for p in module.parameters()}
+    for parameter in head.parameters():
+        if id(parameter) not in theirs:
+            parameter.requires_grad_(False)
+    return head.to(target.info.device).eval()
 
 
 def find_layout(tensors: MtpTensors, config: PretrainedConfig) -> tuple[Layout, int]:

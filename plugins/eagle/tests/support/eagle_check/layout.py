@@ -53,7 +53,9 @@ def write_head(folder: Path, shape: Shape, tensors: dict[str, Tensor], layout: L
         config.pop(key, None)
         config.get("transformer_layer_config", {}).pop(key, None)
     (folder / "config.json").write_text(json.dumps(config))
-    write_tensors(folder, {_name(n, shape, layout): t for n, t in tensors.items()}, is_sharded=layout.is_sharded)
+    write_tensors(
+        folder, {_name(n, shape, layout): t for n, t in tensors.items()}, is_sharded=layout.is_sharded
+    )
     return str(folder)
 
 
@@ -69,7 +71,9 @@ def write_tensors(folder: Path, named: dict[str, Tensor], *, is_sharded: bool = 
         file = f"model-0000{number}-of-00002.safetensors"
         save_file({name: named[name] for name in part}, folder / file)
         weight_map |= dict.fromkeys(part, file)
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": weight_map})
+    )
 
 
 def published_config(shape: Shape) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What EAGLE heads compute, written from the papers and formats in plain torch: dense, in float64, nothing kept between calls."""
+"""What EAGLE heads compute, from the papers and formats, in plain torch: dense, in float64, nothing kept between calls."""
 
 from __future__ import annotations
 
@@ -119,6 +119,8 @@ class Reference:
         group = s.num_heads // s.num_kv_heads
         outputs = []
         future = torch.ones(count, count, dtype=torch.bool).triu(1)
+        if s.window is not None:
+            future |= torch.ones(count, count, dtype=torch.bool).tril(-s.window)
         for head in range(s.num_heads):
             scores = query[:, head] @ key[:, head // group].T / s.head_dim**0.5
             weights = scores.masked_fill(future, -torch.inf).softmax(-1)

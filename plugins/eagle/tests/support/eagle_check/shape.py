@@ -27,6 +27,8 @@ class Shape:
     theta: float = 10000.0
     epsilon: float = 1e-5
     has_attention_bias: bool = False
+    window: int | None = None
+    """How many positions back a row sees, itself included."""
     has_own_embedding: bool = False
     has_own_lm_head: bool = True
     logit_scale: float = 1.0
@@ -87,7 +89,7 @@ def random_tensors(shape: Shape, seed: int = 0) -> dict[str, torch.Tensor]:
             if s.has_attention_bias:
                 out[f"{at}self_attn.{name}_proj.bias"] = vector(heads * s.head_dim, 0.0)
         out[at + "self_attn.o_proj.weight"] = matrix(s.hidden, s.num_heads * s.head_dim)
-        if s.has_attention_bias:
+        if s.has_attention_bias and s.family != "qwen2":
             out[at + "self_attn.o_proj.bias"] = vector(s.hidden, 0.0)
         if s.family == "qwen3":
             out[at + "self_attn.q_norm.weight"] = vector(s.head_dim, 1.0)

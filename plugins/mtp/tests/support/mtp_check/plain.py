@@ -95,7 +95,7 @@ class PlainMtp:
         return x / (x.pow(2).mean(-1, keepdim=True) + self._eps).sqrt() * scale
 
     def _block(self, layer: int, x: Tensor, positions: Tensor) -> Tensor:
-        if self.made.kind in ("deepseek_v3", "glm4_moe", "qwen3_next"):
+        if self.made.kind in ("deepseek_v3", "glm4_moe", "glm4_moe_lite", "qwen3_next"):
             return self._oracle(layer, x, positions)
         name = self.made.name("block", layer)
         x = x + self._attention(

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3DecoderLayer
 from transformers.models.ernie4_5_moe.modeling_ernie4_5_moe import Ernie4_5_MoeDecoderLayer
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeDecoderLayer
+from transformers.models.glm4_moe_lite.modeling_glm4_moe_lite import Glm4MoeLiteDecoderLayer
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer
@@ -34,14 +35,21 @@ _GROUPED = _MOE | {
     "n_shared_experts": 1,
     "first_k_dense_replace": 1,
 }
+_LATENT = {
+    "num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+}  # fmt: skip
 _FAMILIES: dict[str, tuple[str, dict[str, Any], type[nn.Module]]] = {
     "llama": ("llama", {}, LlamaDecoderLayer),
     "deepseek_v3": (
         "deepseek_v3",
-        _GROUPED
-        | {"num_key_value_heads": 4, "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8,
-           "v_head_dim": 8},
+        _GROUPED | _LATENT,
         DeepseekV3DecoderLayer,
+    ),
+    "glm4_moe_lite": (
+        "glm4_moe_lite",
+        _GROUPED | _LATENT,
+        Glm4MoeLiteDecoderLayer,
     ),
     "glm4_moe": ("glm4_moe", _GROUPED | {"head_dim": 8, "use_qk_norm": True}, Glm4MoeDecoderLayer),
     "mimo": ("qwen2", {}, Qwen2DecoderLayer),
@@ -96,7 +104,7 @@ class MadeTarget:
 
 def layout_of(kind: str) -> str:
     """Return whose names a family uses."""
-    if kind in ("llama", "deepseek_v3", "glm4_moe"):
+    if kind in ("llama", "deepseek_v3", "glm4_moe", "glm4_moe_lite"):
         return "deepseek"
     return "qwen3_next" if kind.startswith("qwen3") else kind
 
@@ -180,3 +188,21 @@ def scramble(module: nn.Module, *, is_gemma_norm: bool = False) -> None:
             weight.copy_(0.7 * noise)
         else:
             weight.copy_(noise * weight.shape[-1] ** -0.5 * (3.0 if "lm_head" in name else 1.0))
+
+
+def agreeing(made: MadeTarget, folder: Path) -> MadeTarget:
+    """Write a Llama target again so that its head is often right: layers do little, and the head passes the token on."""
+    folder.mkdir(exist_ok=True)
+    tensors = dict(made.tensors)
+    for name, weight in tensors.items():
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            tensors[name] = 0.15 * weight
+    for layer in range(len(made.blocks)):
+        tensors[made.name("enorm", layer) + ".weight"] = torch.ones(HIDDEN)
+        tensors[made.name("norm", layer) + ".weight"] = tensors["model.norm.weight"].clone()
+        tensors[made.name("join", layer) + ".weight"] = torch.cat(
+            (torch.eye(HIDDEN), 0.1 * torch.eye(HIDDEN)), 1
+        )
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text((made.folder / "config.json").read_text())
+    return MadeTarget(made.kind, folder, made.config, tensors, made.blocks)

@@ -1,0 +1,135 @@
+"""Converts heads between the published layout and the speculators format; weights keep every bit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from specdec import ConfigError, ModelError
+from specdec.drafting import HeadCheckpoint
+from specdec.drafting.checkpoint import WEIGHTS
+from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config, speculators_config
+from specdec_plugin_eagle.names import module_name, published_name, speculators_name
+from specdec_plugin_eagle.settings import EagleSettings
+
+PUBLISHED, SPECULATORS = "published", "speculators"
+DEFAULT_TOKENS = 3
+"""k where none is given, as the speculators library writes it."""
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What is to be written."""
+
+    source: HeadCheckpoint
+    method: str
+    tensors: dict[str, str]
+    """New names by old ones."""
+    config: dict[str, Any]
+
+    def write(self, out: Path) -> None:
+        """Write `config.json` and `model.safetensors`.
+
+        Raises:
+            ConfigError: if there is something at `out` already.
+            ModelError: if the source cannot be read.
+        """
+        check_out(out)
+        tensors = {new: self.source.read(old).contiguous() for old, new in self.tensors.items()}
+        out.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, out / WEIGHTS, metadata={"format": "pt"})
+        (out / "config.json").write_text(json.dumps(self.config, indent=2) + "\n", encoding="utf-8")
+
+
+def check_out(out: Path) -> None:
+    """Refuse to write over anything.
+
+    Raises:
+        ConfigError: if `out` is a file, or a directory with something in it.
+    """
+    if out.is_dir() and any(out.iterdir()):
+        raise ConfigError(f"{out} is not empty: give a directory that is, or a new one")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file: give a directory to write to")
+
+
+def plan_conversion(
+    source: str,
+    to: str,
+    *,
+    revision: str | None = None,
+    verifier: str | None = None,
+    num_tokens: int | None = None,
+) -> Conversion:
+    """Return what converting a head writes, without writing it.
+
+    Args:
+        source: directory or hub id of the head.
+        to: `speculators` or `published`.
+        revision: revision on the hub.
+        verifier: the target that the speculators format is to name.
+        num_tokens: k that it is to name.
+
+    Raises:
+        ConfigError: if the head is in that format already, or an option does not belong to it.
+        ModelError: if the source is no EAGLE head, or damaged.
+    """
+    checkpoint = HeadCheckpoint(source, revision)
+    config = checkpoint.config
+    is_speculators = isinstance(config.get(SPECULATORS_KEY), dict)
+    if is_speculators == (to == SPECULATORS):
+        raise ConfigError(
+            f"{checkpoint} is in the {to} {'format' if is_speculators else 'layout'} already: nothing to convert"
+        )
+    if to == PUBLISHED and (verifier is not None or num_tokens is not None):
+        option = "--verifier" if verifier is not None else "--num-speculative-tokens"
+        raise ConfigError(f"{option} is written in the speculators format only: leave it out")
+    if num_tokens is not None and num_tokens < 1:
+        raise ConfigError(f"--num-speculative-tokens is {num_tokens}: give 1 or more")
+    modules = {name: module_name(name) for name in checkpoint.names()}
+    is_eagle3 = _is_eagle3(modules, checkpoint)
+    settings = EagleSettings.from_dict(config, str(checkpoint), is_eagle3=is_eagle3)
+    has_fc_bias = "fc.bias" in modules.values()
+    if to == SPECULATORS:
+        made = speculators_config(
+            config,
+            settings,
+            is_eagle3=is_eagle3,
+            has_fc_bias=has_fc_bias,
+            verifier=_absolute(verifier),
+            num_tokens=num_tokens or DEFAULT_TOKENS,
+        )
+    else:
+        made = published_config(config, settings, is_eagle3=is_eagle3, has_fc_bias=has_fc_bias)
+    rename = speculators_name if to == SPECULATORS else published_name
+    tensors = {name: rename(module, is_eagle3=is_eagle3) for name, module in modules.items()}
+    twice = next((new for new in tensors.values() if list(tensors.values()).count(new) > 1), None)
+    if twice is not None:
+        same = " and ".join(repr(old) for old, new in tensors.items() if new == twice)
+        raise ModelError(
+            f"{checkpoint}: tensors {same} are the same part of the head: leave one of them there"
+        )
+    return Conversion(checkpoint, "eagle3" if is_eagle3 else "eagle", tensors, made)
+
+
+def _is_eagle3(modules: dict[str, str], checkpoint: HeadCheckpoint) -> bool:
+    """Return whether tensors are those of an EAGLE-3 head and not of EAGLE-1."""
+    found = set(modules.values())
+    if "body.layers.0.self_attn.q_proj.weight" in found:
+        if "hidden_norm.weight" in found:
+            return True
+        if "fc.weight" in found:
+            return False
+    raise ModelError(
+        f"{checkpoint} is no EAGLE head: it has no layers.0.self_attn.q_proj.weight (or midlayer.), or neither fc.weight nor "
+        "hidden_norm.weight beside it"
+    )
+
+
+def _absolute(verifier: str | None) -> str | None:
+    """Return a directory so that it can be found from anywhere; a hub id stays as it is."""
+    return str(Path(verifier).resolve()) if verifier is not None and Path(verifier).is_dir() else verifier

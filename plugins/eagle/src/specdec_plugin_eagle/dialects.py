@@ -1,0 +1,121 @@
+"""The `config.json` of a head in the published dialect and in the speculators format, made from one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from specdec.config.checkpoint import Checkpoint
+from specdec_plugin_eagle.settings import EagleSettings
+
+SPECULATORS_KEY = "transformer_layer_config"
+"""The key that only the speculators format has."""
+_FORMAT_VERSION = "0.3.0"
+_OWN_KEYS = frozenset(
+    {
+        "architectures", "auto_map", "draft_vocab_size", "target_hidden_size", "eagle_aux_hidden_state_layer_ids",
+        "eagle_config", "use_aux_hidden_state", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output",
+        "add_para_norm", "layernorms", "eagle_fc_bias", "fusion_bias", "mask_token_id", "pard_token", "ptd_token_id",
+        "dflash_config", "logit_scale", "model",
+    }
+)  # fmt: skip
+"""Keys of the head itself, in either dialect; all others describe its decoder layers."""
+
+
+def layer_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that describe the decoder layers, in whatever dialect they are given."""
+    nested = config.get(SPECULATORS_KEY) or config.get("model")
+    layer = nested if isinstance(nested, Mapping) else config
+    found = {key: value for key, value in layer.items() if key not in _OWN_KEYS}
+    if found.get("model_type") in (None, "eagle", "eagle3"):
+        found["model_type"] = "llama"
+    return found
+
+
+def speculators_config(
+    config: Mapping[str, Any],
+    settings: EagleSettings,
+    *,
+    is_eagle3: bool,
+    has_fc_bias: bool,
+    verifier: str | None,
+    num_tokens: int,
+) -> dict[str, Any]:
+    """Return the `config.json` in the speculators format.
+
+    Args:
+        config: the published one.
+        settings: what it means.
+        is_eagle3: which kind of head it is.
+        has_fc_bias: whether its `fc` has a bias.
+        verifier: directory or hub id of the target; None for none named.
+        num_tokens: k.
+    """
+    kind = "eagle" if not is_eagle3 else "eagle3" if settings.mask_id is None else "peagle"
+    name = {"eagle": "EagleSpeculator", "eagle3": "Eagle3Speculator", "peagle": "PEagleSpeculator"}[kind]
+    out: dict[str, Any] = {
+        "architectures": [name],
+        "speculators_model_type": kind,
+        "speculators_version": _FORMAT_VERSION,
+        "speculators_config": {
+            "algorithm": kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": num_tokens}],
+            "verifier": {"name_or_path": verifier, "architectures": _architectures(verifier)},
+        },
+        SPECULATORS_KEY: layer_keys(config),
+    }
+    if not is_eagle3:
+        out |= {"fusion_bias": has_fc_bias, "layernorms": settings.has_para_norms}
+    else:
+        out |= {
+            "draft_vocab_size": settings.num_logits,
+            "norm_before_residual": settings.is_normed_residual,
+            "norm_before_fc": settings.has_norm_before_fc,
+            "fc_norm": settings.has_fc_norms,
+            "norm_output": settings.is_normed_carry,
+        }
+    return out | _common(settings) | ({} if settings.mask_id is None else {"mask_token_id": settings.mask_id})
+
+
+def published_config(
+    config: Mapping[str, Any], settings: EagleSettings, *, is_eagle3: bool, has_fc_bias: bool
+) -> dict[str, Any]:
+    """Return the flat `config.json` of the papers' repositories; arguments as for `speculators_config`."""
+    name = "LlamaForCausalLMEagle3" if is_eagle3 else "LlamaForCausalLM"
+    out: dict[str, Any] = {"architectures": [name], **layer_keys(config)}
+    if is_eagle3:
+        out["draft_vocab_size"] = settings.num_logits
+    habits = {
+        "norm_before_residual": settings.is_normed_residual,
+        "norm_before_fc": settings.has_norm_before_fc,
+        "fc_norm": settings.has_fc_norms,
+        "norm_output": settings.is_normed_carry,
+        "add_para_norm": settings.has_para_norms,
+        "eagle_fc_bias": has_fc_bias,
+    }
+    out |= {key: True for key, is_so in habits.items() if is_so}
+    return out | _common(settings) | ({} if settings.mask_id is None else {"ptd_token_id": settings.mask_id})
+
+
+def _common(settings: EagleSettings) -> dict[str, Any]:
+    """Return the keys that both dialects spell alike, where they say something."""
+    out: dict[str, Any] = {}
+    if settings.target_hidden_size != settings.layer_config.hidden_size:
+        out["target_hidden_size"] = settings.target_hidden_size
+    if settings.aux_layer_ids is not None:
+        out["eagle_aux_hidden_state_layer_ids"] = list(settings.aux_layer_ids)
+    if not settings.uses_aux:
+        out["eagle_config"] = {"use_aux_hidden_state": False}
+    if settings.logit_scale != 1.0:
+        out["logit_scale"] = settings.logit_scale
+    return out
+
+
+def _architectures(verifier: str | None) -> list[str]:
+    """Return the architectures of the target, where its files are at hand; nothing is fetched for it."""
+    if verifier is None or not Path(verifier).is_dir():
+        return []
+    found = (Checkpoint(verifier, None).config or {}).get("architectures")
+    return list(found) if isinstance(found, list) else []

@@ -1,0 +1,91 @@
+"""The text is the target's, whatever its extra layers draft; and drafts that are right stand."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from mtp_check.targets import VOCAB_SIZE, agreeing
+
+from specdec import LLM, SamplingParams
+
+KINDS = ["llama", "deepseek_v3", "glm4_moe", "mimo", "ernie"]
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {"draft_sample_method": "greedy", "num_speculative_tokens": 3},
+    "coupled": {"num_speculative_tokens": 3},
+    "drawn": {"draft_sample_method": "probabilistic", "num_speculative_tokens": 3},
+    "tree": {"num_speculative_tokens": 6, "tree_top_k": 2},
+    "static tree": {"num_speculative_tokens": 4, "tree_choices": [[0], [1], [0, 0], [0, 1]]},
+}
+
+
+def run(folder: object, temperature: float, **config: Any) -> list[Any]:
+    keys = {"method": "mtp", "on_proposer_error": "raise", **config} if config else None
+    llm = LLM(
+        model=str(folder),
+        dtype="float32",
+        skip_tokenizer_init=True,
+        max_num_seqs=3,
+        strict_drafts=True,
+        speculative_config=keys,
+    )
+    generator = torch.Generator().manual_seed(2)
+    prompts = [torch.randint(VOCAB_SIZE, (n,), generator=generator).tolist() for n in (9, 1, 2, 5)]
+    params = [
+        SamplingParams(temperature=temperature, seed=i, max_tokens=20, ignore_eos=True)
+        for i in range(len(prompts))
+    ]
+    return llm.generate([{"prompt_token_ids": ids} for ids in prompts], params)
+
+
+def tokens(outputs: list[Any]) -> list[list[int]]:
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+@cache
+def plain(folder: str, temperature: float) -> list[list[int]]:
+    return tokens(run(folder, temperature))
+
+
+@pytest.fixture(scope="module")
+def half_right(made, tmp_path_factory):
+    return {n: agreeing(made("llama", n), tmp_path_factory.mktemp("agreeing")) for n in (1, 2)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_random_layers_change_nothing(made, kind, temperature):
+    folder = str(made(kind).folder)
+    assert tokens(run(folder, temperature, num_speculative_tokens=2)) == plain(folder, temperature)
+
+
+@pytest.mark.filterwarnings("ignore:.*lowers acceptance")
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("way", WAYS)
+def test_text_is_that_of_plain_decoding(half_right, way, temperature):
+    folder = str(half_right[1].folder)
+    outputs = run(folder, temperature, **WAYS[way])
+    assert tokens(outputs) == plain(folder, temperature)
+    # The first token was prefill's; a head that is never right would take a step for each of the others.
+    if way != "drawn" or temperature == 0.0:
+        assert sum(output.metrics.num_accepted_tokens for output in outputs) > 20
+
+
+@pytest.mark.parametrize(
+    "way", [{"num_speculative_tokens": 4}, {"num_speculative_tokens": 6, "tree_top_k": 3}]
+)
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_two_layers(half_right, way, temperature):
+    folder = str(half_right[2].folder)
+    outputs = run(folder, temperature, **way)
+    assert tokens(outputs) == plain(folder, temperature)
+    assert sum(output.metrics.num_accepted_tokens for output in outputs) > 20
+
+
+def test_a_sampler_that_uses_q(half_right):
+    folder = str(half_right[1].folder)
+    config = {"num_speculative_tokens": 3, "rejection_sample_method": "probabilistic"}
+    assert tokens(run(folder, 0.0, **config)) == plain(folder, 0.0)
+    assert tokens(run(folder, 0.9, **config)) == tokens(run(folder, 0.9, **config))
