@@ -6,6 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import pytest
 from eagle_check.layout import Layout
 from eagle_check.shape import Shape
 from eagle_check.targets import make_head, target_model
@@ -52,18 +53,21 @@ class TestEagleCoupledTree(ProposerConformance):
     }
 
 
+@pytest.mark.full
 class TestGreedyChain(ProposerConformance):
     method = "eagle3"
     model = target_model()
     config = {"model": head(THREE), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
 
 
+@pytest.mark.full
 class TestCoupledChainWithThreshold(ProposerConformance):
     method = "eagle3"
     model = target_model()
     config = {"model": head(THREE), "num_speculative_tokens": 4, "draft_confidence_threshold": 0.03}
 
 
+@pytest.mark.full
 class TestDrawnChain(ProposerConformance):
     method = "eagle3"
     model = target_model()
@@ -93,6 +97,7 @@ class TestDrawnStaticTree(ProposerConformance):
     }
 
 
+@pytest.mark.full
 class TestDrawnCombWithThreshold(ProposerConformance):
     method = "eagle3"
     model = target_model()

@@ -233,7 +233,9 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "--verifier is written in the speculators format only" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("shape", [HEADS["1 with everything"][0], HEADS["3 with everything"][0]], ids=["1", "3"])
+@pytest.mark.parametrize(
+    "shape", [HEADS["1 with everything"][0], HEADS["3 with everything"][0]], ids=["1", "3"]
+)
 def test_a_loaded_head_is_saved_as_it_was_published(tmp_path: Path, shape: Shape) -> None:
     source = tmp_path / "source"
     write_head(source, shape, random_tensors(shape))

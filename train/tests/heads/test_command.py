@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.cli.main import run
 from specdec_train.heads import command
@@ -25,24 +28,49 @@ SMALL = [
     "--heldout-permille",
     "200",
 ]
-METHODS = {"draft": "draft_model", "eagle": "eagle", "eagle3": "eagle3", "mlp": "mlp_speculator"}
+METHODS = {
+    "draft": "draft_model",
+    "eagle": "eagle",
+    "eagle3": "eagle3",
+    "mtp": "mtp",
+    "mlp": "mlp_speculator",
+}
 
 
-def options(out: Path, *more: str) -> list[str]:
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A small random target with the zoo's tokenizer."""
+    folder = tmp_path_factory.mktemp("target")
+    AutoTokenizer.from_pretrained(specdec_zoo.path("target")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=4096,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=6,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return str(folder)
+
+
+def options(target: str, out: Path, *more: str) -> list[str]:
     files = [part for file in sorted(SOURCES.glob("*.py"))[:14] for part in ("--data", str(file))]
-    return [*files, "--out", str(out), *SMALL, *more]
+    return [*files, "--target", target, "--out", str(out), *SMALL, *more]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_trained_drafts(method, tmp_path, capsys):
+def test_what_is_trained_drafts(method, target, tmp_path, capsys):
     out = tmp_path / "head"
-    assert run(["train", method, *options(out, "--json")]) == 0
+    assert run(["train", method, *options(target, out, "--json")]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["steps"] == 4
     assert len(report["acceptance"]) == (1 if method == "draft" else 2)
     assert not out.with_name("head.work").exists()
     llm = LLM(
-        model="zoo",
+        model=target,
         dtype="float32",
         max_model_len=256,
         speculative_config={
@@ -53,7 +81,7 @@ def test_what_is_trained_drafts(method, tmp_path, capsys):
         },
     )
     params = SamplingParams(max_tokens=12, temperature=0.0)
-    plain = LLM(model="zoo", dtype="float32", max_model_len=256).generate(
+    plain = LLM(model=target, dtype="float32", max_model_len=256).generate(
         "import os\n", params, use_tqdm=False
     )
     output = llm.generate("import os\n", params, use_tqdm=False)
@@ -61,10 +89,10 @@ def test_what_is_trained_drafts(method, tmp_path, capsys):
     assert output[0].metrics.num_draft_tokens > 0
 
 
-def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, capsys):
+def test_a_killed_run_goes_on_as_if_nothing_had_been(target, tmp_path, monkeypatch, capsys):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     more = ("--steps", "30", "--json")
-    assert run(["train", "mlp", *options(whole, *more)]) == 0
+    assert run(["train", "mlp", *options(target, whole, *more)]) == 0
 
     class Killed(BaseException):
         pass
@@ -75,11 +103,11 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, caps
     with monkeypatch.context() as patched:
         patched.setattr("specdec_train.loop.RunProgress.line", killed)  # the first evaluation, after step 30
         with pytest.raises(Killed):
-            run(["train", "mlp", *options(parts, *more)])
+            run(["train", "mlp", *options(target, parts, *more)])
     assert sorted(file.name for file in parts.with_name("parts.work").glob("step-*.pt")) == [
         "step-0000025.pt"
     ]
-    assert run(["train", "mlp", *options(parts, *more, "--resume")]) == 0
+    assert run(["train", "mlp", *options(target, parts, *more, "--resume")]) == 0
     assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
 
 
@@ -91,18 +119,18 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path, monkeypatch, caps
         (["--target", "no/such/target"], "no/such/target"),
     ],
 )
-def test_what_does_not_do_is_said_in_a_line(arguments, expected, tmp_path, capsys):
-    assert run(["train", "mlp", *options(tmp_path / "head", *arguments)]) == 2
+def test_what_does_not_do_is_said_in_a_line(arguments, expected, target, tmp_path, capsys):
+    assert run(["train", "mlp", *options(target, tmp_path / "head", *arguments)]) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
     assert message.startswith("specdec: error: ")
     assert expected in message
     assert not (tmp_path / "head").exists()
 
 
-def test_a_folder_that_holds_something_is_left_alone(tmp_path, capsys):
+def test_a_folder_that_holds_something_is_left_alone(target, tmp_path, capsys):
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "mine.txt").write_text("mine")
-    assert run(["train", "mlp", *options(tmp_path / "head")]) == 2
+    assert run(["train", "mlp", *options(target, tmp_path / "head")]) == 2
     assert "is there already" in capsys.readouterr().err
     assert [file.name for file in (tmp_path / "head").iterdir()] == ["mine.txt"]
 

@@ -15,7 +15,7 @@ from specdec_train.heads.states import StateReader
 
 RECURRENT = {
     name: replace(HEADS[name], num_steps=3, draft_vocab_size=40 if name == "eagle3" else 0)
-    for name in ("eagle", "eagle3")
+    for name in ("eagle", "eagle3", "mtp")
 }
 
 

@@ -3,6 +3,7 @@
 from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
 from specdec_plugin_eagle.proposer import Eagle3Proposer, EagleProposer
+from specdec_plugin_eagle.saving import save_eagle, save_eagle3
 from specdec_plugin_eagle.settings import EagleSettings
 
 __all__ = [
@@ -13,4 +14,6 @@ __all__ = [
     "EagleHead",
     "EagleProposer",
     "EagleSettings",
+    "save_eagle",
+    "save_eagle3",
 ]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from specdec_plugin_eagle.saving import save_eagle, save_eagle3
 from specdec_plugin_mlp import save_mlp_speculator
+from specdec_plugin_mtp import MtpHead
+from specdec_plugin_mtp.saving import layer_tensors
 from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.distilled import DistilledObjective
-from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mlp
+from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mlp, make_mtp
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader
@@ -66,12 +70,30 @@ def make(recipe: HeadRecipe, target: PreTrainedModel, documents: Sequence[Sequen
         reader = StateReader(target, (2, num_layers // 2, num_layers - 3))
         objective = _recurrent(recipe, eagle3, reader)
         return Made(eagle3, objective, eagle3.target_ids, partial(save_eagle3, eagle3, config=config))
+    if recipe.method == "mtp":
+        mtp = make_mtp(target)
+        return Made(mtp, _recurrent(recipe, mtp, StateReader(target)), None, partial(_save_mtp, mtp, target))
     raise ValueError(f"there is no head of the kind {recipe.method!r}")
 
 
 def _save_draft(draft: PreTrainedModel, target: PreTrainedModel, directory: Path) -> None:
     draft.generation_config = target.generation_config
     draft.save_pretrained(directory)
+
+
+def _save_mtp(head: MtpHead, target: PreTrainedModel, directory: Path) -> None:
+    """Write the layer alone, under the names it has in a target's checkpoint."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = target.config.get_text_config()
+    tensors = layer_tensors(head, config.num_hidden_layers)
+    described = head_config(target) | {
+        "architectures": ["DeepSeekMTPModel"],
+        "num_hidden_layers": config.num_hidden_layers,
+        "num_nextn_predict_layers": head.num_stages,
+        "torch_dtype": "bfloat16",
+    }
+    (directory / "config.json").write_text(json.dumps(described, indent=2, sort_keys=True) + "\n")
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
 def _recurrent(recipe: HeadRecipe, head: object, reader: StateReader) -> RecurrentObjective:

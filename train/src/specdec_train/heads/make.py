@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specdec.runner import decoder_layers, input_embedding, output_head
+from specdec.runner import DraftHead, decoder_layers, input_embedding, output_head
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout
+from specdec_plugin_mtp import MtpHead
 from specdec_train.heads.recipe import HeadRecipe
 
 _LEFT_OUT = (
@@ -52,10 +53,7 @@ def make_eagle(target: PreTrainedModel) -> EagleHead:
     _let_through(head.fc.weight, size)
     layer = head.body.layers[0]
     _take_over(layer, decoder_layers(target)[-1])
-    with torch.no_grad():
-        # States behind the final norm are much smaller than those inside: what the layer adds begins with nothing.
-        for name in ("self_attn.o_proj", "mlp.down_proj"):
-            _weight(layer.get_submodule(name)).zero_()
+    _silence(layer)
     _prepare(head, target)
     return head
 
@@ -90,6 +88,30 @@ def make_eagle3(
         head.lm_head.weight.copy_(projection)
     _prepare(head, target)
     return head, config
+
+
+def make_mtp(target: PreTrainedModel) -> MtpHead:
+    """Return a layer of multi-token prediction for a target."""
+    head_config(target)
+    projection = output_head(target)
+    head = MtpHead(
+        target.config.get_text_config(), input_embedding(target), projection, _weight(projection).shape[0]
+    )
+    stage = head.stage(0)
+    _let_through(stage.join.weight, _weight(projection).shape[1])
+    _take_over(stage.layers[0], decoder_layers(target)[-1])
+    _silence(stage.layers[0])
+    with torch.no_grad():
+        _weight(stage.norm).copy_(_weight(target.base_model.norm))
+    _prepare(head, target)
+    return head
+
+
+def _silence(layer: nn.Module) -> None:
+    """Let a layer add nothing to begin with: states behind the final norm are much smaller than those inside the target."""
+    with torch.no_grad():
+        for name in ("self_attn.o_proj", "mlp.down_proj"):
+            _weight(layer.get_submodule(name)).zero_()
 
 
 def make_draft(target: PreTrainedModel, recipe: HeadRecipe) -> PreTrainedModel:
@@ -177,7 +199,7 @@ def _take_over(layer: nn.Module, source: nn.Module) -> None:
                 parameter[:, given.shape[1] :] = given
 
 
-def _prepare(head: EagleHead | Eagle3Head, target: PreTrainedModel) -> None:
+def _prepare(head: DraftHead, target: PreTrainedModel) -> None:
     """Let all of a head learn but what it shares with the target."""
     head.config._attn_implementation = "sdpa"
     head.config.vocab_size = _weight(output_head(target)).shape[0]

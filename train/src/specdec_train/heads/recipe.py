@@ -95,6 +95,7 @@ HEADS: dict[str, HeadRecipe] = {
 ZOO_HEADS: dict[str, HeadRecipe] = {
     "eagle": HEADS["eagle"],
     "eagle3": replace(HEADS["eagle3"], draft_vocab_size=3072),
+    "mtp": HEADS["mtp"],
     "mlp": HEADS["mlp"],
 }
 """The heads of the zoo by artefact name, which is their method's too."""
