@@ -1,1 +1,8 @@
-"""Compiled loops for small float32 passes on the host, where calls of many tiny operations would cost more than they do."""
+"""Compiled loops of the host path."""
+
+from pathlib import Path
+
+from specdec.runner.host.stale import drop_stale
+
+_HERE = Path(__file__).parent
+drop_stale(_HERE, _HERE.parents[1] / "noise")

@@ -11,6 +11,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba import njit, prange
 
 from specdec.runner.host.math import widen
+from specdec.runner.host.prefetch import prefetch
 
 Floats = npt.NDArray[np.float32]
 Weights = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
@@ -18,6 +19,9 @@ MAX_PRODUCT_ROWS = 32
 """Up to here this beats blocked matrix products; beyond it arithmetic, not memory, is the bound."""
 _BLOCK = 4
 """Weight rows of one block; a block times three rows keeps twelve sums in 16 registers, times four rows sixteen in 32."""
+
+_BYTES_AHEAD = 12288
+"""How far before they are read weights are asked for: the processor itself does not look beyond the page it reads."""
 
 
 def _has_32_registers() -> bool:
@@ -42,6 +46,8 @@ def product(x: Floats, weight: Weights, out: Floats) -> None:
     """
     num_rows, depth = x.shape
     num_out = weight.shape[0]
+    start, step = weight.ctypes.data, _BLOCK * depth * weight.itemsize
+    ahead = max(1, _BYTES_AHEAD // step) * step
     for block in prange((num_out + _BLOCK - 1) // _BLOCK):
         n = block * _BLOCK
         if n + _BLOCK > num_out:
@@ -53,6 +59,8 @@ def product(x: Floats, weight: Weights, out: Floats) -> None:
                     out[t, i] = total
             continue
         w0, w1, w2, w3 = weight[n], weight[n + 1], weight[n + 2], weight[n + 3]
+        if block * step + ahead < num_out * depth * weight.itemsize:
+            prefetch(start + block * step + ahead, step)
         t = 0
         if _HAS_32_REGISTERS:
             while t + 4 <= num_rows:

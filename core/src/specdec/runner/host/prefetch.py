@@ -1,0 +1,38 @@
+"""Asks the processor for memory before it is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+_LINE = 64
+"""Bytes of a cache line; on processors with longer ones some requests are repeated."""
+_READ, _TO_LEVEL_2, _DATA = 0, 2, 1
+
+
+def _prefetch_line(typing_context: Any, address: Any) -> Any:
+    """Bring the cache line at an address into the second-level cache; an address of nothing does no harm."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        )
+        settings = [ir.Constant(number, value) for value in (_READ, _TO_LEVEL_2, _DATA)]
+        builder.call(function, [builder.inttoptr(arguments[0], pointer), *settings])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+_prefetch: Any = intrinsic(_prefetch_line)
+
+
+@njit(inline="always")
+def prefetch(address: int, num_bytes: int) -> None:
+    """Bring `num_bytes` from an address on into the second-level cache."""
+    for offset in range(0, num_bytes, _LINE):
+        _prefetch(address + offset)
