@@ -71,12 +71,17 @@ def test_a_module_that_ends_the_process_does_not(site: Any) -> None:
     assert "specdec-plugin-echo 1.0 cannot be loaded: SystemExit: 3" in error_of()
 
 
-def test_two_distributions_that_claim_one_name_are_both_named(site: Any) -> None:
+def test_two_distributions_that_claim_one_name_are_both_named(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install(site, ECHO)
     site.install("echo-fork", {"proposers": {"echo": "echo_fork"}}, {"echo_fork": ECHO}, version="2.1")
     assert error_of() == (
-        "method 'echo' is claimed by echo-fork 2.1 and specdec-plugin-echo 1.0: uninstall one of them"
+        "method 'echo' is claimed by echo-fork 2.1 and specdec-plugin-echo 1.0: uninstall one of them, or name one in "
+        "SPECDEC_PLUGINS"
     )
+    monkeypatch.setenv("SPECDEC_PLUGINS", "specdec-plugin-echo")
+    assert registry.proposer("echo").__module__ == "echo_plugin"
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ class Registry:
         """Return the one entry point of that name that may load.
 
         Raises:
-            PluginError: if there is none, if two distributions claim it, or if `SPECDEC_PLUGINS` excludes it.
+            PluginError: if there is none, if two distributions that may load claim it, or if `SPECDEC_PLUGINS` excludes it.
         """
         installed = self.installed(group)
         found = [info for info in installed if info.name == name]
@@ -108,9 +108,13 @@ class Registry:
             found = [info for info in installed if info.name == known.name]
         if not found:
             raise PluginError(advice.not_installed(group, name, installed))
+        if len(found) > 1:  # the environment may have chosen among them
+            found = [info for info in found if self.may_load(info)] or found
         if len(found) > 1:
             claims = " and ".join(f"{info.distribution} {info.version}" for info in found)
-            raise PluginError(f"{group.noun} {name!r} is claimed by {claims}: uninstall one of them")
+            raise PluginError(
+                f"{group.noun} {name!r} is claimed by {claims}: uninstall one of them, or name one in {ALLOW_VARIABLE}"
+            )
         if not self.may_load(found[0]):
             raise PluginError(
                 f"{found[0]} may not load: {ALLOW_VARIABLE}={os.environ[ALLOW_VARIABLE]} holds neither "
