@@ -69,6 +69,15 @@ def test_compiled_layers_equal_the_models_own_forward(name, num_rows):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [[2], [0, 3], [3, 0, 2, 1], [1, 1]])
+def test_logits_are_those_of_the_rows_asked_for_in_their_order(rows):
+    runner = make_runner("llama")
+    ids, positions = torch.tensor([5, 9, 2, 7]), torch.arange(4)
+    every = runner.forward(PackedBatch(ids, positions, [Segment(0, 4, 0, 0)], None, None)).logits
+    some = runner.forward(PackedBatch(ids, positions, [Segment(0, 4, 0, 0)], None, torch.tensor(rows))).logits
+    torch.testing.assert_close(some, every[rows], rtol=1e-5, atol=1e-6)
+
+
 def test_compiled_layers_equal_the_forward_for_a_tree():
     fast, own = make_runner("llama"), make_runner("llama")
     parents = [-1, -1, 0, 0, 1]

@@ -79,7 +79,7 @@ def run_pass(
     )  # fmt: skip
     states[:] = normed if frame[Part.IS_NORMED_STATE] else x
     head = array_at(frame[Part.HEAD], (frame[Part.NUM_LOGITS], hidden), like)
-    if logits_rows.shape[0] == num_rows:
+    if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
         product(normed, head, logits)
     else:
         product(normed[logits_rows], head, logits)
