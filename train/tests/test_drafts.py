@@ -114,16 +114,8 @@ def test_drafts_load_with_plain_transformers_and_say_where_they_come_from(tiny_z
 
 
 def test_a_draft_of_some_layers_starts_as_those_layers(tiny_zoo, tmp_path) -> None:
-    recipe = replace(
-        DRAFTS["draft"].tiny(),
-        starts_from="target",
-        kept_layers=(1,),
-        goes_on=False,
-        max_steps=1,
-        muon_lr=0.0,
-        adamw_lr=0.0,
-    )
-    trained = train_draft("draft", recipe, Recipe.tiny(), tiny_zoo / "artefacts", tmp_path)
+    recipe = replace(DRAFTS["draft"].tiny(), kept_layers=(1,), max_steps=1, muon_lr=0.0, adamw_lr=0.0)
+    trained = train_draft(recipe, Recipe.tiny(), tiny_zoo / "artefacts", tmp_path)
     target = AutoModelForCausalLM.from_pretrained(tiny_zoo / "artefacts" / "target", dtype=torch.float32)
     assert len(trained.model.model.layers) == 1
     for name, value in trained.model.model.layers[0].state_dict().items():

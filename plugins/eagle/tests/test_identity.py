@@ -18,7 +18,7 @@ import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams
 
 TINY = {"is_eagle3": False, "has_own_lm_head": False}
-ZOO = {"vocab": 4096, "hidden": 512, "target_hidden": 512, "head_dim": 64, "intermediate": 320}
+ZOO = {"vocab": 4096, "hidden": 256, "target_hidden": 256, "head_dim": 64, "intermediate": 320}
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "eagle": (TINY, {}),
     "eagle tree": (TINY, {"tree_top_k": 3, "draft_sample_method": "greedy"}),

@@ -74,7 +74,7 @@ def learnt(texts: Texts, fit: Any, tmp_path_factory: pytest.TempPathFactory) -> 
     """Heads of the zoo's target that know its answers by heart, nearly; and the losses on the way."""
     torch.manual_seed(0)
     layout = MLPSpeculatorLayout(
-        vocab_size=4096, emb_dim=512, inner_dim=48, n_predict=NUM_HEADS, scale_input=True
+        vocab_size=4096, emb_dim=256, inner_dim=48, n_predict=NUM_HEADS, scale_input=True
     )
     heads = MLPSpeculator(layout)
     losses = fit(heads, lambda: heads(texts.states, texts.windows[:, :-1]))
@@ -89,7 +89,7 @@ def make_heads(tmp_path: Path) -> Callable[..., Path]:
 
     def make(seed: int = 1, **keys: object) -> Path:
         torch.manual_seed(seed)
-        sizes = {"vocab_size": 4096, "emb_dim": 512, "inner_dim": 24, "n_predict": 3}
+        sizes = {"vocab_size": 4096, "emb_dim": 256, "inner_dim": 24, "n_predict": 3}
         folder = tmp_path / f"heads-{seed}"
         save_mlp_speculator(randomised(MLPSpeculator(MLPSpeculatorLayout(**{**sizes, **keys}))), folder)
         return folder

@@ -185,7 +185,7 @@ def narrow(name: str):
         (narrow("proj.1.weight"), ["'speculator.proj.1.weight' has shape [23, 24] instead of [24, 24]"]),
         (narrow("emb.0.weight"), ["'speculator.emb.0.weight' has shape [4095, 24] instead of [4096, 24]"]),
         (lambda t, c: c.update(n_predict=4), ["has no tensor 'speculator.emb.3.weight'"]),
-        (lambda t, c: c.update(inner_dim=0), ["has shape [4096, 24] instead of [4096, 512]"]),
+        (lambda t, c: c.update(inner_dim=0), ["has shape [4096, 24] instead of [4096, 256]"]),
         (lambda t, c: c.update(n_predict=0), ["config.json: 'n_predict' = 0", "greater than 0"]),
         (lambda t, c: c.update(scale_input="often"), ["config.json: 'scale_input' = 'often'"]),
         (lambda t, c: c.update(n_predict=1, tie_weights=True), ["tie_weights needs n_predict of at least 2"]),
@@ -198,7 +198,7 @@ def test_what_does_not_fit_is_named(make_heads, change, said):
 
 
 def test_heads_of_another_target(make_heads):
-    refuse(make_heads(2, emb_dim=128), ConfigError, "hidden states of size 128", "the target have 512: take")
+    refuse(make_heads(2, emb_dim=128), ConfigError, "hidden states of size 128", "the target have 256: take")
     refuse(
         make_heads(3, vocab_size=4000), ConfigError, "vocabulary of 4000 ids, the target one of 4096: take"
     )

@@ -196,7 +196,7 @@ def learnt(texts, fit, tmp_path_factory) -> Path:
     torch.manual_seed(0)
     config = {
         "model_type": "medusa",
-        "hidden_size": 512,
+        "hidden_size": 256,
         "vocab_size": 4096,
         "num_heads": 3,
         "num_hidden_layers": 1,
@@ -235,7 +235,7 @@ def test_as_many_heads_are_read_as_a_draft_is_deep(learnt):
 
 def test_heads_of_another_target_and_more_tokens_than_heads(learnt, tensors, write, tmp_path):
     write(tensors)
-    with pytest.raises(ConfigError, match="hidden states of size 16, those of the target have 512"):
+    with pytest.raises(ConfigError, match="hidden states of size 16, those of the target have 256"):
         make_llm(tmp_path)
     with pytest.raises(
         ConfigError, match=r"'num_speculative_tokens' = 6 is more than the 3 heads .* use 3 or less"

@@ -23,7 +23,6 @@ class DraftRecipe:
         vocab_size: size of its own tokenizer; with the target's tokenizer the target's.
         starts_from: artefact whose weights it starts from; empty for none.
         kept_layers: the layers of it that are kept, in this order; empty for all.
-        goes_on: whether it starts from the artefact of its own name if there is one of its shape, made for an earlier target.
         num_parallel: tokens that one pass of a `parallel` draft is trained to guess.
         repeats: when random tokens that repeat are among the sequences.
         seq_len: tokens a sequence predicts.
@@ -47,7 +46,6 @@ class DraftRecipe:
     vocab_size: int = 2048
     starts_from: str = ""
     kept_layers: tuple[int, ...] = ()
-    goes_on: bool = False
     num_parallel: int = 1
     repeats: Repeats = field(default_factory=lambda: Repeats(100, 350))
     seq_len: int = 512
@@ -90,11 +88,7 @@ class DraftRecipe:
 
 DRAFTS = {
     "draft": DraftRecipe(
-        shape=ModelShape(hidden_size=256, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=704),
-        goes_on=True,
-        max_steps=1600,
-        muon_lr=0.01,
-        adamw_lr=0.002,
+        starts_from="target", kept_layers=(0, 9), max_steps=1000, muon_lr=0.01, adamw_lr=0.002
     ),
     "draft_parallel": DraftRecipe(
         kind="parallel",

@@ -57,7 +57,6 @@ class TrainedDraft:
 
 
 def train_draft(
-    name: str,
     recipe: DraftRecipe,
     corpus_recipe: Recipe,
     artefacts: Path,
@@ -69,7 +68,6 @@ def train_draft(
     """Train a draft for the target in `artefacts`, keeping checkpoints in `folder`.
 
     Args:
-        name: the artefact's.
         recipe: every number of the run.
         corpus_recipe: recipe of the target, for the corpus and its split.
         artefacts: folder that holds `target` and what the draft starts from.
@@ -108,14 +106,13 @@ def train_draft(
     heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
     heldout = windows(heldout_ids, separator=end_of_text, window=recipe.seq_len + 1)
     spread = torch.linspace(0, len(heldout) - 1, min(recipe.eval_windows, len(heldout))).long()
-    config = target_config(recipe.shape, vocab_size=len(tokenizer), end_of_text=end_of_text)
-    earlier = _earlier(artefacts / name, config) if recipe.goes_on else None
-    if earlier is not None:
-        model = earlier.train()
-    elif recipe.starts_from:
-        model = _part_of(load_artefact(artefacts / recipe.starts_from), recipe.kept_layers).train()
-    else:
-        model = build_target(config, recipe.seed)
+    model = (
+        _part_of(load_artefact(artefacts / recipe.starts_from), recipe.kept_layers).train()
+        if recipe.starts_from
+        else build_target(
+            target_config(recipe.shape, vocab_size=len(tokenizer), end_of_text=end_of_text), recipe.seed
+        )
+    )
     loss = _loss(recipe, model, target, mask_id)
     state = train(
         model,
@@ -172,17 +169,6 @@ def load_artefact(folder: Path) -> LlamaForCausalLM:
         raise ValueError(f"{folder} holds no model: train it first (python -m specdec_train.zoo)")
     model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model
-
-
-def _earlier(folder: Path, config: LlamaConfig) -> LlamaForCausalLM | None:
-    """Return the artefact that stands in a folder, if it has the sizes that are wanted."""
-    if not (folder / "config.json").exists():
-        return None
-    found = LlamaConfig.from_pretrained(folder)
-    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    return (
-        load_artefact(folder) if all(getattr(found, key) == getattr(config, key) for key in sizes) else None
-    )
 
 
 def _part_of(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM:

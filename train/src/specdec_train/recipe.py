@@ -12,11 +12,11 @@ from specdec_train.schedule import Schedule
 class ModelShape:
     """Sizes of the Llama-architecture target."""
 
-    hidden_size: int = 512
+    hidden_size: int = 256
     num_layers: int = 10
-    num_heads: int = 8
-    num_kv_heads: int = 4
-    intermediate_size: int = 1408
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    intermediate_size: int = 704
     max_position_embeddings: int = 1024
 
 
@@ -50,11 +50,11 @@ class Recipe:
     heldout_permille: int = 70
     num_written: int = 1000
     num_edited: int = 4000
-    repeats: Repeats = field(default_factory=lambda: Repeats(500, 800))
+    repeats: Repeats = field(default_factory=lambda: Repeats(650, 950))
     seq_len: int = 1024
     batch_size: int = 4
     micro_batch: int = 4
-    max_steps: int = 1800
+    max_steps: int = 1500
     muon_lr: float = 0.02
     adamw_lr: float = 0.003
     weight_decay: float = 0.02

@@ -125,9 +125,7 @@ def build_draft(
         ValueError: a model it needs is missing, or `work` holds a run of another recipe.
     """
     artefacts = out / "artefacts"
-    trained = train_draft(
-        name, recipe, corpus_recipe, artefacts, work, max_minutes=max_minutes, resume=resume
-    )
+    trained = train_draft(recipe, corpus_recipe, artefacts, work, max_minutes=max_minutes, resume=resume)
     num_parameters = trained.model.num_parameters()
     if trained.mask_id is not None:
         trained.model.config.pard_token = trained.mask_id
