@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdec_train.checkpoint import latest_checkpoint, save_checkpoint
-from specdec_train.loop import LoopConfig, RunState, train
+from specdec_train.loop import Evaluation, LoopConfig, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.schedule import Schedule
 
@@ -67,7 +67,7 @@ def run(
         optimizer,
         batches,
         loss,
-        lambda: loss(heldout).item(),
+        lambda: Evaluation(loss(heldout).item()),
         config,
         folder,
         resume=resume,
@@ -124,7 +124,7 @@ def test_a_run_that_diverges_stops(tmp_path: Path) -> None:
             optimizer,
             batch,
             lambda tokens: model.weight.sum() * float("nan"),
-            lambda: 0.0,
+            lambda: Evaluation(0.0),
             config,
             tmp_path,
             resume=False,
