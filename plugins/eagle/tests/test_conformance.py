@@ -24,12 +24,14 @@ def head(shape: Shape) -> str:
     return make_head(Path(tempfile.mkdtemp(prefix="head-")), shape, Layout())[0]
 
 
+@pytest.mark.full
 class TestEagleGreedyChain(ProposerConformance):
     method = "eagle"
     model = target_model()
     config = {"model": head(ONE), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
 
 
+@pytest.mark.full
 class TestEagleCoupledChain(ProposerConformance):
     method = "eagle"
     model = target_model()

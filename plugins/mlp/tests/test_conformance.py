@@ -7,6 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
@@ -47,6 +48,7 @@ def independent(*, has_map: bool = False) -> str:
     return str(folder)
 
 
+@pytest.mark.full
 class TestGreedyChain(ProposerConformance):
     method = "mlp_speculator"
     model = "tiny"
@@ -65,6 +67,7 @@ class TestDrawnChain(ProposerConformance):
     config = {"model": chained(is_tied=True), "rejection_sample_method": "probabilistic"}
 
 
+@pytest.mark.full
 class TestDrawnTreeWithThreshold(ProposerConformance):
     method = "mlp_speculator"
     model = "tiny"

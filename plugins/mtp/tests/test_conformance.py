@@ -8,6 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import pytest
 import torch
 from mtp_check.targets import scramble
 from safetensors.torch import save_file
@@ -37,6 +38,7 @@ class TestGreedyChain(ProposerConformance):
     config = {"model": layers(), "num_speculative_tokens": 3, "draft_sample_method": "greedy"}
 
 
+@pytest.mark.full
 class TestCoupledChain(ProposerConformance):
     method = "mtp"
     model = "tiny"
@@ -59,6 +61,7 @@ class TestTree(ProposerConformance):
     config = {"model": layers(), "num_speculative_tokens": 6, "tree_top_k": 2}
 
 
+@pytest.mark.full
 class TestDrawnTree(ProposerConformance):
     method = "mtp"
     model = "tiny"
