@@ -45,6 +45,18 @@ def test_coupled_draws_are_those_of_strict_at_that_position(depth) -> None:
     ]
 
 
+@pytest.mark.parametrize("depth", [1, 2, 7])
+def test_the_noise_itself_is_what_coupled_draws_are_made_with(depth) -> None:
+    logits = torch.randn(2, VOCAB, generator=torch.Generator().manual_seed(depth))
+    draws = EngineDraws(sequences())
+    noise = draws.coupled_noise([2, 0], depth, VOCAB)
+    assert noise.shape == (2, VOCAB)
+    assert torch.equal((logits + noise).argmax(-1), draws.coupled(logits, [2, 0], depth))
+    keys = (torch.tensor([v]) for v in (SEEDS[2], 6 + depth - 1, 2, node_word(Stream.TARGET)))
+    torch.testing.assert_close(noise[0], -exponentials(*keys, VOCAB)[0].log().float(), rtol=1e-6, atol=1e-6)
+    assert torch.equal(draws.coupled_noise([0], depth, 5)[0], noise[1, :5])
+
+
 @pytest.mark.parametrize("node", [0, 1, 30])
 def test_sampled_draws_have_a_stream_of_their_own_and_an_honest_q(node) -> None:
     logits = torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(node))

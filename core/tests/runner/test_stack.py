@@ -142,6 +142,25 @@ def test_a_chain_stays_inside_the_vocabulary_whatever_the_logits(temperature):
             assert got[0, 0] == best
 
 
+@pytest.mark.parametrize("temperature", [1e-300, 1e-45, 1e-36, 1e-31, 0.7])
+def test_the_law_of_a_drawn_chain_is_the_one_its_tokens_came_from(temperature):
+    runner = make_runner("llama")
+    keys = NoiseKeys(np.array([3]), np.array([0]), np.array([5]))
+    logits = torch.randn(1, 61, generator=torch.Generator().manual_seed(4))
+    chains = runner.draft_chain(
+        logits.clone(), [0], [0], 3, [temperature], keys, ChainRules(50, is_drawn=True)
+    )
+    first = torch.from_numpy(chains.laws[0, 0])
+    if temperature < 0.5:
+        assert first.tolist() == [float(i == int(logits[0, :50].argmax())) for i in range(50)]
+        assert int(chains.token_ids[0, 0]) == int(first.argmax())
+    else:
+        torch.testing.assert_close(
+            first, torch.softmax(logits[0, :50] / temperature, -1), rtol=1e-5, atol=1e-7
+        )
+    torch.testing.assert_close(torch.from_numpy(chains.laws).sum(-1), torch.ones(1, 3))
+
+
 def test_slots_grow_move_and_come_back():
     cache = KVCache(12 * 16, torch.device("cpu"))
     cache.allocate(0, LayerShape(1, 2, 2, torch.float32))

@@ -28,7 +28,7 @@ def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens:
         tokens: ids `[B, T + 1]`; the last only lends its place.
     """
     logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits
-    return _divergence(logits, target_logits(target, tokens))
+    return divergence(logits, target_logits(target, tokens))
 
 
 def parallel_loss(
@@ -46,7 +46,7 @@ def parallel_loss(
     wanted = target_logits(target, tokens)
     length = wanted.shape[1]
     logits = parallel_logits(draft, tokens[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
-    parts = [_divergence(logits[:, j, : length - j], wanted[:, j:]) for j in range(num_parallel)]
+    parts = [divergence(logits[:, j, : length - j], wanted[:, j:]) for j in range(num_parallel)]
     return torch.stack(parts).mean()
 
 
@@ -108,18 +108,32 @@ def acceptance(
         length = wanted.shape[1]
         got = parallel_logits(draft, part[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
         for j in range(num_parallel):
-            p, q = wanted[:, j:], got[:, j, : length - j]
-            common = torch.minimum(p.softmax(-1), q.softmax(-1)).sum(-1).mean().double()
-            equal = (p.argmax(-1) == q.argmax(-1)).double().mean()
-            totals[j] += torch.stack([common, equal]) * len(part)
+            totals[j] += torch.stack(overlap(got[:, j, : length - j], wanted[:, j:])).double() * len(part)
     return [
         {"sampled": round(sampled, 4), "greedy": round(greedy, 4)}
         for sampled, greedy in (totals / len(tokens)).tolist()
     ]
 
 
-def _divergence(logits: Tensor, wanted: Tensor) -> Tensor:
-    """Mean divergence over positions; both `[..., V]`."""
+def divergence(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> Tensor:
+    """Mean Kullback-Leibler divergence from the target's law to the head's, in nats.
+
+    Args:
+        logits: `[..., V']` the head's.
+        wanted: `[..., V]` the target's.
+        target_ids: `[V']` ids the head can name; the target's law is taken among these. None for all.
+    """
+    if target_ids is not None:
+        wanted = wanted[..., target_ids]
     log_q = F.log_softmax(logits.flatten(0, -2).float(), -1)
     log_p = F.log_softmax(wanted.flatten(0, -2).float(), -1)
     return F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
+
+
+def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """How often a guess stands: mean of `sum(min(p, q))` at temperature 1, and the share of equal best ids."""
+    p, q = wanted.float().softmax(-1), logits.float().softmax(-1)
+    best = logits.argmax(-1)
+    if target_ids is not None:
+        p, best = p[..., target_ids], target_ids[best]
+    return torch.minimum(p, q).sum(-1).mean(), (best == wanted.argmax(-1)).float().mean()

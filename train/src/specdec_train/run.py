@@ -14,6 +14,7 @@ from specdec_train.claim import claim
 from specdec_train.corpus import Corpus, read_corpus, stdlib_root
 from specdec_train.documents import training_texts
 from specdec_train.draft_recipe import DraftRecipe
+from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.loop import Evaluation, LoopConfig, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, windows
@@ -133,7 +134,9 @@ def run_tokenizer(
     return load_tokenizer(folder)
 
 
-def loop_config(title: str, recipe: Recipe | DraftRecipe, max_minutes: float | None) -> LoopConfig:
+def loop_config(
+    title: str, recipe: Recipe | DraftRecipe | HeadRecipe, max_minutes: float | None
+) -> LoopConfig:
     """The recipe's numbers as the loop wants them."""
     return LoopConfig(
         title=title,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_train.packing import micro_batches
 from specdec_train.recipe import ModelShape
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def target_config(shape: ModelShape, *, vocab_size: int, end_of_text: int) -> LlamaConfig:
@@ -67,9 +71,10 @@ def heldout_loss(model: LlamaForCausalLM, tokens: Tensor, micro_batch: int) -> f
     return total / len(tokens)
 
 
-def round_to_bfloat16(model: LlamaForCausalLM) -> LlamaForCausalLM:
-    """Round the weights in place to what bfloat16 can hold, keeping them in float32 for fast arithmetic on CPUs."""
+def round_to_bfloat16(model: ModuleT) -> ModuleT:
+    """Round what has been trained in place to what bfloat16 can hold, keeping it in float32 for fast arithmetic on CPUs."""
     with torch.no_grad():
         for param in model.parameters():
-            param.copy_(param.bfloat16())
+            if param.requires_grad:
+                param.copy_(param.bfloat16())
     return model

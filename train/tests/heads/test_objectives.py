@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from specdec.runner import HeadRunner, PackedBatch, Segment
+from specdec_train.distillation import divergence, overlap
 from specdec_train.heads.made import make
 from specdec_train.heads.recipe import HEADS
-from specdec_train.heads.recurrent import divergence, overlap
 from specdec_train.heads.states import StateReader
 
 RECURRENT = {

@@ -39,33 +39,6 @@ class Choice:
     confidence: list[list[float]] | None
     """The draft's own probability of each, where asked for."""
 
-    def put_into(
-        self,
-        sketches: Sequence[Sketch],
-        batch: ProposeBatch,
-        threshold: float,
-        eos_token_ids: tuple[int, ...],
-    ) -> None:
-        """Add the siblings of place i to sketch i, and end those that nothing is to be drafted behind.
-
-        Args:
-            sketches: `[R]`.
-            batch: the step's batch.
-            threshold: a token whose probability is below it ends its draft, and stays in it.
-            eos_token_ids: ids that end a text.
-        """
-        for index, sketch in enumerate(sketches):
-            params = batch.sampling_params[sketch.row]
-            if not self.target_ids[index]:
-                sketch.is_ended = True
-                continue
-            confidence = None if self.confidence is None else self.confidence[index]
-            law = None if self.probs is None or params.is_greedy else self.probs[index]
-            sketch.add(self.target_ids[index], confidence, law)
-            is_unsure = confidence is not None and confidence[0] < threshold
-            is_last = not params.ignore_eos and sketch.path[-1] in eos_token_ids
-            sketch.is_ended = is_unsure or is_last
-
 
 class Chooser:
     """Chooses greedily, with the noise of `strict`, or by drawing; greedy requests always greedily.
@@ -119,6 +92,41 @@ class Chooser:
                 row[:count] for row, count in zip(probs.gather(1, indices).tolist(), counts, strict=True)
             ]
         return Choice(target_ids, draft_ids, laws, confidence)
+
+    def extend(
+        self,
+        sketches: Sequence[Sketch],
+        logits: torch.Tensor,
+        batch: ProposeBatch,
+        threshold: float,
+        eos_token_ids: tuple[int, ...],
+    ) -> dict[int, int]:
+        """Add one depth to each sketch, and end those that nothing is to be drafted behind.
+
+        Args:
+            sketches: `[R]`, of different rows of the batch.
+            logits: `[R, Vd]` the draft's, of the token that each continues.
+            batch: the step's batch.
+            threshold: a token whose probability is below it ends its draft, and stays in it.
+            eos_token_ids: ids that end a text.
+
+        Returns:
+            by row of the batch, what each sketch continues with, as the draft's input takes it.
+        """
+        places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in sketches]
+        choice = self.choose(logits, places, batch)
+        for index, sketch in enumerate(sketches):
+            params = batch.sampling_params[sketch.row]
+            if not choice.target_ids[index]:
+                sketch.is_ended = True
+                continue
+            confidence = None if choice.confidence is None else choice.confidence[index]
+            law = None if choice.probs is None or params.is_greedy else choice.probs[index]
+            sketch.add(choice.target_ids[index], confidence, law)
+            is_unsure = confidence is not None and confidence[0] < threshold
+            is_last = not params.ignore_eos and sketch.path[-1] in eos_token_ids
+            sketch.is_ended = is_unsure or is_last
+        return {s.row: ids[0] for s, ids in zip(sketches, choice.draft_ids, strict=True) if ids}
 
     def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
         """Return the likeliest siblings at each place with the confidence in each, as point masses.

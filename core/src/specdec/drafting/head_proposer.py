@@ -12,7 +12,7 @@ import torch
 
 from specdec.drafting.assemble import draft_of
 from specdec.drafting.chains import ChainLoop
-from specdec.drafting.chooser import Chooser, Place
+from specdec.drafting.chooser import Chooser
 from specdec.drafting.head_config import HeadConfig
 from specdec.drafting.head_context import HeadContext
 from specdec.drafting.passes import Piece, run
@@ -92,7 +92,6 @@ class HeadProposer(Proposer):
             )
         self._runner = target.make_head_runner(self._head)
         ids = self._head.target_ids
-        num_logits = info.vocab_size if ids is None else len(ids)
         self._vocabulary = (
             equal_vocabulary(info.vocab_size, self._head.num_logits, info.device)
             if ids is None
@@ -109,7 +108,7 @@ class HeadProposer(Proposer):
             self._runner.max_chain_rows
         ):  # has the loop compiled, so that the first step is as fast as the others
             zero = np.zeros(1, np.int64)
-            output = HeadOutput(torch.zeros(1, num_logits), self._runner.probe_features(1))
+            output = HeadOutput(torch.zeros(1, self._head.num_logits), self._runner.probe_features(1))
             self._runner.draft_chain(
                 output, [0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules
             )
@@ -143,8 +142,9 @@ class HeadProposer(Proposer):
         ids = batch.new_token_ids.astype(np.int64)
         rows, spans = [], []
         offset = 0
+        num_ahead = self._growth.most_rows(max(batch.max_nodes, default=0))
         for row, count in enumerate(batch.counts):
-            context = self._context(batch, row)
+            context = self._context(batch, row, num_ahead)
             # The first token of a request has no state, so it is never run.
             first = 1 if context.num_tokens == 0 and count else 0
             context.num_tokens += count
@@ -193,8 +193,8 @@ class HeadProposer(Proposer):
     ) -> torch.Tensor:
         return self._head.combine(hidden_states, aux_hidden_states)
 
-    def _context(self, batch: ProposeBatch, row: int) -> HeadContext:
-        """Return a request's context, up to date with where its new tokens start and with room for them and a draft."""
+    def _context(self, batch: ProposeBatch, row: int, num_ahead: int) -> HeadContext:
+        """Return a request's context, up to date with where its new tokens start, with room for them and `num_ahead` rows."""
         request_id, start = batch.request_ids[row], batch.starts[row]
         context = self._contexts.get(request_id)
         if context is None or start == 0:
@@ -205,7 +205,7 @@ class HeadProposer(Proposer):
             context.is_lost = True
         if not context.is_lost:
             assert self._pool is not None
-            needed = batch.num_tokens[row] + self._growth.most_rows(max(batch.max_nodes, default=0))
+            needed = batch.num_tokens[row] + num_ahead
             if batch.num_tokens[row] > self._max_len or not self._pool.reserve(
                 request_id, needed, max(context.num_rows)
             ):
@@ -314,12 +314,8 @@ class HeadProposer(Proposer):
 
     def _extend(self, batch: ProposeBatch, active: list[Sketch], logits: torch.Tensor) -> dict[int, int]:
         """Add one depth to each sketch; returns the id that each continues with, by row of the batch."""
-        places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in active]
-        choice = self._chooser.choose(logits, places, batch)
-        choice.put_into(
-            active, batch, self._config.draft_confidence_threshold, self.target_info.eos_token_ids
-        )
-        return {s.row: ids[0] for s, ids in zip(active, choice.draft_ids, strict=True) if ids}
+        threshold = self._config.draft_confidence_threshold
+        return self._chooser.extend(active, logits, batch, threshold, self.target_info.eos_token_ids)
 
     def _piece(
         self, batch: ProposeBatch, row: int, ids: np.ndarray, features: torch.Tensor, stage: int

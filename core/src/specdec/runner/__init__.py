@@ -5,8 +5,8 @@ request's rows in a `SlotPool` over its cache.
 """
 
 from specdec.runner.fused.chain import ChainRules, Chains
-from specdec.runner.head import DraftHead, HeadParts
-from specdec.runner.head_runner import HeadOutput, HeadRunner
+from specdec.runner.head import DraftHead, HeadOutput, HeadParts
+from specdec.runner.head_runner import HeadRunner
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner

@@ -35,6 +35,16 @@ class HeadParts:
     """Whether the feature of the next token is the output of `norm`, not its input."""
 
 
+@dataclass(slots=True)
+class HeadOutput:
+    """What a pass of a head returns."""
+
+    logits: torch.Tensor
+    """`[R, V']`."""
+    carry: torch.Tensor
+    """`[T, F]` the feature of the token that comes next, if it is drafted."""
+
+
 class DraftHead(nn.Module, ABC):
     """A head: for each token and the state that chose it, the logits of the next token and a state in its place.
 

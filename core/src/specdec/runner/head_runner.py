@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -13,19 +12,9 @@ from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, r
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains
 from specdec.runner.fused.head import FusedHead, fuse_head
-from specdec.runner.head import DraftHead
+from specdec.runner.head import DraftHead, HeadOutput
 from specdec.runner.packed import PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
-
-
-@dataclass(slots=True)
-class HeadOutput:
-    """What a pass of a head returns."""
-
-    logits: torch.Tensor
-    """`[R, V']`."""
-    carry: torch.Tensor
-    """`[T, F]` the feature of the token that comes next, if it is drafted."""
 
 
 class HeadRunner(CachedRunner):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from specdec.drafting import ChainLoop, Chooser, Piece, Place, Sketch, draft_of, run
+from specdec.drafting import ChainLoop, Chooser, Piece, Sketch, draft_of, run
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -236,12 +236,8 @@ class DraftModelProposer(Proposer):
 
     def _extend(self, batch: ProposeBatch, active: list[Sketch], logits: torch.Tensor) -> dict[int, int]:
         """Add one depth to each sketch; returns the draft's id of what each continues with, by row of the batch."""
-        places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in active]
-        choice = self._chooser.choose(logits, places, batch)
-        choice.put_into(
-            active, batch, self._config.draft_confidence_threshold, self.target_info.eos_token_ids
-        )
-        return {s.row: ids[0] for s, ids in zip(active, choice.draft_ids, strict=True) if ids}
+        threshold = self._config.draft_confidence_threshold
+        return self._chooser.extend(active, logits, batch, threshold, self.target_info.eos_token_ids)
 
 
 def _num_logits(model: PreTrainedModel) -> int:

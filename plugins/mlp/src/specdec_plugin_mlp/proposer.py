@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from specdec import ConfigError
-from specdec.drafting import Chooser, DraftVocabulary, HeadCheckpoint, Place, Sketch, draft_of
+from specdec.drafting import Chooser, DraftVocabulary, HeadCheckpoint, Sketch, draft_of
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -119,9 +119,7 @@ class StateHeadsProposer(Proposer):
             states, logits = self._heads.step(
                 index, states, torch.tensor(token_ids, dtype=torch.int64, device=states.device)
             )
-            places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in active]
-            choice = self._chooser.choose(logits, places, batch)
-            choice.put_into(active, batch, threshold, self.target_info.eos_token_ids)
+            self._chooser.extend(active, logits, batch, threshold, self.target_info.eos_token_ids)
             going_on = [place for place, sketch in enumerate(active) if sketch.num_wanted]
             if not going_on:
                 return

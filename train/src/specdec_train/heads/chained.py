@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from specdec_plugin_mlp import MLPSpeculator
-from specdec_train.heads.recurrent import Guess, divergence
+from specdec_train.distillation import divergence
+from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
 
 
@@ -25,7 +26,7 @@ class ChainedObjective:
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Mean divergence from the target's law over all heads, for `tokens [B, W]`, in nats."""
-        losses = [divergence(guess.logits, guess.wanted, None) for guess in self.guesses(tokens)]
+        losses = [divergence(guess.logits, guess.wanted) for guess in self.guesses(tokens)]
         return torch.stack(losses).mean()
 
     def guesses(self, tokens: Tensor) -> Iterator[Guess]:

@@ -49,6 +49,12 @@ def train_from_files(
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already: name another folder with --out")
+    for key, option, methods in (
+        ("draft_vocab_size", "--draft-vocab-size", ("eagle3",)),
+        ("num_steps", "--num-steps", ("eagle", "eagle3", "mtp", "mlp")),
+    ):
+        if key in changes and method not in methods:
+            raise ConfigError(f"{option} says nothing for {method}: leave it out")
     try:
         recipe = replace(HEADS[method], **changes)
         train_texts, heldout_texts = split_texts(read_texts(data), heldout_permille)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specdec_train.heads.recurrent import Guess, divergence
+from specdec_train.distillation import divergence
+from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
 
 
@@ -25,7 +26,7 @@ class DistilledObjective:
     def loss(self, tokens: Tensor) -> Tensor:
         """Mean divergence from the target's law for `tokens [B, W]`, in nats."""
         guess = next(self.guesses(tokens))
-        return divergence(guess.logits, guess.wanted, None)
+        return divergence(guess.logits, guess.wanted)
 
     def guesses(self, tokens: Tensor) -> Iterator[Guess]:
         """Yield the one guess there is."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specdec.runner import DraftHead
+from specdec_train.distillation import divergence
 from specdec_train.heads.states import StateReader
 
 Forward = Callable[..., tuple[Tensor, Tensor]]
@@ -87,30 +88,6 @@ class RecurrentObjective:
         flat = self._head.combine(hidden.flatten(0, 1), tuple(a.flatten(0, 1) for a in aux))
         features: Tensor = flat.unflatten(0, hidden.shape[:2])
         return features
-
-
-def divergence(logits: Tensor, wanted: Tensor, target_ids: Tensor | None) -> Tensor:
-    """Mean Kullback-Leibler divergence from the target's law to the head's, in nats.
-
-    Args:
-        logits: `[..., V']` the head's.
-        wanted: `[..., V]` the target's.
-        target_ids: `[V']` ids the head can name; the target's law is taken among these. None for all.
-    """
-    if target_ids is not None:
-        wanted = wanted[..., target_ids]
-    log_q = F.log_softmax(logits.flatten(0, -2).float(), -1)
-    log_p = F.log_softmax(wanted.flatten(0, -2).float(), -1)
-    return F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
-
-
-def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """How often a guess stands: mean of `sum(min(p, q))` at temperature 1, and the share of equal best ids."""
-    p, q = wanted.float().softmax(-1), logits.float().softmax(-1)
-    best = logits.argmax(-1)
-    if target_ids is not None:
-        p, best = p[..., target_ids], target_ids[best]
-    return torch.minimum(p, q).sum(-1).mean(), (best == wanted.argmax(-1)).float().mean()
 
 
 @cache

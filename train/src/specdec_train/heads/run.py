@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from specdec_train.claim import claim
+from specdec_train.distillation import overlap
 from specdec_train.heads.made import Made, make
 from specdec_train.heads.recipe import HeadRecipe
-from specdec_train.heads.recurrent import overlap
-from specdec_train.loop import Evaluation, LoopConfig, RunState, train
+from specdec_train.loop import Evaluation, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, micro_batches, windows
+from specdec_train.run import loop_config
+from specdec_train.target import round_to_bfloat16
 
 
 @dataclass(frozen=True)
@@ -91,11 +93,11 @@ def train_head(
         lambda step: data.batch(step, recipe.batch_size).to(target.device),
         made.objective.loss,
         on_the_way,
-        _loop_config(recipe, max_minutes),
+        loop_config(recipe.method, recipe, max_minutes),
         folder,
         resume=resume,
     )
-    _round_to_bfloat16(made.module)
+    round_to_bfloat16(made.module)
     made.module.train(False)
     loss, accepted = evaluate(seen)
     return TrainedHead(made, state, loss, accepted, data.num_tokens)
@@ -121,27 +123,6 @@ def _evaluate(
         for sampled, greedy in ((sums[place] / len(tokens)).tolist() for place in sorted(sums))
     ]
     return total / len(tokens), accepted
-
-
-@torch.no_grad()
-def _round_to_bfloat16(module: nn.Module) -> None:
-    for parameter in module.parameters():
-        if parameter.requires_grad:
-            parameter.copy_(parameter.bfloat16())
-
-
-def _loop_config(recipe: HeadRecipe, max_minutes: float | None) -> LoopConfig:
-    return LoopConfig(
-        title=recipe.method,
-        max_steps=recipe.max_steps,
-        max_seconds=None if max_minutes is None else max_minutes * 60,
-        batch_size=recipe.batch_size,
-        micro_batch=recipe.micro_batch,
-        max_grad_norm=recipe.max_grad_norm,
-        schedule=recipe.schedule,
-        eval_every=recipe.eval_every,
-        checkpoint_every=recipe.checkpoint_every,
-    )
 
 
 def facts_of(trained: TrainedHead, recipe: HeadRecipe) -> dict[str, Any]:

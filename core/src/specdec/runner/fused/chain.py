@@ -19,6 +19,7 @@ from specdec.runner.kv_cache import KVCache
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+_LOWEST_TEMPERATURE = 1e-35
 MAX_CHAIN_ROWS = MAX_PRODUCT_ROWS
 """The most rows that `run_chain` is the fastest way for."""
 
@@ -88,9 +89,11 @@ class HostChain:
         carried = np.empty((num_rows, stack.hidden_size), np.float32)
         if states is not None:
             carried[:] = states.float().numpy()
+        # A temperature that float32 rounds to 0 is still not greedy.
+        heat = np.array([max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in temperatures], np.float32)
         run_chain(
             logits.float().contiguous().numpy(), carried, rules.num_ids,
-            np.empty(0, np.int64) if rules.target_ids is None else rules.target_ids, np.array(temperatures, np.float32),
+            np.empty(0, np.int64) if rules.target_ids is None else rules.target_ids, heat,
             keys.seeds, keys.samples, keys.positions, words, not rules.is_drawn, stack.table, stack.frame,
             stack.numbers, stack.like, stack.bind(cache), cache.num_slots,
             *self._rotary.host_tables(max(num_cached) + num_steps), segments, out, chances, laws,

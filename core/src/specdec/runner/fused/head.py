@@ -18,13 +18,13 @@ from specdec.runner.fused.linear import FastLinear
 from specdec.runner.fused.norm import FastNorm
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import is_plain_linear, is_rms_norm
-from specdec.runner.head import HeadParts
+from specdec.runner.head import HeadOutput, HeadParts
 from specdec.runner.host.attention import is_available, use_threads
 from specdec.runner.host.product import compact
 from specdec.runner.packed import PackedBatch
 
 if TYPE_CHECKING:
-    from specdec.runner.head_runner import HeadOutput, HeadRunner
+    from specdec.runner.head_runner import HeadRunner
 
 logger = logging.getLogger("specdec")
 
@@ -57,8 +57,6 @@ class FusedHead:
 
     def forward(self, batch: PackedBatch, features: torch.Tensor) -> HeadOutput | None:
         """Run a pass; None where it has more rows than compiled products are fast for."""
-        from specdec.runner.head_runner import HeadOutput
-
         num_rows = len(batch.token_ids)
         if num_rows > self._max_rows:
             return None

@@ -123,6 +123,10 @@ def _choose(
     is_greedy = temperature < _COLDEST
     if is_greedy and not wants_law:
         return best, np.float32(0.0)
+    if is_greedy and temperature > 0:  # drawn, but from a law that is as good as a point mass: then it is one
+        weights[:] = np.float32(0.0)
+        weights[best] = np.float32(1.0)
+        return best, np.float32(1.0)
     highest = logits[best]
     scale = np.float32(1.0) if is_greedy else np.float32(1.0) / temperature
     mass = np.float32(0.0)
