@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from specdec_train.checkpoint import latest_checkpoint
 from specdec_train.corpus import read_corpus, stdlib_root
 from specdec_train.dialogues import dialogues
 from specdec_train.recipe import Recipe
@@ -66,7 +66,7 @@ def test_loads_with_plain_transformers_and_has_the_recorded_loss(tiny_zoo: TinyZ
 
 def test_loss_goes_down(tiny_zoo: TinyZoo) -> None:
     log = json.loads((tiny_zoo.out / "training_log.json").read_text())["target"]
-    assert [entry["step"] for entry in log] == [10, 20]
+    assert [entry["step"] for entry in log] == [10, 20, 30]
     assert log[-1]["train_loss"] < log[0]["train_loss"] < 6.4
     assert tiny_zoo.trained.heldout.nats_per_token < 6.0
     assert tiny_zoo.trained.heldout.bits_per_byte < tiny_zoo.trained.heldout.nats_per_token
@@ -82,7 +82,7 @@ def test_manifest_names_every_file_and_its_side(tiny_zoo: TinyZoo) -> None:
     files = {file["path"]: file["split"] for file in content["corpus"]["files"]}
     assert sorted(files) == sorted(tiny_zoo.recipe.only)
     assert set(files.values()) == {"train", "heldout"}
-    assert target["training"]["steps"] == tiny_zoo.recipe.max_steps
+    assert target["training"]["steps"] == num_steps(tiny_zoo.recipe)
     assert content["prompts"]["count"] == len(prompts(tiny_zoo)) == 16
 
 
@@ -99,17 +99,23 @@ def test_prompts_come_from_heldout_files(tiny_zoo: TinyZoo) -> None:
             assert row["prompt"] in text
 
 
-def test_resume_after_a_kill_gives_the_same_weights(tiny_zoo: TinyZoo, tmp_path: Path) -> None:
-    newest = latest_checkpoint(tiny_zoo.work)
-    assert newest is not None
-    before = tiny_zoo.work / "step-0000015.pt"
-    (tmp_path / "recipe.json").write_bytes((tiny_zoo.work / "recipe.json").read_bytes())
-    (tmp_path / before.name).write_bytes(before.read_bytes())
+@pytest.mark.parametrize("before", ["step-0000015.pt", "grown/step-0000005.pt"])
+def test_resume_after_a_kill_gives_the_same_weights(tiny_zoo: TinyZoo, tmp_path: Path, before: str) -> None:
+    shutil.copytree(tiny_zoo.work, tmp_path, dirs_exist_ok=True)
+    for newer in [*tmp_path.glob("grown/*.pt")] if before.startswith("step") else []:
+        newer.unlink()
+    for newer in (tmp_path / before).parent.glob("*.pt"):
+        if newer != tmp_path / before:
+            newer.unlink()
     resumed = train_target(tiny_zoo.recipe, tmp_path, resume=True)
-    assert resumed.state.step == tiny_zoo.recipe.max_steps
+    assert resumed.state.step == num_steps(tiny_zoo.recipe)
     shipped = AutoModelForCausalLM.from_pretrained(tiny_zoo.out / "artefacts" / "target").state_dict()
     for name, value in resumed.model.bfloat16().state_dict().items():
         assert torch.equal(value, shipped[name]), name
+
+
+def num_steps(recipe: Recipe) -> int:
+    return recipe.max_steps + recipe.growth.max_steps
 
 
 def test_a_run_of_another_recipe_is_not_resumed(tiny_zoo: TinyZoo) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,14 @@ class RunState:
     seconds: float = 0.0
     log: list[LogEntry] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
+
+    def followed_by(self, later: RunState) -> RunState:
+        """Return this run and one that went on from its end as one run."""
+        moved = [
+            replace(entry, step=self.step + entry.step, seconds=round(self.seconds + entry.seconds, 1))
+            for entry in later.log
+        ]
+        return RunState(self.step + later.step, self.seconds + later.seconds, self.log + moved, later.losses)
 
 
 def train(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specdec_train.growth import Growth
 from specdec_train.repeats import Repeats
 from specdec_train.schedule import Schedule
 
@@ -37,6 +38,7 @@ class Recipe:
         max_steps: optimizer steps.
         muon_lr, adamw_lr, weight_decay, max_grad_norm: optimizer settings, rates at their peak.
         schedule: shape of the learning rate over the run.
+        growth: what follows: more layers, and steps to train them.
         eval_every, eval_windows: steps between held-out evaluations and windows looked at in each.
         checkpoint_every: steps between checkpoints.
         prompts_per_kind: held-out prompts cut of each kind.
@@ -60,6 +62,7 @@ class Recipe:
     weight_decay: float = 0.02
     max_grad_norm: float = 1.0
     schedule: Schedule = field(default_factory=Schedule)
+    growth: Growth = field(default_factory=Growth)
     eval_every: int = 50
     eval_windows: int = 8
     checkpoint_every: int = 25
@@ -78,7 +81,7 @@ class Recipe:
 
     @classmethod
     def tiny(cls) -> Recipe:
-        """The same procedure in seconds: a few files, two layers, twenty steps. For tests."""
+        """The same procedure in seconds: a few files, two layers that become three, thirty steps. For tests."""
         return cls(
             shape=ModelShape(
                 hidden_size=64, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=128
@@ -92,6 +95,7 @@ class Recipe:
             batch_size=4,
             micro_batch=2,
             max_steps=20,
+            growth=Growth(num_layers=3, max_steps=10),
             eval_every=10,
             eval_windows=4,
             checkpoint_every=5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ from specdec_train.claim import claim
 from specdec_train.corpus import Corpus, read_corpus, stdlib_root
 from specdec_train.documents import training_texts
 from specdec_train.draft_recipe import DraftRecipe
+from specdec_train.growth import Growth, grown
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.loop import Evaluation, LoopConfig, RunState, train
 from specdec_train.optimizer import OptimizerPair
@@ -27,6 +28,9 @@ from specdec_train.target import (
     target_config,
 )
 from specdec_train.tokenizer import END_OF_TEXT, encode, load_tokenizer, train_tokenizer
+
+_GROWN = "grown"
+"""Folder of the checkpoints after the growth."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ class TrainedTarget:
 def train_target(
     recipe: Recipe, folder: Path, *, max_minutes: float | None = None, resume: bool = False
 ) -> TrainedTarget:
-    """Train the target of `recipe`, keeping checkpoints in `folder`.
+    """Train the target of `recipe`, let it grow and train on, keeping checkpoints in `folder`.
 
     Args:
         recipe: every number of the run.
@@ -80,7 +84,8 @@ def train_target(
         ValueError: `folder` holds a run of another recipe and `resume` was asked for.
     """
     torch.set_num_threads(recipe.threads)
-    claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
+    for place in (folder, folder / _GROWN):
+        claim(place, json.loads(json.dumps(asdict(recipe))), resume=resume)
     corpus = read_corpus(stdlib_root(), heldout_permille=recipe.heldout_permille, only=recipe.only)
     tokenizer = run_tokenizer(
         corpus,
@@ -103,20 +108,47 @@ def train_target(
     model = build_target(
         target_config(recipe.shape, vocab_size=len(tokenizer), end_of_text=end_of_text), recipe.seed
     )
-    state = train(
-        model,
-        OptimizerPair(
-            model, muon_lr=recipe.muon_lr, adamw_lr=recipe.adamw_lr, weight_decay=recipe.weight_decay
-        ),
-        lambda step: recipe.repeats.put_into(
-            data.batch(step, recipe.batch_size), step, vocab_size=len(tokenizer), seed=recipe.seed
-        ),
-        lambda tokens: next_token_loss(model, tokens),
-        lambda: Evaluation(heldout_loss(model, heldout[spread], recipe.micro_batch)),
-        loop_config("target", recipe, max_minutes),
-        folder,
-        resume=resume,
+
+    def stage(
+        model: LlamaForCausalLM, config: LoopConfig, rates: Recipe | Growth, done: int, place: Path
+    ) -> RunState:
+        return train(
+            model,
+            OptimizerPair(
+                model, muon_lr=rates.muon_lr, adamw_lr=rates.adamw_lr, weight_decay=recipe.weight_decay
+            ),
+            lambda step: recipe.repeats.put_into(
+                data.batch(done + step, recipe.batch_size),
+                done + step,
+                vocab_size=len(tokenizer),
+                seed=recipe.seed,
+            ),
+            lambda tokens: next_token_loss(model, tokens),
+            lambda: Evaluation(heldout_loss(model, heldout[spread], recipe.micro_batch)),
+            config,
+            place,
+            resume=resume,
+        )
+
+    growth = recipe.growth
+    minutes = (
+        (None, None)
+        if max_minutes is None
+        else (max_minutes * (1 - growth.share), max_minutes * growth.share)
     )
+    config = loop_config("target", recipe, minutes[0])
+    first = stage(model, config, recipe, 0, folder)
+    round_to_bfloat16(model)
+    model = grown(model, growth.num_layers).train()
+    second_config = replace(
+        config,
+        title="grown target",
+        max_steps=growth.max_steps,
+        max_seconds=None if minutes[1] is None else minutes[1] * 60,
+        schedule=growth.schedule,
+    )
+    second = stage(model, second_config, growth, first.step, folder / _GROWN)
+    state = first.followed_by(second)
     round_to_bfloat16(model).train(False)
     nats = heldout_loss(model, heldout, recipe.micro_batch)
     tokens_per_byte = sum(len(ids) + 1 for ids in heldout_ids) / corpus.num_bytes("heldout")

@@ -87,7 +87,8 @@ def write_zoo(
         | {"prompts_nats_per_token": sum(losses) / len(losses), "prompts_measured": len(losses)},
         "num_parameters": num_parameters,
         "recipe": asdict(recipe),
-        "training": training_facts(trained.state, recipe, trained.num_train_tokens, max_minutes),
+        "training": training_facts(trained.state, recipe, trained.num_train_tokens, max_minutes)
+        | {"steps_planned": recipe.max_steps + recipe.growth.max_steps},
     }
     prompt_section = prompt_facts(prompts, [len(row) for row in ids])
     update_manifest(

@@ -1,0 +1,68 @@
+"""A trained model grows in depth: more layers, the same function, then more training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specdec_train.schedule import Schedule
+
+_WRITERS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+"""What a layer adds to the residual stream goes through these two."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the second part of a run goes: progressive stacking (Gong et al., ICML 2019), new layers silent (arXiv 2401.02415).
+
+    Args:
+        num_layers: layers afterwards.
+        max_steps: optimizer steps after the growth.
+        share: part of the run's time budget that is kept for them.
+        muon_lr, adamw_lr: rates at their peak.
+        schedule: shape of the learning rate over the steps after the growth.
+    """
+
+    num_layers: int = 15
+    max_steps: int = 1700
+    share: float = 0.3
+    muon_lr: float = 0.01
+    adamw_lr: float = 0.0015
+    schedule: Schedule = field(default_factory=lambda: Schedule(warmup=0.02, decay=0.6))
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.share < 1.0:
+            raise ValueError(f"share={self.share} must lie between 0 and 1")
+
+
+def grown(model: LlamaForCausalLM, num_layers: int) -> LlamaForCausalLM:
+    """Return a model of `num_layers` layers that says what `model` says.
+
+    The new layers are spread evenly. Each is a copy of the one before it whose outputs are zero, so that it changes nothing
+    yet and learns from the first step.
+
+    Raises:
+        ValueError: if there would be fewer layers than now, or more than twice as many.
+    """
+    now = model.config.num_hidden_layers
+    if not now <= num_layers <= 2 * now:
+        raise ValueError(f"{now} layers can grow to {now} to {2 * now}, not to {num_layers}")
+    weights = {name: value for name, value in model.state_dict().items() if ".layers." not in name}
+    place = 0
+    for layer in range(now):
+        own = model.model.layers[layer].state_dict()
+        # How many new layers stand before the end of this one, were they spread evenly.
+        num_new = (layer + 1) * (num_layers - now) // now - layer * (num_layers - now) // now
+        for copy in range(1 + num_new):
+            for name, value in own.items():
+                is_silent = copy > 0 and name in _WRITERS
+                weights[f"model.layers.{place}.{name}"] = (
+                    torch.zeros_like(value) if is_silent else value.clone()
+                )
+            place += 1
+    config = LlamaConfig.from_dict(model.config.to_dict() | {"num_hidden_layers": num_layers})
+    larger = LlamaForCausalLM(config)
+    larger.load_state_dict(weights)
+    return larger
