@@ -194,9 +194,16 @@ def test_walk_equals_a_naive_tree_walk(seed, batch, width) -> None:
     positions = rng.integers(1, 1000, batch)
     nodes, tokens = np.full((2, batch, width + 1), -99, np.int64)
     lengths = np.full(batch, -99, np.int64)
-    walk(weights, starts, counts, drafted, parents, seeds, samples, positions, nodes, tokens, lengths)
+    is_greedy = rng.random(batch) < 0.3
+    logits = np.log(weights.astype(np.float64)) - 3.0
+    walk(
+        logits, is_greedy, starts, counts, drafted, parents, seeds, samples, positions, nodes, tokens, lengths
+    )
     for i in range(batch):
         count = int(counts[i])
+        if is_greedy[i]:
+            own = weights[starts[i] : starts[i] + count + 1]
+            own[:] = own == own.max(1, keepdims=True)
         want_nodes, want_tokens = naive_walk(
             weights, int(starts[i]), drafted[i, :count], parents[i, :count],
             int(seeds[i]), int(samples[i]), int(positions[i]),

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 from numba import njit
 from torch import nn
 
+from specdec.compiled.math import fast_exp, narrow, widen
 from specdec.runner.fused.linear import FastLinear
+from specdec.runner.host.blend import row_blends
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
-from specdec.runner.host.math import fast_exp, narrow, widen
-from specdec.runner.host.product import compact, product
+from specdec.runner.host.product import compact, multiply, product
+from specdec.runner.host.tile import HAS_BFLOAT16_TILES
+
+ROUNDED = pytest.mark.skipif(
+    not HAS_BFLOAT16_TILES, reason="this processor does not multiply bfloat16 numbers"
+)
 
 SIZES = [
     (1, 1, 1),
@@ -41,6 +51,73 @@ def test_product_equals_float64_within_twice_torchs_own_error(num_rows, depth, w
     exact = x.double() @ weight.double().T
     bound = 2 * (x @ weight.T - exact).abs().max() + 1e-6 * exact.abs().max()
     assert (torch.from_numpy(out) - exact).abs().max() <= bound
+
+
+@ROUNDED
+@pytest.mark.parametrize(("num_rows", "depth", "width"), SIZES)
+def test_rounded_product_is_the_product_of_rounded_rows(num_rows, depth, width):
+    torch.manual_seed(num_rows * depth)
+    x, weight = torch.randn(num_rows, depth), torch.randn(width, depth).bfloat16()
+    out = np.full((num_rows, width), np.nan, np.float32)
+    multiply(x.numpy(), compact(weight), out, True)
+    rounded = x.bfloat16()
+    exact = rounded.double() @ weight.double().T
+    bound = 2 * (rounded.float() @ weight.float().T - exact).abs().max() + 1e-6 * exact.abs().max()
+    assert (torch.from_numpy(out) - exact).abs().max() <= bound
+
+
+@pytest.mark.parametrize("is_rounded", [False, pytest.param(True, marks=ROUNDED)])
+@pytest.mark.parametrize(("depth", "width"), [(256, 31), (100, 9)])
+def test_a_rows_product_does_not_depend_on_the_others(depth, width, is_rounded):
+    torch.manual_seed(depth)
+    x, weight = torch.randn(19, depth).numpy(), compact(torch.randn(width, depth).bfloat16())
+    whole = np.empty((19, width), np.float32)
+    multiply(x, weight, whole, is_rounded)
+    for start, end in ((0, 1), (3, 5), (4, 7), (0, 4), (7, 12), (2, 8), (5, 18)):
+        part = np.empty((end - start, width), np.float32)
+        multiply(x[start:end].copy(), weight, part, is_rounded)
+        assert np.array_equal(part, whole[start:end])
+
+
+@pytest.mark.parametrize(("num_rows", "length"), [(1, 1), (2, 7), (5, 33), (6, 4), (13, 5)])
+@pytest.mark.parametrize("size", [1, 16, 24, 64, 80, 100])
+@pytest.mark.parametrize("is_half", [False, True])
+def test_blends_equal_float64(num_rows, length, size, is_half):
+    torch.manual_seed(size)
+    weights, values = torch.rand(num_rows, length), torch.randn(length + 3, 2, size)
+    values = values.bfloat16() if is_half else values
+    stored = values.view(torch.int16).numpy().view(np.uint16) if is_half else values.numpy()
+    out = np.full((num_rows, size), np.nan, np.float32)
+    blend(weights.numpy(), stored, 2, 1, out)
+    exact = weights.double() @ values[2 : 2 + length, 1].double()
+    np.testing.assert_allclose(out, exact.numpy(), rtol=0, atol=2e-6 * (1 + length) ** 0.5)
+
+
+@njit
+def blend(weights, values, start, head, out):
+    row_blends(weights, values, start, head, out)
+
+
+@pytest.mark.full
+def test_processors_without_wide_registers_get_the_same():
+    """The same code for the registers that every x86-64, or every processor, has."""
+    program = (
+        "import numpy as np, torch; from specdec.runner.host.lanes import LANES;"
+        "from specdec.runner.host.attention import host_attention, host_segments;"
+        "from specdec.runner.host.product import compact, multiply; from specdec.runner import PackedBatch, Segment;"
+        "assert LANES == 4; torch.manual_seed(0); x, w = torch.randn(7, 37), torch.randn(11, 37).bfloat16();"
+        "out = np.full((7, 11), np.nan, np.float32); multiply(x.numpy(), compact(w), out, False);"
+        "assert np.abs(out - (x @ w.float().T).numpy()).max() < 1e-5;"
+        "q, k, v = torch.randn(3, 4, 20), torch.randn(9, 2, 20), torch.randn(9, 2, 20);"
+        "batch = PackedBatch(torch.zeros(3), torch.arange(6, 9), [Segment(0, 3, 0, 6)], None, None);"
+        "got = host_attention(q, (k.numpy(), v.numpy()), host_segments(batch), None, 0.2);"
+        "mask = torch.ones(3, 9, dtype=torch.bool).tril(6);"
+        "want = torch.nn.functional.scaled_dot_product_attention(q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1),"
+        " mask, scale=0.2, enable_gqa=True).transpose(0, 1); assert (got - want).abs().max() < 1e-5"
+    )
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_compact_is_exact_or_keeps_float32():

@@ -126,7 +126,9 @@ class Delivery:
         kept = [states for sequence in sequences for states in sequence.deliverable_hidden]
         if not kept:
             return None, (), None
-        joined = [torch.cat(column) for column in zip(*kept, strict=True)]
+        joined = (
+            list(kept[0]) if len(kept) == 1 else [torch.cat(column) for column in zip(*kept, strict=True)]
+        )
         flags = torch.ones(joined[0].shape[0], dtype=torch.bool, device=self._device)
         row = 0
         for sequence, start in zip(sequences, starts, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from specdec.compiled.rows import heat
 from specdec.sampling_params import SamplingParams
 
 
@@ -39,7 +40,12 @@ def _same_cuts(a: SamplingParams, b: SamplingParams) -> bool:
 def _heated(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """Divide by the temperature, from the best id down: whatever it is, the best ids stay at 0 and forbidden ones at -inf."""
     limits = torch.finfo(logits.dtype)
-    return (logits - logits.amax(-1, keepdim=True)) / min(max(temperature, limits.tiny), limits.max)
+    divisor = min(max(temperature, limits.tiny), limits.max)
+    if logits.device.type != "cpu":
+        return (logits - logits.amax(-1, keepdim=True)) / divisor
+    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    heat(logits.numpy(), divisor, out.numpy())
+    return out
 
 
 def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:

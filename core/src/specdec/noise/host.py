@@ -8,10 +8,14 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from specdec.compiled.math import exp
+
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _SHIFT = np.uint64(32)
 _HALF_STEP = 0.5 / 2.0**32
+_CHUNK = 64
+"""Ids whose noise is made together: as many counters as a wide vector register holds."""
 
 
 @njit(inline="always")
@@ -48,27 +52,39 @@ def race(weights: npt.NDArray[np.floating], seed: int, position: int, sample: in
     c1, c2, c3 = np.uint32(position), np.uint32(sample), np.uint32(word)
     size = weights.shape[0]
     best, winner = np.inf, -1
-    lanes = np.empty(4, np.uint32)
-    for block in range((size + 3) // 4):
-        start = 4 * block
-        end = min(start + 4, size)
+    lanes = np.empty(_CHUNK, np.uint32)
+    for start in range(0, size, _CHUNK):
+        end = min(start + _CHUNK, size)
         heaviest = np.float32(0.0)
         for j in range(start, end):
             heaviest = max(heaviest, weights[j])
         if heaviest == 0.0 or (winner >= 0 and heaviest * best <= _HALF_STEP):
             continue
-        lanes[0], lanes[1], lanes[2], lanes[3] = philox_block(np.uint32(block), c1, c2, c3, k0, k1)
+        for block in range(_CHUNK // 4):
+            word0, word1, word2, word3 = philox_block(np.uint32(start // 4 + block), c1, c2, c3, k0, k1)
+            lanes[4 * block], lanes[4 * block + 1] = word0, word1
+            lanes[4 * block + 2], lanes[4 * block + 3] = word2, word3
+        has_chance = winner < 0
+        for j in range(start, end):
+            has_chance |= _uniform(lanes[j - start]) < np.float64(weights[j]) * best
+        if not has_chance:
+            continue
         for j in range(start, end):
             weight = np.float64(weights[j])
             if weight == 0.0:
                 continue
-            uniform = (np.float64(lanes[j - start]) + 0.5) / 2.0**32
+            uniform = _uniform(lanes[j - start])
             if winner >= 0 and uniform >= weight * best:
                 continue
             score = -math.log1p(-uniform) / weight
             if winner < 0 or score < best:
                 best, winner = score, j
     return winner
+
+
+@njit(inline="always")
+def _uniform(lane: np.uint32) -> float:
+    return (np.float64(lane) + 0.5) / 2.0**32
 
 
 @njit(cache=True, nogil=True)
@@ -116,7 +132,7 @@ def gumbel_rows(
                 np.uint32(block), c1, c2, np.uint32(word), k0, k1
             )
             for lane in range(min(4, vocab_size - 4 * block)):
-                uniform = (np.float64(lanes[lane]) + 0.5) / 2.0**32
+                uniform = _uniform(lanes[lane])
                 out[i, 4 * block + lane] = -math.log(-math.log1p(-uniform))
     return out
 
@@ -146,13 +162,39 @@ def first_uniforms(
             lane = philox_block(
                 np.uint32(0), np.uint32(positions[i]), np.uint32(samples[i]), np.uint32(words[j]), k0, k1
             )[0]
-            out[i, j] = (np.float64(lane) + 0.5) / 2.0**32
+            out[i, j] = _uniform(lane)
     return out
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _draw(
+    logits: npt.NDArray[np.floating],
+    is_greedy: bool,
+    seed: int,
+    position: int,
+    sample: int,
+    weights: npt.NDArray[np.floating],
+) -> int:
+    """Return the id that noise chooses from `logits [V]`; -1 where they are not numbers. `weights [V]` is scratch."""
+    best, has_nan = 0, False
+    for j in range(logits.shape[0]):
+        has_nan |= logits[j] != logits[j]
+        if logits[j] > logits[best]:
+            best = j
+    highest = logits[best]
+    if has_nan or highest == -np.inf:
+        return -1
+    if is_greedy:
+        return best
+    for j in range(logits.shape[0]):
+        weights[j] = exp(logits[j] - highest)
+    return race(weights, seed, position, sample, 0)
 
 
 @njit(cache=True, nogil=True)
 def walk(
-    weights: npt.NDArray[np.float32],
+    logits: npt.NDArray[np.floating],
+    is_greedy: npt.NDArray[np.bool_],
     row_starts: npt.NDArray[np.int64],
     num_nodes: npt.NDArray[np.int64],
     drafted: npt.NDArray[np.int64],
@@ -170,7 +212,8 @@ def walk(
     is taken, the first of equally long ones.
 
     Args:
-        weights: `[R, V]` unnormalised target probabilities.
+        logits: `[R, V]` the target's, heated and cut; in each row at least one above -inf.
+        is_greedy: `[B]` whether the best id is taken instead of drawing, the lowest of equals.
         row_starts: `[B]` row of each request's last committed token.
         num_nodes: `[B]`.
         drafted: `[B, N]` drafted ids.
@@ -184,9 +227,10 @@ def walk(
     """
     drawn = np.empty(drafted.shape[1] + 1, np.int64)
     depths = np.zeros(drafted.shape[1] + 1, np.int64)
+    weights = np.empty(logits.shape[1], logits.dtype)
     for i in range(row_starts.shape[0]):
         first = row_starts[i]
-        drawn[0] = race(weights[first], seeds[i], positions[i], samples[i], 0)
+        drawn[0] = _draw(logits[first], is_greedy[i], seeds[i], positions[i], samples[i], weights)
         last = -1
         for node in range(num_nodes[i]):
             parent = parents[i, node]
@@ -195,7 +239,8 @@ def walk(
                 continue
             depth = depths[parent + 1] + 1
             depths[node + 1] = depth
-            drawn[node + 1] = race(weights[first + node + 1], seeds[i], positions[i] + depth, samples[i], 0)
+            row, position = logits[first + node + 1], positions[i] + depth
+            drawn[node + 1] = _draw(row, is_greedy[i], seeds[i], position, samples[i], weights)
             if depth > depths[last + 1]:
                 last = node
         count = depths[last + 1]

@@ -5,6 +5,7 @@ request's rows in a `SlotPool` over its cache.
 """
 
 from specdec.runner.fused.chain import ChainRules, Chains
+from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput, HeadParts
 from specdec.runner.head_runner import HeadRunner
 from specdec.runner.kv_cache import KVCache
@@ -29,4 +30,5 @@ __all__ = [
     "decoder_layers",
     "input_embedding",
     "output_head",
+    "speed_up_linears",
 ]

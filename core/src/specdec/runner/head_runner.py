@@ -12,6 +12,7 @@ from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, r
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains
 from specdec.runner.fused.head import FusedHead, fuse_head
+from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput
 from specdec.runner.packed import PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
@@ -50,6 +51,8 @@ class HeadRunner(CachedRunner):
         self.fused: list[FusedHead | None] = [
             fuse_head(self, stage) if fused else None for stage in range(head.num_stages)
         ]
+        if fused:
+            speed_up_linears(head)
 
     @torch.inference_mode()
     def forward(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:

@@ -14,7 +14,7 @@ from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
 from specdec.noise.host import walk
-from specdec.samplers.target_probs import target_probs
+from specdec.samplers.target_probs import raise_not_numbers
 from specdec.samplers.tree import node_depths
 from specdec.samplers.verdicts import follow_all, greedy_verdict
 
@@ -52,7 +52,8 @@ class StrictSampler(Sampler):
         batch: VerifyBatch,
     ) -> Verdict:
         """Draw only along the path that stands."""
-        weights = target_probs(scores, batch).numpy()
+        logits = scores.logits
+        logits = logits if logits.dtype is torch.float64 else logits.float()
         size = len(rows)
         width = max(map(len, rows))
         drafted = np.full((size, width + 1), -1, np.int64)
@@ -63,12 +64,15 @@ class StrictSampler(Sampler):
             if parents is not None:
                 links[i, : len(row)] = parents[i][: len(row)]
         nodes = np.empty((size, width + 1), np.int64)
-        tokens = np.empty((size, width + 1), np.int64)
+        tokens = np.full((size, width + 1), -1, np.int64)
         counts = np.empty(size, np.int64)
         walk(
-            weights, np.array(scores.row_starts), np.array([len(row) for row in rows]), drafted, links,
+            logits.numpy(), np.array([p.is_greedy for p in batch.sampling_params]), np.array(scores.row_starts),
+            np.array([len(row) for row in rows]), drafted, links,
             np.array(batch.seeds), np.array(batch.sample_indices), np.array(batch.num_tokens), nodes, tokens, counts,
         )  # fmt: skip
+        if (tokens[:, 0] < 0).any():
+            raise_not_numbers()
         lengths = counts.tolist()
         node_rows, token_rows = nodes.tolist(), tokens.tolist()
         return Verdict(

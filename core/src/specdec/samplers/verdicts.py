@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import torch
+
+from specdec.compiled.rows import best_ids
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
@@ -32,7 +36,15 @@ def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Ver
 
 def greedy_verdict(scores: Scores, draft: Draft) -> Verdict:
     """Return the longest paths of best tokens; ties go to the lowest id."""
-    return follow_all(scores.logits.argmax(-1).tolist(), scores, draft)
+    return follow_all(_best_ids(scores.logits), scores, draft)
+
+
+def _best_ids(logits: torch.Tensor) -> list[int]:
+    if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
+        return logits.argmax(-1).tolist()
+    out = np.empty(logits.shape[0], np.int64)
+    best_ids(logits.numpy(), out)
+    return out.tolist()
 
 
 def with_greedy_rows(verdict: Verdict, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:

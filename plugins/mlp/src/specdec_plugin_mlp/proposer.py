@@ -20,6 +20,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
+from specdec.runner import speed_up_linears
 from specdec_plugin_mlp.config import StateHeadsConfig
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.states import LastStates
@@ -68,6 +69,7 @@ class StateHeadsProposer(Proposer):
         config = self._config
         assert config.model is not None
         self._heads, self._vocabulary = self.read(HeadCheckpoint(config.model, config.revision))
+        speed_up_linears(self._heads)
         most = self._heads.num_heads * config.tree_top_k
         if config.num_speculative_tokens > most:
             siblings = "" if config.tree_top_k == 1 else f", {config.tree_top_k} tokens each ('tree_top_k')"

@@ -92,6 +92,10 @@ class HostStack:
             (Part.IS_FEATURE_FIRST, ends.is_feature_first),
             (Part.IS_NORMED_RESIDUAL, ends.is_normed_residual),
             (Part.IS_NORMED_STATE, ends.is_normed_state),
+            (
+                Part.IS_ROUNDED,
+                not is_mixed and all(linear.is_rounded for layer in layers for linear in layer.linears),
+            ),
         ):
             self.frame[part] = value
         self.numbers = np.zeros(len(Number))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import psutil
 import torch
@@ -9,10 +11,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from specdec.runner.host.attention import is_available
-from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, product
+from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
+from specdec.runner.host.tile import HAS_BFLOAT16_TILES
 
 _MAX_NATIVE_ROWS = 8
-"""Where the processor multiplies bfloat16 matrices itself, its own products win earlier."""
+"""Where the processor multiplies bfloat16 matrices and compiled code cannot, oneDNN's products win earlier."""
+
+_HOST_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def join(linears: list[nn.Linear]) -> torch.Tensor:
@@ -61,8 +66,10 @@ class FastLinear:
         biases = [linear.bias for linear in linears]
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
         self.compact = compact(self.weight) if is_available() else None
-        is_native = self.weight.dtype == torch.bfloat16 and has_native_bfloat16()
-        self.max_product_rows = _MAX_NATIVE_ROWS if is_native else MAX_PRODUCT_ROWS
+        is_half = self.weight.dtype == torch.bfloat16
+        self.is_rounded = is_half and HAS_BFLOAT16_TILES
+        is_slow = is_half and has_native_bfloat16() and not HAS_BFLOAT16_TILES
+        self.max_product_rows = _MAX_NATIVE_ROWS if is_slow else MAX_PRODUCT_ROWS
         self._num_out = self.weight.shape[0]
         self.host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         self._blocked: torch.Tensor | None = None
@@ -88,13 +95,34 @@ class FastLinear:
         if self.compact is None or x.shape[0] > self.max_product_rows:
             return self(torch.from_numpy(x)).float().numpy()
         out = np.empty((x.shape[0], self._num_out), np.float32)
-        product(x, self.compact, out)
+        multiply(x, self.compact, out, self.is_rounded)
         if self.host_bias is not None:
             out += self.host_bias
         return out
 
     def _product(self, x: torch.Tensor) -> torch.Tensor:
         return torch.from_numpy(self.host(x.float().contiguous().numpy())).to(x.dtype)
+
+
+def speed_up_linears(module: nn.Module) -> None:
+    """Have the linear maps of a frozen module take compiled products for inputs of a few rows, where it is on the host.
+
+    The numbers are the same up to the order of sums. Modules of other classes, subclasses too, stay as they are.
+    """
+    if not is_available():
+        return
+    for linear in module.modules():
+        weight = getattr(linear, "weight", None)
+        if type(linear) is nn.Linear and weight.device.type == "cpu" and weight.dtype in _HOST_DTYPES:
+            linear.forward = _flat(FastLinear([linear], is_packed=False))  # type: ignore[method-assign]
+
+
+def _flat(linear: FastLinear) -> Callable[[torch.Tensor], torch.Tensor]:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        """Return `[..., out]` for `x [..., in]`."""
+        return linear(x) if x.dim() == 2 else linear(x.reshape(-1, x.shape[-1])).unflatten(0, x.shape[:-1])
+
+    return forward
 
 
 def can_pack(num_weight_bytes: int, dtype: torch.dtype, device: torch.device) -> bool:

@@ -13,8 +13,10 @@ import torch
 from numba import njit, prange
 from numba.core import config
 
-from specdec.runner.host.math import fast_exp, widen
-from specdec.runner.host.product import one_row, three_rows, two_rows
+from specdec.compiled.math import fast_exp
+from specdec.runner.host.blend import row_blends
+from specdec.runner.host.product import dot
+from specdec.runner.host.tile import TILE_WEIGHTS, row_tiles
 from specdec.runner.kv_cache import Stored
 from specdec.runner.packed import PackedBatch
 
@@ -94,6 +96,7 @@ def attend(
             for d in range(key_dim):
                 scaled[r, d] = query[row + r // group, head * group + r % group, d] * scaling
         scores = np.empty((num_queries, length), np.float32)
+        masses = np.empty(num_queries, np.float32)
         _scores(scaled, keys, base + first, head, scores)
         for r in range(num_queries):
             local = r // group
@@ -111,58 +114,34 @@ def attend(
                 weight = fast_exp(score[j] - highest)
                 score[j] = weight
                 mass += weight
-            for j in range(length):
-                score[j] /= mass
-        sums = np.zeros((num_queries, value_dim), np.float32)
-        _weigh(scores, values, base + first, head, sums)
+            masses[r] = mass
+        sums = np.empty((num_queries, value_dim), np.float32)
+        row_blends(scores, values, base + first, head, sums)
         for r in range(num_queries):
             for d in range(value_dim):
-                out[row + r // group, head * group + r % group, d] = sums[r, d]
+                out[row + r // group, head * group + r % group, d] = sums[r, d] / masses[r]
 
 
 @njit(fastmath=True, inline="always", error_model="numpy")
 def _scores(query: Floats, keys: Stored, start: int, head: int, out: Floats) -> None:
     """Write the products of `query [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, L]`."""
     num_queries, length = out.shape
-    whole = length - length % 4
-    for j in range(0, whole, 4):
-        s = start + j
-        k0, k1, k2, k3 = keys[s, head], keys[s + 1, head], keys[s + 2, head], keys[s + 3, head]
-        r = 0
-        while r + 3 <= num_queries:
-            three_rows(query[r], query[r + 1], query[r + 2], k0, k1, k2, k3, out[r : r + 3, j : j + 4])
-            r += 3
-        if num_queries - r == 2:
-            two_rows(query[r], query[r + 1], k0, k1, k2, k3, out[r : r + 2, j : j + 4])
-        elif num_queries - r == 1:
-            one_row(query[r], k0, k1, k2, k3, out[r : r + 1, j : j + 4])
+    depth = query.shape[1]
+    whole = length - length % TILE_WEIGHTS
+    step = keys.strides[0]
+    first = keys.ctypes.data + start * step + head * keys.strides[1]
+    for j in range(0, whole, TILE_WEIGHTS):
+        done = row_tiles(
+            query, keys, num_queries, query.ctypes.data, depth * 4, first + j * step, step,
+            out.ctypes.data + j * 4, length * 4, depth,
+        )  # fmt: skip
+        if done < depth:
+            for r in range(num_queries):
+                for i in range(j, j + TILE_WEIGHTS):
+                    out[r, i] += dot(query[r], keys[start + i, head], done)
     for j in range(whole, length):
-        key = keys[start + j, head]
         for r in range(num_queries):
-            total = np.float32(0.0)
-            for d in range(query.shape[1]):
-                total += query[r, d] * widen(key[d])
-            out[r, j] = total
-
-
-@njit(fastmath=True, inline="always", error_model="numpy")
-def _weigh(weights: Floats, values: Stored, start: int, head: int, sums: Floats) -> None:
-    """Add the products of `weights [n, L]` with the values `[L, D]` of one head from slot `start` on to `sums [n, D]`."""
-    num_queries, length = weights.shape
-    whole = length - length % 4
-    for j in range(0, whole, 4):
-        s = start + j
-        v0, v1, v2, v3 = values[s, head], values[s + 1, head], values[s + 2, head], values[s + 3, head]
-        for r in range(num_queries):
-            a, b, c, e = weights[r, j], weights[r, j + 1], weights[r, j + 2], weights[r, j + 3]
-            for d in range(sums.shape[1]):
-                sums[r, d] += a * widen(v0[d]) + b * widen(v1[d]) + c * widen(v2[d]) + e * widen(v3[d])
-    for j in range(whole, length):
-        value = values[start + j, head]
-        for r in range(num_queries):
-            weight = weights[r, j]
-            for d in range(sums.shape[1]):
-                sums[r, d] += weight * widen(value[d])
+            out[r, j] = dot(query[r], keys[start + j, head], 0)
 
 
 def host_attention(

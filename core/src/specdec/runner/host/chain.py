@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from specdec.compiled.math import fast_exp
 from specdec.noise.host import race
 from specdec.runner.host.forward import run_pass
 from specdec.runner.host.frame import Part
-from specdec.runner.host.math import fast_exp
 from specdec.runner.host.product import Weights
 from specdec.runner.host.stack import Doubles, Floats, Ints
 from specdec.runner.kv_cache import Stored

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from specdec.runner.host.math import fast_exp, narrow
+from specdec.compiled.math import fast_exp, narrow
 from specdec.runner.kv_cache import Stored
 
 Floats = npt.NDArray[np.float32]

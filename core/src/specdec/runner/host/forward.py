@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from specdec.compiled.math import widen
 from specdec.runner.host.elementwise import norm
 from specdec.runner.host.frame import Number, Part
-from specdec.runner.host.math import widen
 from specdec.runner.host.pointer import array_at
-from specdec.runner.host.product import Weights, product
+from specdec.runner.host.product import Weights, multiply
 from specdec.runner.host.stack import Doubles, Floats, Ints, add_bias, run_layers
 from specdec.runner.kv_cache import Stored
 
@@ -80,9 +80,9 @@ def run_pass(
     states[:] = normed if frame[Part.IS_NORMED_STATE] else x
     head = array_at(frame[Part.HEAD], (frame[Part.NUM_LOGITS], hidden), like)
     if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
-        product(normed, head, logits)
+        multiply(normed, head, logits, frame[Part.IS_ROUNDED] != 0)
     else:
-        product(normed[logits_rows], head, logits)
+        multiply(normed[logits_rows], head, logits, frame[Part.IS_ROUNDED] != 0)
     add_bias(logits, frame[Part.HEAD_BIAS])
 
 
@@ -100,7 +100,7 @@ def _join(
     if not frame[Part.JOIN]:
         x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
         return pair
-    product(pair, array_at(frame[Part.JOIN], (hidden, 2 * hidden), like), x)
+    multiply(pair, array_at(frame[Part.JOIN], (hidden, 2 * hidden), like), x, frame[Part.IS_ROUNDED] != 0)
     add_bias(x, frame[Part.JOIN_BIAS])
     _first_norm(x, frame, numbers, normed)
     return normed

@@ -34,6 +34,8 @@ class Part(IntEnum):
     """Without a join: the residual stream is the normed feature."""
     IS_NORMED_STATE = 18
     """The state a pass returns is the final norm's output, not its input."""
+    IS_ROUNDED = 19
+    """What is multiplied with weights is rounded to bfloat16 first, as a model in bfloat16 does."""
 
 
 class Number(IntEnum):

@@ -12,7 +12,7 @@ from specdec.runner.host.attention import attend
 from specdec.runner.host.elementwise import add_norm, rotate_and_store, silu_multiply
 from specdec.runner.host.frame import Number, Part
 from specdec.runner.host.pointer import array_at
-from specdec.runner.host.product import Weights, product
+from specdec.runner.host.product import Weights, multiply
 from specdec.runner.kv_cache import Stored
 
 Floats = npt.NDArray[np.float32]
@@ -87,6 +87,7 @@ def run_layers(
     epsilon, head_epsilon = numbers[Number.EPSILON], numbers[Number.HEAD_EPSILON]
     scaling = np.float32(numbers[Number.SCALING])
     width = (num_heads + 2 * num_kv_heads) * dim
+    is_rounded = frame[Part.IS_ROUNDED] != 0
     query = np.empty((num_rows, num_heads, dim), np.float32)
     attended = np.empty((num_rows, num_heads, dim), np.float32)
     activated = np.empty((num_rows, intermediate), np.float32)
@@ -101,9 +102,9 @@ def run_layers(
             aux[place] = x
         row = table[i]
         if i == 0:
-            product(entry, array_at(row[Column.QKV], (width, entry.shape[1]), like), heads)
+            multiply(entry, array_at(row[Column.QKV], (width, entry.shape[1]), like), heads, is_rounded)
         else:
-            product(normed, array_at(row[Column.QKV], (width, hidden), like), heads)
+            multiply(normed, array_at(row[Column.QKV], (width, hidden), like), heads, is_rounded)
         add_bias(heads, row[Column.QKV_BIAS])
         num_norms = 2 if row[Column.HEAD_NORMS] else 0
         keys = array_at(row[Column.KEYS], (num_slots, num_kv_heads, dim), stored_like)
@@ -113,13 +114,13 @@ def run_layers(
             array_at(row[Column.HEAD_NORMS], (num_norms, dim), x), head_epsilon, keys, values, query,
         )  # fmt: skip
         attend(query, keys, values, segments, visible, row[Column.WINDOW], scaling, attended)
-        product(flat, array_at(row[Column.OUT], (hidden, num_heads * dim), like), delta)
+        multiply(flat, array_at(row[Column.OUT], (hidden, num_heads * dim), like), delta, is_rounded)
         add_bias(delta, row[Column.OUT_BIAS])
         add_norm(x, delta, array_at(row[Column.POST_NORM], (hidden,), x), epsilon, normed)
-        product(normed, array_at(row[Column.GATE_UP], (2 * intermediate, hidden), like), gate_up)
+        multiply(normed, array_at(row[Column.GATE_UP], (2 * intermediate, hidden), like), gate_up, is_rounded)
         add_bias(gate_up, row[Column.GATE_UP_BIAS])
         silu_multiply(gate_up, activated)
-        product(activated, array_at(row[Column.DOWN], (hidden, intermediate), like), delta)
+        multiply(activated, array_at(row[Column.DOWN], (hidden, intermediate), like), delta, is_rounded)
         add_bias(delta, row[Column.DOWN_BIAS])
         if row[Column.NEXT_NORM]:
             add_norm(x, delta, array_at(row[Column.NEXT_NORM], (hidden,), x), epsilon, normed)

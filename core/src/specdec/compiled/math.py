@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,11 @@ def fast_exp(x: np.float32) -> np.float32:
     return result
 
 
+def exp(x: Any) -> Any:
+    """Return e^x for x up to 0: fast for float32, where below e^-87 it is 0, and exact for float64."""
+    raise NotImplementedError("compiled code only")
+
+
 def widen(number: Any) -> Any:
     """Return a stored number as float32; uint16 holds the upper half of a float32, that is a bfloat16."""
     raise NotImplementedError("compiled code only")
@@ -43,6 +49,13 @@ def widen(number: Any) -> Any:
 def narrow(number: Any, like: Any) -> Any:
     """Return a float32 in the form of `like`; to bfloat16 it is rounded to the nearest, ties to even."""
     raise NotImplementedError("compiled code only")
+
+
+@overload(exp, strict=False)
+def _overload_exp(x: types.Type) -> Callable[[Any], Any]:
+    if x == types.float32:
+        return lambda x: fast_exp(x) if x > _LOWEST else _F(0.0)
+    return lambda x: math.exp(x)
 
 
 @overload(widen, strict=False)

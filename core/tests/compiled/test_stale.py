@@ -1,6 +1,6 @@
 """Compiled code does not outlive the sources it was made from."""
 
-from specdec.runner.host.stale import drop_stale
+from specdec.compiled.stale import drop_stale
 
 
 def test_what_other_sources_made_is_dropped(tmp_path):

@@ -1,0 +1,8 @@
+"""Code that numba compiles: what is shared by the noise, the logits and the host's layers."""
+
+from pathlib import Path
+
+from specdec.compiled.stale import drop_stale
+
+_HERE = Path(__file__).parent
+drop_stale(_HERE, _HERE.parent / "noise", _HERE.parent / "runner" / "host")

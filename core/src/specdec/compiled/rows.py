@@ -1,0 +1,56 @@
+"""Operations on rows of logits on the host, each in one pass where torch takes several."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Floats = npt.NDArray[np.floating]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def heat(logits: Floats, temperature: float, out: Floats) -> None:
+    """Write `(logits - their highest) / temperature` to `out`; both `[R, V]`. A row with a NaN becomes NaN."""
+    for r in range(logits.shape[0]):
+        row = logits[r]
+        highest = row[0]
+        has_nan = highest != highest
+        for j in range(row.shape[0]):
+            has_nan |= row[j] != row[j]
+            if row[j] > highest:
+                highest = row[j]
+        if has_nan:
+            highest = row.dtype.type(np.nan)
+        for j in range(row.shape[0]):
+            out[r, j] = (row[j] - highest) / temperature
+
+
+@njit(nogil=True, cache=True)
+def are_sound(logits: Floats, out: npt.NDArray[np.bool_]) -> bool:
+    """Write to `out [R]` which rows of `logits [R, V]` have no NaN and something above -inf; returns whether all have."""
+    is_all = True
+    for r in range(logits.shape[0]):
+        row = logits[r]
+        has_nan, has_choice = False, False
+        for j in range(row.shape[0]):
+            has_nan |= row[j] != row[j]
+            has_choice |= row[j] > -np.inf
+        out[r] = has_choice and not has_nan
+        is_all &= out[r]
+    return is_all
+
+
+@njit(nogil=True, cache=True)
+def best_ids(logits: Floats, out: npt.NDArray[np.int64]) -> None:
+    """Write the id `[R]` of the highest of `logits [R, V]`, the lowest of equals; a NaN is never it."""
+    for r in range(logits.shape[0]):
+        row = logits[r]
+        highest = row.dtype.type(-np.inf)
+        for j in range(row.shape[0]):
+            if row[j] > highest:
+                highest = row[j]
+        best = 0
+        while best < row.shape[0] - 1 and row[best] != highest:
+            best += 1
+        out[r] = best

@@ -1,0 +1,147 @@
+"""Weighted sums of cached rows: what attention does with values, every sum in a vector register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from specdec.compiled.math import widen
+from specdec.runner.host.lanes import (
+    FEATURES,
+    FLOAT,
+    FLOATS,
+    INDEX,
+    LANES,
+    load_floats,
+    multiply_add,
+    pointer,
+)
+
+_MAX_ROWS = 6 if FEATURES.get("avx512f") else 2
+"""Sums kept at a time: four registers each, of 32 or of 16."""
+_WIDE, _NARROW = 4 * LANES, LANES
+"""Columns of a sum kept at a time; narrow ones for what is left of a row."""
+
+
+def _blend(num_rows: int, width: int) -> Callable[..., int]:
+    """Return what sums `width` columns for `num_rows` rows of weights, for compiled code.
+
+    It takes the array of values (for its type only); address and bytes per row of weights, values and output; and the
+    number of values L; and writes float32 sums `[num_rows, width]`.
+    """
+
+    def typed(
+        context: Any, value: Any, weights: Any, weights_step: Any, values: Any, values_step: Any,
+        out: Any, out_step: Any, length: Any,
+    ) -> Any:  # fmt: skip
+        is_half = value.dtype == types.uint16
+
+        def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return _emit(builder, num_rows, width // LANES, is_half, *arguments[1:])
+
+        return types.int64(value, *[types.int64] * 7), codegen
+
+    compiled: Callable[..., int] = intrinsic(typed)
+    return compiled
+
+
+def _emit(
+    builder: Any, num_rows: int, num_vectors: int, is_half: bool, weights: Any, weights_step: Any, values: Any,
+    values_step: Any, out: Any, out_step: Any, length: Any,
+) -> Any:  # fmt: skip
+    """Emit the loop over L; see `_blend`."""
+    before, head = builder.basic_block, builder.append_basic_block("values")
+    body, end = builder.append_basic_block("products"), builder.append_basic_block("sums")
+    builder.branch(head)
+    builder.position_at_end(head)
+    j = builder.phi(INDEX)
+    j.add_incoming(ir.Constant(INDEX, 0), before)
+    sums = [[builder.phi(FLOATS) for _ in range(num_vectors)] for _ in range(num_rows)]
+    builder.cbranch(builder.icmp_signed("<", j, length), body, end)
+
+    builder.position_at_end(body)
+    row = builder.add(values, builder.mul(j, values_step))
+    vectors = [
+        load_floats(builder, row, 0, values_step, ir.Constant(INDEX, c * LANES), is_half)
+        for c in range(num_vectors)
+    ]
+    for i, totals in enumerate(sums):
+        weight = builder.load(pointer(builder, weights, i, weights_step, j, FLOAT), align=4)
+        one = builder.insert_element(
+            ir.Constant(FLOATS, ir.Undefined), weight, ir.Constant(ir.IntType(32), 0)
+        )
+        spread = builder.shuffle_vector(
+            one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        )
+        for total, vector in zip(totals, vectors, strict=True):
+            total.add_incoming(ir.Constant(FLOATS, [0.0] * LANES), before)
+            total.add_incoming(multiply_add(builder, spread, vector, total), body)
+    j.add_incoming(builder.add(j, ir.Constant(INDEX, 1)), body)
+    builder.branch(head)
+
+    builder.position_at_end(end)
+    for i, totals in enumerate(sums):
+        for c, total in enumerate(totals):
+            place = pointer(builder, out, i, out_step, ir.Constant(INDEX, c * LANES), FLOAT, LANES)
+            builder.store(total, place, align=4)
+    return length
+
+
+_WIDE_1, _WIDE_2, _WIDE_3 = _blend(1, _WIDE), _blend(2, _WIDE), _blend(3, _WIDE)
+_WIDE_4, _WIDE_5, _WIDE_6 = _blend(4, _WIDE), _blend(5, _WIDE), _blend(6, _WIDE)
+_NARROW_1 = _blend(1, _NARROW)
+
+
+@njit(inline="always")
+def row_blends(weights: Any, values: Any, start: int, head: int, out: Any) -> None:
+    """Write `weights @ values[start : start + L, head]` to `out`; a row's sums do not depend on the others.
+
+    Args:
+        weights: `[n, L]` float32, contiguous.
+        values: `[num_slots, Hkv, D]` float32 or the bits of bfloat16, contiguous.
+        start: slot of the first value.
+        head: key-value head.
+        out: `[n, D]` float32, contiguous, written.
+    """
+    num_rows, length = weights.shape
+    size = out.shape[1]
+    step = values.strides[0]
+    first = values.ctypes.data + start * step + head * values.strides[1]
+    w, o = weights.ctypes.data, out.ctypes.data
+    d = 0
+    while d + _WIDE <= size:
+        a, t = first + d * values.itemsize, 0
+        while t < num_rows:
+            groups = (num_rows - t + _MAX_ROWS - 1) // _MAX_ROWS
+            count = (num_rows - t + groups - 1) // groups
+            b, c = w + t * length * 4, o + (t * size + d) * 4
+            if count == 1:
+                _WIDE_1(values, b, length * 4, a, step, c, size * 4, length)
+            elif count == 2:
+                _WIDE_2(values, b, length * 4, a, step, c, size * 4, length)
+            elif count == 3:
+                _WIDE_3(values, b, length * 4, a, step, c, size * 4, length)
+            elif count == 4:
+                _WIDE_4(values, b, length * 4, a, step, c, size * 4, length)
+            elif count == 5:
+                _WIDE_5(values, b, length * 4, a, step, c, size * 4, length)
+            else:
+                _WIDE_6(values, b, length * 4, a, step, c, size * 4, length)
+            t += count
+        d += _WIDE
+    while d + _NARROW <= size:
+        for t in range(num_rows):
+            _NARROW_1(
+                values, w + t * length * 4, length * 4, first + d * values.itemsize, step, o + (t * size + d) * 4,
+                size * 4, length,
+            )  # fmt: skip
+        d += _NARROW
+    for t in range(num_rows):
+        for e in range(d, size):
+            out[t, e] = 0.0
+            for j in range(length):
+                out[t, e] += weights[t, j] * widen(values[start + j, head, e])

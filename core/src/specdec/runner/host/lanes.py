@@ -1,0 +1,64 @@
+"""Vector registers of this processor, for code that is written for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import config
+
+
+def _features() -> dict[str, bool]:
+    """Return what compiled code may use, by LLVM's names: what this processor can do, unless numba was told something else."""
+    if config.CPU_NAME or config.CPU_FEATURES:  # type: ignore[attr-defined]  # made from the environment
+        return {name[1:]: name[0] == "+" for name in (config.CPU_FEATURES or "").split(",") if name}  # type: ignore[attr-defined]  # ditto
+    try:
+        return dict(binding.get_host_cpu_features())
+    except RuntimeError:  # llvmlite cannot tell on every platform
+        return {}
+
+
+FEATURES = _features()
+LANES = 16 if FEATURES.get("avx512f") else 8 if FEATURES.get("avx") else 4
+"""Floats in a vector register."""
+
+FLOAT, HALF, INDEX = ir.FloatType(), ir.IntType(16), ir.IntType(64)
+FLOATS = ir.VectorType(FLOAT, LANES)
+
+
+def load_floats(builder: Any, base: Any, row: int, step: Any, k: Any, is_half: bool) -> Any:
+    """Load a vector register of float32 from number `k` of row `row` on; bfloat16 numbers are widened."""
+    if not is_half:
+        return builder.load(pointer(builder, base, row, step, k, FLOAT, LANES), align=4)
+    halves = builder.load(pointer(builder, base, row, step, k, HALF, LANES), align=2)
+    words = ir.VectorType(ir.IntType(32), LANES)
+    upper = builder.shl(builder.zext(halves, words), ir.Constant(words, [16] * LANES))
+    return builder.bitcast(upper, FLOATS)
+
+
+def multiply_add(builder: Any, left: Any, right: Any, total: Any) -> Any:
+    """Return `left * right + total` of float32 vectors."""
+    return builder.call(
+        declared(builder, f"llvm.fmuladd.v{LANES}f32", FLOATS, [FLOATS] * 3), [left, right, total]
+    )
+
+
+def pointer(builder: Any, base: Any, row: int, step: Any, k: Any, number: Any, lanes: int = 0) -> Any:
+    """Return a pointer to number `k` of row `row`, or to the `lanes` numbers from there on."""
+    size = ir.Constant(INDEX, 2 if number is HALF else 4)
+    address = builder.add(base, builder.mul(ir.Constant(INDEX, row), step))
+    pointed = ir.VectorType(number, lanes) if lanes else number
+    return builder.inttoptr(builder.add(address, builder.mul(k, size)), pointed.as_pointer())
+
+
+def declared(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
+    """Return an LLVM intrinsic of the module, declared once."""
+    known = builder.module.globals.get(name)
+    return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
+
+
+def lanes(numbers: Iterable[int]) -> Any:
+    """Return the constant that names lanes of a shuffle."""
+    chosen = list(numbers)
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)

@@ -1,0 +1,223 @@
+"""The inner loop of matrix products: a few rows times four rows of weights, every sum in a vector register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from llvmlite import binding, ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from specdec.runner.host.lanes import (
+    FEATURES,
+    FLOAT,
+    FLOATS,
+    HALF,
+    INDEX,
+    LANES,
+    declared,
+    lanes,
+    load_floats,
+    multiply_add,
+    pointer,
+)
+
+TILE_WEIGHTS = 4
+"""Rows of weights in a tile."""
+
+
+MAX_TILE_ROWS = 6 if FEATURES.get("avx512f") else 3
+"""Rows of a tile: four sums each in 32 or in 16 registers, with room for what is multiplied."""
+
+HAS_BFLOAT16_TILES = bool(FEATURES.get("avx512bf16")) and binding.llvm_version_info[0] >= 20
+"""Whether this processor multiplies bfloat16 numbers in pairs and sums them in float32 (AVX512_BF16)."""
+
+
+class _BFloat(ir.types.Type):  # type: ignore[misc]  # llvmlite is untyped
+    """LLVM's `bfloat`, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash("bfloat")
+
+
+class _Kind(Enum):
+    """What is multiplied with what."""
+
+    FLOATS = "float32 with float32"
+    WIDENED = "float32 with bfloat16, made float32 first, which loses nothing"
+    BFLOATS = "bfloat16 with bfloat16, summed in float32"
+
+    @property
+    def step(self) -> int:
+        """Numbers of a row that are taken at a time."""
+        return 2 * LANES if self is _Kind.BFLOATS else LANES
+
+
+_KINDS = {
+    (types.float32, types.float32): _Kind.FLOATS,
+    (types.float32, types.uint16): _Kind.WIDENED,
+} | ({(types.uint16, types.uint16): _Kind.BFLOATS} if HAS_BFLOAT16_TILES else {})
+"""By the types of rows and weights; bfloat16 is held as uint16."""
+
+
+def _tile(num_rows: int) -> Callable[..., int]:
+    """Return what multiplies `num_rows` rows with four rows of weights, for compiled code.
+
+    It takes the arrays of rows and of weights (for their types only), then address and bytes per row of rows, weights and
+    output, then the depth K; writes float32 sums `[num_rows, 4]`; and returns how many of the K numbers are in them: the
+    caller adds the rest.
+    """
+
+    def typed(
+        context: Any, x: Any, weight: Any, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
+        out: Any, out_step: Any, depth: Any,
+    ) -> Any:  # fmt: skip
+        kind = _KINDS.get((x.dtype, weight.dtype))
+
+        def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            if kind is None:  # never reached: callers multiply what this processor can
+                builder.call(
+                    builder.module.declare_intrinsic("llvm.trap", (), ir.FunctionType(ir.VoidType(), [])), []
+                )
+                return ir.Constant(INDEX, 0)
+            return _emit(builder, kind, num_rows, *arguments[2:])
+
+        return types.int64(x, weight, *[types.int64] * 7), codegen
+
+    compiled: Callable[..., int] = intrinsic(typed)
+    return compiled
+
+
+def _emit(
+    builder: Any, kind: _Kind, num_rows: int, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
+    out: Any, out_step: Any, depth: Any,
+) -> Any:  # fmt: skip
+    """Emit the loop over K, then the sums; see `_tile`."""
+    whole = builder.and_(depth, ir.Constant(INDEX, -kind.step))
+    before, head = builder.basic_block, builder.append_basic_block("depth")
+    body, end = builder.append_basic_block("products"), builder.append_basic_block("sums")
+    builder.branch(head)
+    builder.position_at_end(head)
+    k = builder.phi(INDEX)
+    k.add_incoming(ir.Constant(INDEX, 0), before)
+    sums = [[builder.phi(FLOATS) for _ in range(TILE_WEIGHTS)] for _ in range(num_rows)]
+    builder.cbranch(builder.icmp_signed("<", k, whole), body, end)
+
+    builder.position_at_end(body)
+    weights = [
+        _load(builder, kind, columns, j, columns_step, k, kind is not _Kind.FLOATS)
+        for j in range(TILE_WEIGHTS)
+    ]
+    for i, row in enumerate(sums):
+        numbers = _load(builder, kind, rows, i, rows_step, k, kind is _Kind.BFLOATS)
+        for j, total in enumerate(row):
+            total.add_incoming(ir.Constant(FLOATS, [0.0] * LANES), before)
+            total.add_incoming(_multiply_add(builder, kind, numbers, weights[j], total), body)
+    k.add_incoming(builder.add(k, ir.Constant(INDEX, kind.step)), body)
+    builder.branch(head)
+
+    builder.position_at_end(end)
+    for i, row in enumerate(sums):
+        address = pointer(builder, out, i, out_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS)
+        builder.store(_totals(builder, row), address, align=4)
+    return whole
+
+
+def _totals(builder: Any, vectors: list[Any]) -> Any:
+    """Return the sums over the lanes of four vectors as one vector of four."""
+    first, second, third, fourth = vectors
+    blocks = range(0, LANES, 4)
+
+    def folded(left: Any, right: Any, low: tuple[int, ...], high: tuple[int, ...]) -> Any:
+        """Add two choices of lanes from each block of four; lanes 4 to 7 stand for those of `right`."""
+        halves = (
+            builder.shuffle_vector(
+                left, right, lanes([b + i % 4 + LANES * (i // 4) for b in blocks for i in order])
+            )
+            for order in (low, high)
+        )
+        return builder.fadd(*halves)
+
+    pairs = (
+        folded(first, second, (0, 4, 1, 5), (2, 6, 3, 7)),
+        folded(third, fourth, (0, 4, 1, 5), (2, 6, 3, 7)),
+    )
+    total = folded(*pairs, (0, 1, 4, 5), (2, 3, 6, 7))
+    width = LANES
+    while width > 4:
+        width //= 2
+        halves = (
+            builder.shuffle_vector(total, total, lanes(range(start, start + width))) for start in (0, width)
+        )
+        total = builder.fadd(*halves)
+    return total
+
+
+def _load(builder: Any, kind: _Kind, base: Any, row: int, step: Any, k: Any, is_half: bool) -> Any:
+    """Load the next numbers of a row as what is multiplied."""
+    if kind is not _Kind.BFLOATS:
+        return load_floats(builder, base, row, step, k, is_half)
+    halves = builder.load(pointer(builder, base, row, step, k, HALF, kind.step), align=2)
+    return builder.bitcast(halves, ir.VectorType(_BFloat(), kind.step))
+
+
+def _multiply_add(builder: Any, kind: _Kind, numbers: Any, weights: Any, total: Any) -> Any:
+    if kind is not _Kind.BFLOATS:
+        return multiply_add(builder, numbers, weights, total)
+    name, pairs = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}", ir.VectorType(_BFloat(), kind.step)
+    return builder.call(declared(builder, name, FLOATS, [FLOATS, pairs, pairs]), [total, numbers, weights])
+
+
+_TILE_1, _TILE_2, _TILE_3 = _tile(1), _tile(2), _tile(3)
+_TILE_4, _TILE_5, _TILE_6 = _tile(4), _tile(5), _tile(6)
+
+
+@njit(inline="always")
+def row_tiles(
+    x: Any, weight: Any, num_rows: int, rows: int, rows_step: int, columns: int, columns_step: int,
+    out: int, out_step: int, depth: int,
+) -> int:  # fmt: skip
+    """Write the products of any number of rows with four rows of weights; a row's do not depend on the others.
+
+    Args:
+        x: the array of rows, float32 or uint16; for its type only.
+        weight: the array of weights, likewise; both uint16 only where `HAS_BFLOAT16_TILES`.
+        num_rows: rows to multiply.
+        rows: address of the first.
+        rows_step: bytes from a row to the next.
+        columns: address of the first row of weights.
+        columns_step: bytes from one to the next.
+        out: address of the float32 output `[num_rows, 4]`.
+        out_step: bytes from one of its rows to the next.
+        depth: numbers of a row, K.
+
+    Returns:
+        how many of the K numbers are in the products; the caller adds the rest.
+    """
+    done, t = depth, 0
+    while t < num_rows:
+        groups = (num_rows - t + MAX_TILE_ROWS - 1) // MAX_TILE_ROWS
+        count = (num_rows - t + groups - 1) // groups
+        a, c = rows + t * rows_step, out + t * out_step
+        if count == 1:
+            done = _TILE_1(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+        elif count == 2:
+            done = _TILE_2(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+        elif count == 3:
+            done = _TILE_3(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+        elif count == 4:
+            done = _TILE_4(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+        elif count == 5:
+            done = _TILE_5(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+        else:
+            done = _TILE_6(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+        t += count
+    return done
