@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from specdec_train.laws import divergence, laws_of
 from specdec_train.packing import micro_batches
 
 
@@ -28,7 +28,7 @@ def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens:
         tokens: ids `[B, T + 1]`; the last only lends its place.
     """
     logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits
-    return divergence(logits, target_logits(target, tokens))
+    return divergence(logits, laws_of(target_logits(target, tokens)))
 
 
 def parallel_loss(
@@ -43,10 +43,10 @@ def parallel_loss(
         num_parallel: guesses per position, K: one by the text token itself, K - 1 by mask tokens.
         mask_id: the id of the mask token.
     """
-    wanted = target_logits(target, tokens)
-    length = wanted.shape[1]
+    laws = laws_of(target_logits(target, tokens))
+    length = laws.entropies.shape[1]
     logits = parallel_logits(draft, tokens[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
-    parts = [divergence(logits[:, j, : length - j], wanted[:, j:]) for j in range(num_parallel)]
+    parts = [divergence(logits[:, j, : length - j], laws, j) for j in range(num_parallel)]
     return torch.stack(parts).mean()
 
 
@@ -113,21 +113,6 @@ def acceptance(
         {"sampled": round(sampled, 4), "greedy": round(greedy, 4)}
         for sampled, greedy in (totals / len(tokens)).tolist()
     ]
-
-
-def divergence(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> Tensor:
-    """Mean Kullback-Leibler divergence from the target's law to the head's, in nats.
-
-    Args:
-        logits: `[..., V']` the head's.
-        wanted: `[..., V]` the target's.
-        target_ids: `[V']` ids the head can name; the target's law is taken among these. None for all.
-    """
-    if target_ids is not None:
-        wanted = wanted[..., target_ids]
-    log_q = F.log_softmax(logits.flatten(0, -2).float(), -1)
-    log_p = F.log_softmax(wanted.flatten(0, -2).float(), -1)
-    return F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
 
 
 def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:

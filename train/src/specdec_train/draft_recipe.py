@@ -88,7 +88,7 @@ class DraftRecipe:
 
 DRAFTS = {
     "draft": DraftRecipe(
-        starts_from="target", kept_layers=(0, 9), max_steps=1000, muon_lr=0.01, adamw_lr=0.002
+        starts_from="target", kept_layers=(0, 13), max_steps=2000, muon_lr=0.01, adamw_lr=0.002
     ),
     "draft_parallel": DraftRecipe(
         kind="parallel",

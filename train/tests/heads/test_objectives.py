@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from specdec.runner import HeadRunner, PackedBatch, Segment
-from specdec_train.distillation import divergence, overlap
+from specdec_train.distillation import overlap
 from specdec_train.heads.made import make
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.states import StateReader
+from specdec_train.laws import divergence, laws_of
 
 RECURRENT = {
     name: replace(HEADS[name], num_steps=3, draft_vocab_size=40 if name == "eagle3" else 0)
@@ -84,7 +85,7 @@ def test_divergence_and_overlap_are_those_of_the_laws():
     p, q = wanted.softmax(-1), logits.softmax(-1)
     among = wanted[..., ids].softmax(-1)
     expected = (among * (among / q).log()).sum(-1).mean()
-    torch.testing.assert_close(divergence(logits, wanted, ids), expected)
+    torch.testing.assert_close(divergence(logits, laws_of(wanted, ids)), expected)
     sampled, greedy = overlap(logits, wanted, ids)
     torch.testing.assert_close(sampled, torch.minimum(p[..., ids], q).sum(-1).mean())
     assert float(greedy) == float((ids[logits.argmax(-1)] == wanted.argmax(-1)).float().mean())

@@ -64,9 +64,9 @@ def race(weights: npt.NDArray[np.floating], seed: int, position: int, sample: in
             word0, word1, word2, word3 = philox_block(np.uint32(start // 4 + block), c1, c2, c3, k0, k1)
             lanes[4 * block], lanes[4 * block + 1] = word0, word1
             lanes[4 * block + 2], lanes[4 * block + 3] = word2, word3
-        has_chance = winner < 0
+        has_chance = bool(winner < 0)
         for j in range(start, end):
-            has_chance |= _uniform(lanes[j - start]) < np.float64(weights[j]) * best
+            has_chance |= bool(_uniform(lanes[j - start]) < np.float64(weights[j]) * best)
         if not has_chance:
             continue
         for j in range(start, end):

@@ -69,7 +69,8 @@ class StateHeadsProposer(Proposer):
         config = self._config
         assert config.model is not None
         self._heads, self._vocabulary = self.read(HeadCheckpoint(config.model, config.revision))
-        speed_up_linears(self._heads)
+        if isinstance(self._heads, torch.nn.Module):
+            speed_up_linears(self._heads)
         most = self._heads.num_heads * config.tree_top_k
         if config.num_speculative_tokens > most:
             siblings = "" if config.tree_top_k == 1 else f", {config.tree_top_k} tokens each ('tree_top_k')"

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from specdec_plugin_mlp import MLPSpeculator
-from specdec_train.distillation import divergence
 from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
+from specdec_train.laws import divergence, laws_of
 
 
 class ChainedObjective:
@@ -26,7 +26,7 @@ class ChainedObjective:
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Mean divergence from the target's law over all heads, for `tokens [B, W]`, in nats."""
-        losses = [divergence(guess.logits, guess.wanted) for guess in self.guesses(tokens)]
+        losses = [divergence(guess.logits, guess.laws, guess.start) for guess in self.guesses(tokens)]
         return torch.stack(losses).mean()
 
     def guesses(self, tokens: Tensor) -> Iterator[Guess]:
@@ -37,6 +37,7 @@ class ChainedObjective:
         known = tokens[:, 1:].unfold(1, count, 1)[:, :rows]
         hidden = states.hidden[:, :rows]
         logits = self._heads(hidden, known)
+        laws = laws_of(states.logits)
         for index in range(count):
             wanted = states.logits[:, 1 + index : 1 + index + rows]
-            yield Guess(logits[..., index, :], wanted, hidden, hidden)
+            yield Guess(logits[..., index, :], wanted, hidden, hidden, laws, 1 + index)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specdec_train.distillation import divergence
 from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
+from specdec_train.laws import divergence, laws_of
 
 
 class DistilledObjective:
@@ -26,10 +26,10 @@ class DistilledObjective:
     def loss(self, tokens: Tensor) -> Tensor:
         """Mean divergence from the target's law for `tokens [B, W]`, in nats."""
         guess = next(self.guesses(tokens))
-        return divergence(guess.logits, guess.wanted)
+        return divergence(guess.logits, guess.laws)
 
     def guesses(self, tokens: Tensor) -> Iterator[Guess]:
         """Yield the one guess there is."""
         states = self._reader.read(tokens[:, :-1])
         logits = self._draft(input_ids=tokens[:, :-1], use_cache=False).logits
-        yield Guess(logits, states.logits, states.hidden, states.hidden)
+        yield Guess(logits, states.logits, states.hidden, states.hidden, laws_of(states.logits))

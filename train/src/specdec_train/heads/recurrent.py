@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specdec.runner import DraftHead
-from specdec_train.distillation import divergence
 from specdec_train.heads.states import StateReader
+from specdec_train.laws import Laws, divergence, laws_of
 
 Forward = Callable[..., tuple[Tensor, Tensor]]
 
@@ -31,6 +31,10 @@ class Guess:
     """`[B, R, F]` the state the head goes on with."""
     feature: Tensor
     """`[B, R, F]` the state of the target it stands for."""
+    laws: Laws
+    """The target's laws, among the ids that can be guessed."""
+    start: int = 0
+    """The place in them of the first row."""
 
 
 class RecurrentObjective:
@@ -58,7 +62,7 @@ class RecurrentObjective:
         total = torch.zeros(())
         weight, weights = 1.0, 0.0
         for guess in self.guesses(tokens):
-            loss = divergence(guess.logits, guess.wanted, self._head.target_ids)
+            loss = divergence(guess.logits, guess.laws, guess.start)
             if self._regression:
                 loss = loss + self._regression * F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
             total = total + weight * loss
@@ -72,6 +76,7 @@ class RecurrentObjective:
         batch, length = tokens.shape[0], tokens.shape[1] - 1
         rows = length - self._num_steps
         true_features = self._combine(states.hidden, states.aux)
+        laws = laws_of(states.logits, self._head.target_ids)
         past, carry = DynamicCache(), true_features[:, :rows]
         for step in range(self._num_steps):
             positions = (torch.arange(rows, device=tokens.device) + step).expand(batch, -1)
@@ -82,7 +87,8 @@ class RecurrentObjective:
             out, carry = self._head(ids, positions, carry, step % self._head.num_stages, **attention)
             logits = self._head.project(out, step % self._head.num_stages)
             end = 1 + step + rows
-            yield Guess(logits, states.logits[:, 1 + step : end], carry, true_features[:, 1 + step : end])
+            wanted, features = states.logits[:, 1 + step : end], true_features[:, 1 + step : end]
+            yield Guess(logits, wanted, carry, features, laws, 1 + step)
 
     def _combine(self, hidden: Tensor, aux: tuple[Tensor, ...]) -> Tensor:
         flat = self._head.combine(hidden.flatten(0, 1), tuple(a.flatten(0, 1) for a in aux))

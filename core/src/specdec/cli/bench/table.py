@@ -15,8 +15,8 @@ WIDTH = 240
 
 def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) -> None:
     """Print the rows of a report, and how they came about."""
-    table = new_table("configuration", "tok/s", "speed-up", "95 %", "accepted", "rate", "propose", "score")
-    for heading in ("forward", "verify", "other", "TTFT", "MB", "identical", "4-grams"):
+    table = new_table("configuration", "tok/s", "speed-up", "95 %", "in theory", "accepted", "rate", "propose")
+    for heading in ("score", "forward", "verify", "other", "TTFT", "MB", "identical", "4-grams"):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
@@ -24,6 +24,7 @@ def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
             f"{row['tokens_per_s']:.0f}",
             f"{row['speedup']:.2f}x",
             f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}",
+            _times(theoretical_speedup(row, rows[0])),
             f"{row['mean_acceptance_length']:.2f}",
             f"{row['acceptance_rate']:.2f}",
             *(milliseconds(row[f"{part}_ms"]) for part in ("propose", "score", "forward", "verify", "other")),
@@ -39,12 +40,30 @@ def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
         f"{first['batch_size']}, temperature {environment['temperature']:g}, {environment['dtype']} on "
         f"{environment['device']}, {environment['rounds']} rounds.\n"
         "Milliseconds: medians per step; forward is the target's pass alone. Accepted: mean acceptance length. "
-        "4-grams: distinct over all, low where text loops."
+        "4-grams: distinct over all, low where text loops.\n"
+        "In theory: the speed-up of a step with a draft at this acceptance if drafting and the target's pass were all it took."
     )
     if "16" in environment["dtype"] and not all(row["identical_to_baseline"] for row in rows):
         print(
             "With 16 bits logits depend on how many rows a pass has; --dtype float32 shows whether texts differ."
         )
+
+
+def theoretical_speedup(row: dict[str, Any], baseline: dict[str, Any]) -> float | None:
+    """Return what the acceptance measured allows: tokens of a step over its time, if drafting and the pass were all of it.
+
+    Leviathan et al. (arXiv 2211.17192, theorem 3.8), with the times measured instead of ratios of sizes, so that the costs of
+    verified rows and of drafting count, and no other. None where nothing was drafted or a time is missing.
+    """
+    times = baseline["forward_ms"], row["forward_ms"], row["propose_ms"]
+    if None in times or not row["acceptance_per_position"]:
+        return None
+    plain, scoring, drafting = times
+    return float(row["mean_acceptance_length"] * plain / (scoring + drafting))
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}x"
 
 
 def new_table(*headings: str) -> Table:

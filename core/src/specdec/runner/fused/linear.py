@@ -112,9 +112,10 @@ def speed_up_linears(module: nn.Module) -> None:
     if not is_available():
         return
     for linear in module.modules():
-        weight = getattr(linear, "weight", None)
-        if type(linear) is nn.Linear and weight.device.type == "cpu" and weight.dtype in _HOST_DTYPES:
-            linear.forward = _flat(FastLinear([linear], is_packed=False))  # type: ignore[method-assign]
+        if type(linear) is not nn.Linear:
+            continue
+        if linear.weight.device.type == "cpu" and linear.weight.dtype in _HOST_DTYPES:
+            linear.forward = _flat(FastLinear([linear], is_packed=False))  # type: ignore[method-assign, assignment]
 
 
 def _flat(linear: FastLinear) -> Callable[[torch.Tensor], torch.Tensor]:
