@@ -1,0 +1,50 @@
+"""`block_verify`: block verification of chains, which in expectation accepts no fewer tokens than rejection sampling."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec_kernels.block_verify.config import LaunchConfig, heuristic
+from specdec_kernels.block_verify.reference import block_verify_reference
+from specdec_kernels.dispatch import Backend, backend_for
+from specdec_kernels.greedy_verify import ChainVerdict
+from specdec_kernels.noise.keys import NoiseKeys
+from specdec_kernels.rejection_verify import checked_verdict, rejection_verify
+
+__all__ = ["block_verify"]
+
+
+def block_verify(
+    logits: torch.Tensor,
+    draft_token_ids: torch.Tensor,
+    row_starts: torch.Tensor,
+    num_nodes: torch.Tensor,
+    temperatures: torch.Tensor,
+    keys: NoiseKeys,
+    *,
+    draft_probs: torch.Tensor | None = None,
+    has_probs: torch.Tensor | None = None,
+    out: ChainVerdict | None = None,
+    config: LaunchConfig | None = None,
+) -> ChainVerdict:
+    """Verify chains as a whole: Sun et al., arXiv 2403.10444.
+
+    Node i has the weight P_i = min(1, P_{i-1} p / q), and stands, with all before it, if it is the deepest whose uniform lies
+    below s / (s + 1 - P_i), where s is the mass of max(P_i p - q, 0) at its child; below P_i if it is the last. The next
+    token is drawn from max(P p - q, 0). Arguments, noise, the law of what is emitted and errors are those of
+    `rejection_verify`, and without `draft_probs` it is `rejection_verify`: with point masses there is nothing to gain.
+    """
+    given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys)
+    if draft_probs is None:
+        return rejection_verify(*given, has_probs=has_probs, out=out, config=config)
+    out = checked_verdict(*given, draft_probs, has_probs, out)
+    if draft_token_ids.shape[0] == 0:
+        return out
+    if backend_for(logits) is Backend.REFERENCE:
+        for tensor, result in zip(out, block_verify_reference(*given, draft_probs, has_probs), strict=True):
+            tensor.copy_(result)
+        return out
+    from specdec_kernels.block_verify.kernel import block_verify_triton  # imports Triton
+
+    block_verify_triton(*given, draft_probs, has_probs, *out, config or heuristic(logits.shape[1]))
+    return out

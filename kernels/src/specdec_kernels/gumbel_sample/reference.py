@@ -1,0 +1,40 @@
+"""Sampling with Gumbel noise in plain torch: the specification."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec_kernels.greedy_verify.reference import best_ids
+from specdec_kernels.noise.keys import NoiseKeys
+from specdec_kernels.noise.reference import gumbel_noise_reference
+
+
+def gumbel_sample_reference(
+    logits: torch.Tensor, temperatures: torch.Tensor, keys: NoiseKeys, words: torch.Tensor | None
+) -> torch.Tensor:
+    """Return token ids `[R]`; see `gumbel_sample`."""
+    words = torch.zeros_like(keys.seeds) if words is None else words
+    noise = gumbel_noise_reference(keys, words, logits.shape[1])
+    is_sampled = temperatures[:, None] > 0
+    heated = heated_logits(logits, temperatures)
+    scores = torch.where(is_sampled & (heated > -torch.inf), heated + noise, heated)
+    return best_ids(scores)
+
+
+def heated_logits(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+    """Return `[R, V]` float64 logits below the best of their row, divided by its temperature unless that is 0.
+
+    Subtracting first keeps equal bests equal at any temperature. A NaN is as good as -inf.
+    """
+    logits = torch.where(logits.isnan(), -torch.inf, logits.double())
+    divisors = clamped(temperatures).double()[:, None]
+    best = logits.amax(1, keepdim=True)
+    return (
+        torch.where(logits == -torch.inf, logits, torch.where(logits == best, 0.0, logits - best)) / divisors
+    )
+
+
+def clamped(temperatures: torch.Tensor) -> torch.Tensor:
+    """Return temperatures to divide by: 1 for greedy rows, all others within the normal numbers of float32."""
+    limits = torch.finfo(torch.float32)
+    return torch.where(temperatures > 0, temperatures.clamp(limits.tiny, limits.max), 1.0)

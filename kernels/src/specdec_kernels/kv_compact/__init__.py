@@ -1,0 +1,55 @@
+"""`kv_compact`: moves the rows of an accepted path to where a chain would have them."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec_kernels.dispatch import Backend, backend_for
+from specdec_kernels.kv_compact.config import LaunchConfig, heuristic
+from specdec_kernels.kv_compact.reference import kv_compact_reference
+from specdec_kernels.kv_write.checks import check_ids, check_rows, shown
+
+__all__ = ["kv_compact"]
+
+
+def kv_compact(
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    src_slots: torch.Tensor,
+    dst_slots: torch.Tensor,
+    *,
+    config: LaunchConfig | None = None,
+) -> None:
+    """Move rows of a paged cache between slots, in all layers, in place.
+
+    After a tree is verified its accepted path lies scattered among the rows of the pass; entry i of the path moves to
+    where a chain's row i would be. All rows of a request are read before one is written, so sources and destinations may
+    overlap in any way; destinations of a request must differ from each other, and requests must not share slots, which
+    holds where no two requests write to one block. Sources that are no destinations keep what they hold. Slot s lies in
+    block `s // block_size` at offset `s % block_size`. Nothing is copied to the host.
+
+    Args:
+        key_pages: `[L, num_blocks, block_size, Hkv, D]` floating point, written; unit stride along D.
+        value_pages: `[L, num_blocks, block_size, Hkv, Dv]` of the same type, written, likewise.
+        src_slots: `[B, P]` int64 slots of each request's path, padded with -1 anywhere.
+        dst_slots: `[B, P]` int64 slots they move to; an entry with -1 in either tensor moves nothing.
+        config: launch parameters of the Triton kernel; None takes the heuristic.
+
+    Raises:
+        ValueError: naming the argument whose shape, type, device or layout is wrong.
+    """
+    sizes = ("L", "num_blocks", "block_size", "Hkv", "D")
+    check_rows("key_pages", key_pages, sizes, like=key_pages)
+    check_rows("value_pages", value_pages, (*key_pages.shape[:4], "Dv"), like=key_pages)
+    if src_slots.dim() != 2:
+        raise ValueError(f"src_slots must be int64 [B, P], not {shown(src_slots)}")
+    for name, slots in (("src_slots", src_slots), ("dst_slots", dst_slots)):
+        check_ids(name, slots, src_slots.shape, key_pages.device, (torch.int64,))
+    if src_slots.numel() == 0:
+        return
+    if backend_for(key_pages) is Backend.REFERENCE:
+        kv_compact_reference(key_pages, value_pages, src_slots, dst_slots)
+        return
+    from specdec_kernels.kv_compact.kernel import kv_compact_triton  # imports Triton
+
+    kv_compact_triton(key_pages, value_pages, src_slots, dst_slots, config or heuristic(src_slots.shape[1]))

@@ -1,0 +1,36 @@
+"""Launch parameters of the Triton kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_NUMBERS_PER_PROGRAM = 4096
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """How the work is cut up.
+
+    Args:
+        block_numbers: numbers of every row of a path that one program moves; a power of two.
+        num_warps: warps of one program.
+    """
+
+    block_numbers: int
+    num_warps: int
+
+    def __post_init__(self) -> None:
+        if self.block_numbers < 1 or self.block_numbers & (self.block_numbers - 1):
+            raise ValueError(f"block_numbers={self.block_numbers} must be a power of two")
+
+
+def heuristic(path_len: int) -> LaunchConfig:
+    """Return a configuration in which the rows of a path that a program holds are about 4096 numbers."""
+    padded = 1 << (path_len - 1).bit_length()
+    return LaunchConfig(min(512, max(32, _NUMBERS_PER_PROGRAM // padded)), num_warps=4)
+
+
+def candidates(path_len: int) -> list[LaunchConfig]:
+    """Return the configurations worth measuring for paths of up to `path_len` rows."""
+    most = heuristic(path_len).block_numbers
+    return [LaunchConfig(block, warps) for block in sorted({max(32, most // 4), most}) for warps in (2, 4)]

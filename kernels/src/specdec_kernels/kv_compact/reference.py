@@ -1,0 +1,19 @@
+"""Compacting a paged cache in plain torch: the specification."""
+
+from __future__ import annotations
+
+import torch
+
+
+def kv_compact_reference(
+    key_pages: torch.Tensor, value_pages: torch.Tensor, src_slots: torch.Tensor, dst_slots: torch.Tensor
+) -> None:
+    """Move the rows `src_slots [B, P]` to `dst_slots [B, P]` in all layers; see `kv_compact`."""
+    is_move = (src_slots >= 0) & (dst_slots >= 0)
+    sources, destinations = src_slots[is_move], dst_slots[is_move]
+    block_size = key_pages.shape[2]
+    for pages in (key_pages, value_pages):
+        rows = pages[
+            :, sources // block_size, sources % block_size
+        ]  # a copy: all are read before one is written
+        pages[:, destinations // block_size, destinations % block_size] = rows

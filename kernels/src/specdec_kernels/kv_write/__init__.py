@@ -1,0 +1,54 @@
+"""`kv_write`: puts the keys and values of a pass into a paged cache."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec_kernels.dispatch import Backend, backend_for
+from specdec_kernels.kv_write.checks import check_ids, check_pages, check_rows
+from specdec_kernels.kv_write.config import LaunchConfig, heuristic
+from specdec_kernels.kv_write.reference import kv_write_reference
+
+__all__ = ["kv_write"]
+
+
+def kv_write(
+    key: torch.Tensor,
+    value: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    *,
+    config: LaunchConfig | None = None,
+) -> None:
+    """Write rows of keys and values to their slots of a paged cache, in place.
+
+    Slot s lies in block `s // block_size` at offset `s % block_size`. A row whose slot is negative is padding and is
+    written nowhere. Nothing is copied to the host, so that slots are within the cache, and that no two rows have the
+    same one, is the caller's to keep.
+
+    Args:
+        key: `[T, Hkv, D]` floating point, unit stride along D.
+        value: `[T, Hkv, Dv]` of the same type; Dv may differ from D.
+        key_pages: `[num_blocks, block_size, Hkv, D]`, written; any strides but a unit one along D.
+        value_pages: `[num_blocks, block_size, Hkv, Dv]`, written, likewise.
+        slot_mapping: `[T]` int64, -1 for padding rows.
+        config: launch parameters of the Triton kernel; None takes the heuristic.
+
+    Raises:
+        ValueError: naming the argument whose shape, type, device or layout is wrong.
+    """
+    check_rows("key", key, (key.shape[0] if key.dim() else 0, "Hkv", "D"), like=key)
+    num_rows, num_kv_heads, key_dim = key.shape
+    check_rows("value", value, (num_rows, num_kv_heads, "Dv"), like=key)
+    check_pages(key_pages, value_pages, (num_kv_heads, key_dim), value.shape[2], like=key)
+    check_ids("slot_mapping", slot_mapping, (num_rows,), key.device, (torch.int64,))
+    if num_rows == 0:
+        return
+    if backend_for(key) is Backend.REFERENCE:
+        kv_write_reference(key, value, key_pages, value_pages, slot_mapping)
+        return
+    from specdec_kernels.kv_write.kernel import kv_write_triton  # imports Triton
+
+    chosen = config or heuristic(num_kv_heads, max(key_dim, value.shape[2]))
+    kv_write_triton(key, value, key_pages, value_pages, slot_mapping, chosen)

@@ -1,0 +1,37 @@
+"""Launch parameters of the Triton kernels that make noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec_kernels.greedy_verify import config as tiles
+
+_MAX_BLOCK_V = 2048
+
+
+@dataclass(frozen=True)
+class LaunchConfig(tiles.LaunchConfig):
+    """How the work is cut up.
+
+    Args:
+        block_v: ids that one program looks at; a power of two, at least 4: noise comes in blocks of four words.
+        num_warps: warps of one program.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block_v < 4:
+            raise ValueError(f"block_v={self.block_v} must be at least 4")
+
+
+def heuristic(vocab_size: int) -> LaunchConfig:
+    """Return a configuration that fits a vocabulary; tiles are small, for every id costs some fifty instructions."""
+    block_v = min(_MAX_BLOCK_V, max(16, 1 << (vocab_size - 1).bit_length()))
+    return LaunchConfig(block_v=block_v, num_warps=4)
+
+
+def candidates(vocab_size: int) -> list[LaunchConfig]:
+    """Return the configurations worth measuring for a vocabulary."""
+    small = heuristic(vocab_size).block_v
+    blocks = {min(small, 512), min(small, 1024), small}
+    return [LaunchConfig(block, warps) for block in sorted(blocks) for warps in (2, 4, 8)]

@@ -1,0 +1,42 @@
+"""What a draw is keyed by.
+
+Philox takes a 64-bit key and a 128-bit counter. The key is the request's seed; the counter's four words are (token id // 4,
+position, sample index, word), and the lane of the output block is token id % 4. A word says what a draw is for: its lowest
+three bits are the stream, the others a node index. `specdec.noise` numbers streams and words alike, so that tokens drawn here
+and there are the same.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+
+_STREAM_BITS = 3
+
+
+class Stream(IntEnum):
+    """Separate streams, so that no draw serves two decisions."""
+
+    TARGET = 0
+    """Tokens that depend on seed and position alone, and drafts coupled to them."""
+    DRAFT = 1
+    ACCEPT = 2
+    RESIDUAL = 3
+
+
+class NoiseKeys(NamedTuple):
+    """Keys of rows or requests: contiguous int64 `[R]` or `[B]`, of which positions and samples count modulo 2^32."""
+
+    seeds: torch.Tensor
+    """Request seeds, all 64 bits."""
+    positions: torch.Tensor
+    """Absolute position of the token to draw, or tokens committed when the step began: the operation says which."""
+    samples: torch.Tensor
+    """Sample indices."""
+
+
+def node_word(stream: Stream, node: int = 0) -> int:
+    """Return the counter word for a stream and a node index (0 for the first drafted node's parent)."""
+    return int(stream) | (node << _STREAM_BITS)

@@ -1,0 +1,233 @@
+"""`paged_attention`: attention of ragged rows, prompt chunks and drafts alike, over a paged cache."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec_kernels.dispatch import Backend, backend_for
+from specdec_kernels.kv_write.checks import IDS, check_ids, check_pages, check_rows, shown
+from specdec_kernels.paged_attention.config import LaunchConfig, Problem, heuristic, invariant
+from specdec_kernels.paged_attention.reference import paged_attention_reference
+from specdec_kernels.paged_attention.tree import pack_tree_mask
+from specdec_kernels.paged_attention.workspace import Workspace, allocate, check_workspace
+
+__all__ = ["Workspace", "make_workspace", "pack_tree_mask", "paged_attention"]
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def paged_attention(
+    query: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    block_tables: torch.Tensor,
+    query_starts: torch.Tensor,
+    context_lens: torch.Tensor,
+    *,
+    scale: float,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    tree_mask: torch.Tensor | None = None,
+    positions: torch.Tensor | None = None,
+    max_context_len: int | None = None,
+    batch_invariant: bool = False,
+    out: torch.Tensor | None = None,
+    workspace: Workspace | None = None,
+    config: LaunchConfig | None = None,
+) -> torch.Tensor:
+    """Attend from the rows of a pass to the cache, which holds the pass's own keys and values already.
+
+    The rows of request b are `query_starts[b]` to `query_starts[b + 1]`, and lie last in its context: row i of n sees
+    the tokens up to index `context_lens[b] - n + i`. Token j of a request lies in block `block_tables[b, j // S]`. A row
+    that sees nothing, having a tree mask without itself, gives zeros. Rows from `query_starts[B]` on are padding: their
+    output is left as it is. Nothing is copied to the host by the kernels, so what the numbers point to is the caller's
+    to keep in range.
+
+    The context is cut into shares that run side by side and are combined as in flash-decoding
+    (https://crfm.stanford.edu/2023/10/12/flashdecoding.html); how many is decided by sizes, not by data.
+
+    Args:
+        query: `[T, H, D]` float32, float16 or bfloat16; H a multiple of Hkv.
+        key_pages: `[num_blocks, block_size, Hkv, D]` of the same type.
+        value_pages: `[num_blocks, block_size, Hkv, Dv]` of the same type.
+        block_tables: `[B, M]` integer: blocks of each request; entries beyond its context are not read.
+        query_starts: `[B + 1]` integer, from 0, not decreasing; a request may have no rows.
+        context_lens: `[B]` integer: tokens of each request in the cache, its rows in this pass included.
+        scale: factor on the scores.
+        window: how many positions back a row sees, itself included; None means all.
+        softcap: scores become `softcap * tanh(scores / softcap)`; None leaves them.
+        sinks: `[H]` floating point: a logit of each head that takes part in the softmax and carries no value.
+        tree_mask: `[T, W]` int64 bits, see `pack_tree_mask`: which of the rows of its request in this pass a row sees.
+            It only takes away: a row never sees one behind it, and rows from 64 W on are seen as without it, so that
+            requests whose rows are chains have -1 throughout.
+        positions: `[T]` integer: position of each row, which a tree's rows do not take from their order. Needed with
+            both `tree_mask` and `window`; only read then.
+        max_context_len: what no entry of `context_lens` exceeds; None takes `M * block_size`.
+        batch_invariant: whether a row must come out the same, bit for bit, whatever else is in the pass. It also takes
+            the same `config` and device; the reference, made of torch's products, promises no bits.
+        out: `[T, H, Dv]` to write to; None allocates it.
+        workspace: from `make_workspace`; None allocates it where it is needed.
+        config: launch parameters of the Triton kernels; None takes the heuristic.
+
+    Returns:
+        `[T, H, Dv]` of the query's type.
+
+    Raises:
+        ValueError: naming the argument whose value, shape, type, device or layout is wrong.
+    """
+    _check(query, key_pages, value_pages, block_tables, query_starts, context_lens)
+    _check_options(query, window, softcap, sinks, tree_mask, positions)
+    num_rows, num_heads, _ = query.shape
+    value_dim = value_pages.shape[3]
+    if out is None:
+        out = query.new_empty((num_rows, num_heads, value_dim))
+    check_rows("out", out, (num_rows, num_heads, value_dim), like=query)
+    if max_context_len is None:
+        max_context_len = block_tables.shape[1] * key_pages.shape[1]
+    problem = _problem(query, key_pages, value_pages, context_lens.shape[0], max_context_len)
+    chosen = _chosen(problem, batch_invariant, config)
+    num_shares = chosen.shares(max_context_len)
+    if workspace is not None:
+        check_workspace(workspace, num_shares, query, value_dim)
+    if num_rows == 0 or context_lens.shape[0] == 0:
+        return out
+    inputs = (query, key_pages, value_pages, block_tables, query_starts, context_lens)
+    if backend_for(query) is Backend.REFERENCE:
+        paged_attention_reference(
+            *inputs,
+            out,
+            scale=scale,
+            window=window,
+            softcap=softcap,
+            sinks=sinks,
+            tree_mask=tree_mask,
+            positions=positions,
+        )
+        return out
+    from specdec_kernels.paged_attention.kernel import paged_attention_triton  # imports Triton
+
+    if workspace is None and num_shares > 1:
+        workspace = allocate(num_shares, query, value_dim)
+    paged_attention_triton(
+        *inputs,
+        out,
+        workspace,
+        scale=scale,
+        window=window,
+        softcap=softcap,
+        sinks=sinks,
+        tree_mask=tree_mask,
+        positions=positions,
+        num_shares=num_shares,
+        config=chosen,
+    )
+    return out
+
+
+def make_workspace(
+    query: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    *,
+    num_requests: int,
+    max_context_len: int,
+    batch_invariant: bool = False,
+    config: LaunchConfig | None = None,
+) -> Workspace:
+    """Return the workspace that `paged_attention` wants for such arguments; one serves all layers of equal shape.
+
+    Raises:
+        ValueError: for a configuration that does not go with `batch_invariant`.
+    """
+    problem = _problem(query, key_pages, value_pages, num_requests, max_context_len)
+    num_shares = _chosen(problem, batch_invariant, config).shares(max_context_len)
+    return allocate(num_shares, query, value_pages.shape[3])
+
+
+def _problem(
+    query: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    num_requests: int,
+    max_context_len: int,
+) -> Problem:
+    return Problem(
+        num_rows=query.shape[0],
+        num_requests=num_requests,
+        group=query.shape[1] // key_pages.shape[2],
+        num_kv_heads=key_pages.shape[2],
+        key_dim=query.shape[2],
+        value_dim=value_pages.shape[3],
+        itemsize=query.itemsize,
+        max_context_len=max_context_len,
+    )
+
+
+def _chosen(problem: Problem, batch_invariant: bool, config: LaunchConfig | None) -> LaunchConfig:
+    if config is None:
+        return invariant(problem) if batch_invariant else heuristic(problem)
+    if batch_invariant and not config.is_batch_invariant:
+        raise ValueError(
+            f"config cuts into num_splits={config.num_splits} shares, which is not batch_invariant: give it a split_size"
+        )
+    if config.block_rows < problem.group:
+        raise ValueError(f"config.block_rows={config.block_rows} must be at least H / Hkv = {problem.group}")
+    return config
+
+
+def _check(
+    query: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    block_tables: torch.Tensor,
+    query_starts: torch.Tensor,
+    context_lens: torch.Tensor,
+) -> None:
+    if query.dim() != 3 or query.dtype not in _DTYPES:
+        raise ValueError(f"query must be float32, float16 or bfloat16 [T, H, D], not {shown(query)}")
+    check_rows("query", query, (query.shape[0], "H", "D"), like=query)
+    check_pages(key_pages, value_pages, ("Hkv", query.shape[2]), "Dv", like=query)
+    if query.shape[1] % key_pages.shape[2]:
+        raise ValueError(
+            f"query has H={query.shape[1]} heads, which is no multiple of the Hkv={key_pages.shape[2]} of key_pages"
+        )
+    if block_tables.dim() != 2 or block_tables.shape[1] == 0:
+        raise ValueError(f"block_tables must be int32 or int64 [B, M] with M > 0, not {shown(block_tables)}")
+    num_requests = block_tables.shape[0]
+    check_ids("block_tables", block_tables, block_tables.shape, query.device, IDS)
+    check_ids("query_starts", query_starts, (num_requests + 1,), query.device, IDS)
+    check_ids("context_lens", context_lens, (num_requests,), query.device, IDS)
+
+
+def _check_options(
+    query: torch.Tensor,
+    window: int | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+    tree_mask: torch.Tensor | None,
+    positions: torch.Tensor | None,
+) -> None:
+    num_rows, num_heads, _ = query.shape
+    if window is not None and window < 1:
+        raise ValueError(f"window={window} must be at least 1, or None for no window")
+    if softcap is not None and not softcap > 0:
+        raise ValueError(f"softcap={softcap} must be above 0, or None for no cap")
+    if sinks is not None:
+        fits = sinks.shape == (num_heads,) and sinks.is_floating_point() and sinks.is_contiguous()
+        if not fits or sinks.device != query.device:
+            raise ValueError(
+                f"sinks must be contiguous floating point [{num_heads}] on {query.device}, "
+                f"not {shown(sinks)} on {sinks.device}"
+            )
+    if tree_mask is not None:
+        width = tree_mask.shape[-1] if tree_mask.dim() else 0
+        check_ids("tree_mask", tree_mask, (num_rows, width), query.device, (torch.int64,))
+    if positions is not None:
+        check_ids("positions", positions, (num_rows,), query.device, IDS)
+        if tree_mask is None:
+            raise ValueError(
+                "positions are read with tree_mask alone: rows of chains have theirs by their order"
+            )
+    elif tree_mask is not None and window is not None:
+        raise ValueError("positions are needed with both tree_mask and window")

@@ -1,0 +1,43 @@
+"""Launch parameters of the Triton kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec_kernels.greedy_verify import config as tiles
+
+_MAX_BLOCK_V = 4096
+
+
+@dataclass(frozen=True)
+class LaunchConfig(tiles.LaunchConfig):
+    """How the work is cut up.
+
+    Args:
+        block_v: ids that one program of the elementwise kernels looks at; a power of two.
+        num_warps: warps of one such program.
+        cut_block_v: ids that the program that cuts a row looks at in one turn of its loop; a power of two.
+        cut_num_warps: warps of that program, which has a multiprocessor to itself.
+    """
+
+    cut_block_v: int
+    cut_num_warps: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.cut_block_v < 1 or self.cut_block_v & (self.cut_block_v - 1):
+            raise ValueError(f"cut_block_v={self.cut_block_v} must be a power of two")
+
+
+def heuristic(vocab_size: int) -> LaunchConfig:
+    """Return a configuration that fits a vocabulary."""
+    block_v = min(_MAX_BLOCK_V, max(16, 1 << (vocab_size - 1).bit_length()))
+    return LaunchConfig(block_v, 4, block_v, 16 if block_v == _MAX_BLOCK_V else 4)
+
+
+def candidates(vocab_size: int) -> list[LaunchConfig]:
+    """Return the configurations worth measuring for a vocabulary."""
+    block_v = heuristic(vocab_size).block_v
+    return [
+        LaunchConfig(block_v, 4, min(block_v, cut), warps) for cut in (2048, 4096) for warps in (8, 16, 32)
+    ]

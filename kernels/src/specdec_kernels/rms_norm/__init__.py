@@ -1,0 +1,87 @@
+"""`rms_norm`: root-mean-square norm of rows, with the residual added before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from specdec_kernels.dispatch import Backend, backend_for
+from specdec_kernels.kv_write.checks import check_rows, shown
+from specdec_kernels.rms_norm.config import LaunchConfig, heuristic
+from specdec_kernels.rms_norm.reference import rms_norm_reference
+
+__all__ = ["NormOutput", "rms_norm"]
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class NormOutput(NamedTuple):
+    """What `rms_norm` writes."""
+
+    normed: torch.Tensor
+    """`[T, H]`."""
+    residual: torch.Tensor | None
+    """`[T, H]`: the sum that was normed; None without a residual."""
+
+
+def rms_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    *,
+    epsilon: float,
+    residual: torch.Tensor | None = None,
+    weight_offset: float = 0.0,
+    out: NormOutput | None = None,
+    config: LaunchConfig | None = None,
+) -> NormOutput:
+    """Return `s / sqrt(mean(s ** 2) + epsilon) * (weight_offset + weight)` for `s = x + residual`.
+
+    Root mean square norm (https://arxiv.org/abs/1910.07467). The sum is rounded to the type of x, as the residual stream
+    is; all else is float32 and rounded once. Each row is one program that sums in an order fixed by H: a row's bits do
+    not depend on the other rows. Heads are rows too: `x.view(T * num_heads, D)`.
+
+    Args:
+        x: `[T, H]` float32, float16 or bfloat16, unit stride along H.
+        weight: `[H]` floating point, of any type.
+        epsilon: added to the mean square.
+        residual: `[T, H]` of the type of x; None adds nothing.
+        weight_offset: added to the weight: 1 for models that store their weights around 0, as Gemma.
+        out: tensors to write to; `normed` may be x, `residual` may be the residual. None allocates them.
+        config: launch parameters of the Triton kernel; None takes the heuristic.
+
+    Raises:
+        ValueError: naming the argument whose value, shape, type, device or layout is wrong.
+    """
+    if x.dim() != 2 or x.dtype not in _DTYPES:
+        raise ValueError(f"x must be float32, float16 or bfloat16 [T, H], not {shown(x)}")
+    check_rows("x", x, (x.shape[0], "H"), like=x)
+    fits = weight.shape == x.shape[1:] and weight.is_floating_point() and weight.is_contiguous()
+    if not fits or weight.device != x.device:
+        raise ValueError(
+            f"weight must be contiguous floating point [{x.shape[1]}] on {x.device}, "
+            f"not {shown(weight)} on {weight.device}"
+        )
+    if residual is not None:
+        check_rows("residual", residual, x.shape, like=x)
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon={epsilon} must be at least 0")
+    if out is None:
+        out = NormOutput(torch.empty_like(x), None if residual is None else torch.empty_like(x))
+    if (out.residual is None) != (residual is None):
+        raise ValueError("out.residual must be given with a residual, and only then")
+    check_rows("out.normed", out.normed, x.shape, like=x)
+    if out.residual is not None:
+        check_rows("out.residual", out.residual, x.shape, like=x)
+    if x.shape[0] == 0:
+        return out
+    if backend_for(x) is Backend.REFERENCE:
+        normed, total = rms_norm_reference(x, weight, epsilon, residual, weight_offset)
+        out.normed.copy_(normed)
+        if out.residual is not None:
+            out.residual.copy_(total)
+        return out
+    from specdec_kernels.rms_norm.kernel import rms_norm_triton  # imports Triton
+
+    rms_norm_triton(x, weight, epsilon, residual, weight_offset, *out, config or heuristic(x.shape[1]))
+    return out

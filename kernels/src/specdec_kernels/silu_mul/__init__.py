@@ -1,0 +1,60 @@
+"""`silu_mul`: the gate of a gated feed-forward layer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from specdec_kernels.dispatch import Backend, backend_for
+from specdec_kernels.kv_write.checks import check_rows, shown
+from specdec_kernels.silu_mul.config import LaunchConfig, heuristic
+from specdec_kernels.silu_mul.reference import silu_mul_reference
+
+__all__ = ["Activation", "silu_mul"]
+
+Activation = Literal["silu", "gelu_tanh"]
+
+_ACTIVATIONS = ("silu", "gelu_tanh")
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def silu_mul(
+    gate: torch.Tensor,
+    up: torch.Tensor,
+    *,
+    activation: Activation = "silu",
+    out: torch.Tensor | None = None,
+    config: LaunchConfig | None = None,
+) -> torch.Tensor:
+    """Return `activation(gate) * up`, in float32 inside and rounded once.
+
+    Gated linear units (https://arxiv.org/abs/2002.05202). Every number is for itself: nothing depends on the batch.
+
+    Args:
+        gate: `[T, F]` float32, float16 or bfloat16, unit stride along F: a half of a fused projection will do.
+        up: `[T, F]` of the same type, likewise.
+        activation: `"silu"`, or `"gelu_tanh"`, the tanh approximation of GELU (https://arxiv.org/abs/1606.08415).
+        out: `[T, F]` to write to, may be `gate` or `up`; None allocates it.
+        config: launch parameters of the Triton kernel; None takes the heuristic.
+
+    Raises:
+        ValueError: naming the argument whose value, shape, type, device or layout is wrong.
+    """
+    if gate.dim() != 2 or gate.dtype not in _DTYPES:
+        raise ValueError(f"gate must be float32, float16 or bfloat16 [T, F], not {shown(gate)}")
+    check_rows("gate", gate, (gate.shape[0], "F"), like=gate)
+    check_rows("up", up, gate.shape, like=gate)
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"activation={activation!r} must be one of {', '.join(_ACTIVATIONS)}")
+    if out is None:
+        out = gate.new_empty(gate.shape)
+    check_rows("out", out, gate.shape, like=gate)
+    if gate.shape[0] == 0:
+        return out
+    if backend_for(gate) is Backend.REFERENCE:
+        return out.copy_(silu_mul_reference(gate, up, activation))
+    from specdec_kernels.silu_mul.kernel import silu_mul_triton  # imports Triton
+
+    silu_mul_triton(gate, up, activation, out, config or heuristic(gate.shape[1]))
+    return out

@@ -1,0 +1,86 @@
+"""`strict_verify`: the draft stands where it equals the token that plain sampling would draw."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from specdec_kernels.dispatch import Backend, backend_for
+from specdec_kernels.noise.arguments import IDS, check_drafts, check_keys, check_logits, check_tensor
+from specdec_kernels.noise.keys import NoiseKeys
+from specdec_kernels.strict_verify.config import LaunchConfig, heuristic
+from specdec_kernels.strict_verify.reference import strict_verify_reference
+
+__all__ = ["PathVerdict", "strict_verify"]
+
+
+class PathVerdict(NamedTuple):
+    """What stands of every request's chain or tree."""
+
+    num_accepted: torch.Tensor
+    """`[B]` int64: drafted tokens that stand."""
+    token_ids: torch.Tensor
+    """`[B, N + 1]` int64: those tokens and one more, padded with -1."""
+    accepted_nodes: torch.Tensor
+    """`[B, N]` int64: the nodes that stand, from the root's child down, padded with -1."""
+
+
+def strict_verify(
+    logits: torch.Tensor,
+    draft_token_ids: torch.Tensor,
+    row_starts: torch.Tensor,
+    num_nodes: torch.Tensor,
+    temperatures: torch.Tensor,
+    keys: NoiseKeys,
+    *,
+    parents: torch.Tensor | None = None,
+    out: PathVerdict | None = None,
+    config: LaunchConfig | None = None,
+) -> PathVerdict:
+    """Verify chains or trees by sample and compare: a node stands where it equals the token drawn after its parent.
+
+    Row `row_starts[b]` of the logits follows the last committed token of request b, row `row_starts[b] + 1 + j` its node j.
+    The token after a place at depth d is `argmax(logits / T + g)` with Gumbel noise of position `keys.positions[b] + d`, as
+    `gumbel_sample` draws it, so that the text depends on logits and keys alone. Where siblings are equal the longest path is
+    taken, the first of equally long ones. At temperature 0 that is greedy verification. Nothing is copied to the host, so
+    row numbers and parents are the caller's to keep in range. (With coupled drafts: Daliri et al. 2024.)
+
+    Args:
+        logits: `[R, V]` floating point, unit stride along V.
+        draft_token_ids: `[B, N]` integer, unit stride along N; N may be 0. Padding is not looked at.
+        row_starts: `[B]` integer: first row of each request.
+        num_nodes: `[B]` integer, 0 to N: drafted tokens of each request.
+        temperatures: `[B]` float32, not negative.
+        keys: of `[B]` requests; `positions` are those of the first token to emit.
+        parents: `[B, N]` integer, unit stride along N: a parent precedes its child, -1 is the last committed token. None for
+            chains.
+        out: contiguous tensors to write to; None allocates them.
+        config: launch parameters of the Triton kernels; None takes the heuristic.
+
+    Raises:
+        ValueError: naming the argument whose shape, type, device or layout is wrong.
+    """
+    check_logits("logits", logits)
+    check_drafts(logits, draft_token_ids, row_starts, num_nodes)
+    num_requests, width = draft_token_ids.shape
+    check_tensor("temperatures", temperatures, (num_requests,), (torch.float32,), logits)
+    check_keys(keys, num_requests, logits)
+    if parents is not None:
+        check_tensor("parents", parents, (num_requests, width), IDS, logits, is_row_strided=True)
+    shapes = ((num_requests,), (num_requests, width + 1), (num_requests, width))
+    if out is None:
+        out = PathVerdict(*(torch.empty(shape, dtype=torch.int64, device=logits.device) for shape in shapes))
+    for name, tensor, shape in zip(PathVerdict._fields, out, shapes, strict=True):
+        check_tensor(f"out.{name}", tensor, shape, (torch.int64,), logits)
+    if num_requests == 0:
+        return out
+    given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys, parents)
+    if backend_for(logits) is Backend.REFERENCE:
+        for tensor, result in zip(out, strict_verify_reference(*given), strict=True):
+            tensor.copy_(result)
+        return out
+    from specdec_kernels.strict_verify.kernel import strict_verify_triton  # imports Triton
+
+    strict_verify_triton(*given, *out, config or heuristic(logits.shape[1]))
+    return out

@@ -1,0 +1,330 @@
+"""`block_verify` against plain Python, core and the law: the reference everywhere, the kernel where there is one."""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from specdec_kernels import Backend, ChainVerdict, greedy_verify, use_backend
+from specdec_kernels.block_verify import block_verify
+from specdec_kernels.block_verify.config import LaunchConfig
+from specdec_kernels.noise import NoiseKeys, Stream, node_word
+from specdec_kernels.noise.reference import exponentials_reference, uniforms_reference
+from specdec_kernels.rejection_verify import rejection_verify
+
+# Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
+
+POISON = torch.iinfo(torch.int64).min
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A device, with the backend under test chosen and uninitialised memory poisoned."""
+    name, backend = request.param.split("-")
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    with use_backend(backend):
+        yield torch.device(name)
+    torch.use_deterministic_algorithms(False)
+
+
+def keys_for(size: int) -> NoiseKeys:
+    requests = torch.arange(size)
+    return NoiseKeys(requests * 104729 + 1, requests + 9, requests % 3)
+
+
+def law_of(row: torch.Tensor, temperature: float) -> torch.Tensor:
+    if temperature > 0:
+        return torch.softmax(row.double() / temperature, -1)
+    return torch.nn.functional.one_hot(row.argmax(), len(row)).double()
+
+
+def naive(logits, draft, row_starts, num_nodes, temperatures, keys, q, has_probs):
+    """What `block_verify` promises, one node at a time; refuses draws that rounding could decide otherwise."""
+    counts, rows = [], []
+    vocab_size, width = logits.shape[1], draft.shape[1]
+    for b, (start, count) in enumerate(zip(row_starts.tolist(), num_nodes.tolist(), strict=True)):
+        own = NoiseKeys(*(key[b : b + 1] for key in keys))
+        is_drawn = temperatures[b] > 0 and (has_probs is None or bool(has_probs[b]))
+        p = [law_of(logits[start + place], temperatures[b]) for place in range(count + 1)]
+        laws = []
+        for place in range(count):
+            point_mass = torch.nn.functional.one_hot(draft[b, place].long(), vocab_size).double()
+            laws.append(q[b, place].double() if is_drawn else point_mass)
+        weights = [1.0]
+        for place in range(count):
+            token = int(draft[b, place])
+            weights.append(min(1.0, weights[-1] * float(p[place][token] / laws[place][token])))
+        stop = 0
+        for place in range(1, count + 1):
+            chance = weights[place]
+            if place < count:
+                mass = float((weights[place] * p[place] - laws[place]).clamp_min(0.0).sum())
+                chance = mass / (mass + 1.0 - weights[place]) if mass > 0 else 0.0
+            uniform = float(uniforms_reference(own, torch.tensor([node_word(Stream.ACCEPT, place - 1)]), 1))
+            assert abs(uniform - chance) > 1e-5
+            stop = place if uniform < chance else stop
+        rest = p[stop]
+        if stop < count:
+            rest = (weights[stop] * p[stop] - laws[stop]).clamp_min(0.0)
+            rest = rest if rest.sum() > 0 else p[stop]
+        word = torch.tensor([node_word(Stream.RESIDUAL, stop)])
+        scores = exponentials_reference(own, word, vocab_size)[0] / rest
+        if vocab_size > 1:
+            first, second = scores.topk(2, largest=False).values.tolist()
+            assert not second < first * (1 + 1e-5)
+        counts.append(stop)
+        rows.append([*draft[b, :stop].tolist(), int(scores.argmin()), *([-1] * (width - stop))])
+    return [counts, rows]
+
+
+def check(batch, temperatures, device, q, has_probs=None, **options) -> ChainVerdict:
+    """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
+    size, width = batch[1].shape
+    keys = keys_for(size)
+    inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
+    out = ChainVerdict(
+        torch.full((size,), POISON, device=device), torch.full((size, width + 1), POISON, device=device)
+    )
+    result = block_verify(
+        *(tensor.to(device) for tensor in inputs),
+        NoiseKeys(*(key.to(device) for key in keys)),
+        draft_probs=q.to(device),
+        has_probs=None if has_probs is None else has_probs.to(device),
+        out=out,
+        **options,
+    )
+    assert result is out
+    assert [tensor.tolist() for tensor in out] == naive(*inputs, keys, q, has_probs)
+    return out
+
+
+def chains(nodes: list[int], width: int, vocab_size: int, likeness: float):
+    """Chains drawn from a q that is `likeness` of p's logits and otherwise its own."""
+    size, counts = len(nodes), torch.tensor(nodes)
+    starts = torch.cat((torch.zeros(1, dtype=torch.int64), (counts + 1).cumsum(0)[:-1]))
+    logits = 2 * torch.randn(int((counts + 1).sum()), vocab_size)
+    rows = (starts[:, None] + torch.arange(width)).clamp(max=len(logits) - 1)
+    own = 2 * torch.randn(size, width, vocab_size)
+    q = torch.softmax(likeness * logits[rows] + (1 - likeness) * own, -1)
+    draft = torch.full((size, width), -1)
+    if width:
+        draft = torch.multinomial(q.flatten(0, 1), 1).reshape(size, width)
+    return (logits, torch.where(torch.arange(width) < counts[:, None], draft, -1), starts, counts), q
+
+
+@pytest.mark.parametrize("vocab_size", [1, 33, 8193, pytest.param(151936, marks=pytest.mark.full)])
+@pytest.mark.parametrize("width", [0, 1, 7])
+def test_odd_sizes(vocab_size: int, width: int, device: torch.device) -> None:
+    torch.manual_seed(vocab_size + width)
+    batch, q = chains([width, 0, width // 2, width], width, vocab_size, 0.8)
+    check(batch, [1.0, 0.7, 0.0, 1.5], device, q)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_other_types(dtype: torch.dtype, device: torch.device) -> None:
+    torch.manual_seed(1)
+    (logits, *ids), q = chains([3, 2, 3], 3, 300, 0.7)
+    check((logits.to(dtype), *(t.int() for t in ids)), [1.0, 0.0, 0.7], device, q.double())
+
+
+def test_many_short_chains(device: torch.device) -> None:
+    torch.manual_seed(2)
+    batch, q = chains([3, 3, 2, 1] * 4, 3, 7, 0.6)
+    has_probs = torch.tensor([True, True, True, False] * 4)[torch.randperm(16)]
+    config = LaunchConfig(4, num_warps=1)
+    out = check(batch, [1.0, 0.5, 1.0, 2.0, 0.0, 1.0, 1.0, 1.5] * 2, device, q, has_probs, config=config)
+    assert set(out.num_accepted.tolist()) == {0, 1, 2, 3}
+
+
+def test_at_temperature_0_it_is_greedy_verification_whatever_q_says(device: torch.device) -> None:
+    torch.manual_seed(3)
+    (logits, draft, starts, counts), q = chains([4] * 5, 4, 60, 0.2)
+    best = logits.argmax(1).reshape(5, 5)[:, :4]
+    draft = torch.where(torch.rand(5, 4) < 0.8, best, draft)
+    out = check((logits, draft, starts, counts), [0.0] * 5, device, q)
+    expected = greedy_verify(*(tensor.to(device) for tensor in (logits, draft, starts, counts)))
+    assert torch.equal(out.token_ids, expected.token_ids)
+
+
+def test_without_q_it_is_rejection(device: torch.device) -> None:
+    torch.manual_seed(4)
+    batch, _ = chains([3, 2, 0, 3], 3, 20, 0.5)
+    given = (*(tensor.to(device) for tensor in batch), torch.ones(4, device=device))
+    keys = NoiseKeys(*(key.to(device) for key in keys_for(4)))
+    pairs = zip(block_verify(*given, keys), rejection_verify(*given, keys), strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
+def same_chain(p: list[list[float]], q: list[list[float]], size: int):
+    """Requests that drafted id 0 throughout, all from the same laws."""
+    counts = torch.full((size,), len(q))
+    draft = torch.zeros((size, len(q)), dtype=torch.int64)
+    logits = torch.tensor(p).log().repeat(size, 1)
+    return (logits, draft, len(p) * torch.arange(size), counts), torch.tensor([q]).expand(size, -1, -1)
+
+
+def test_a_late_token_rescues_an_early_one(device: torch.device) -> None:
+    """What rejection would stop at stands if the block as a whole is probable: the deepest node decides."""
+    batch, q = same_chain([[0.5, 0.5], [0.99, 0.01], [0.5, 0.5]], [[0.9, 0.1], [0.5, 0.5]], 16)
+    block = check(batch, [1.0] * 16, device, q)
+    given = (*(tensor.to(device) for tensor in batch), torch.ones(16, device=device))
+    keys = NoiseKeys(*(key.to(device) for key in keys_for(16)))
+    rejection = rejection_verify(*given, keys, draft_probs=q.to(device))
+    assert block.num_accepted.sum() > rejection.num_accepted.sum()
+
+
+def test_an_early_token_has_nothing_to_spare_for_a_late_one(device: torch.device) -> None:
+    batch, q = same_chain([[0.99, 0.01], [0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.9, 0.1]], 12)
+    assert set(check(batch, [1.0] * 12, device, q).num_accepted.tolist()) == {1, 2}
+
+
+def test_the_token_after_a_doubtful_node_comes_from_what_its_weight_leaves(device: torch.device) -> None:
+    p = [[0.5, 0.3, 0.2], [0.05, 0.55, 0.4], [0.3, 0.3, 0.4]]
+    batch, q = same_chain(p, [[0.9, 0.05, 0.05], [0.777, 0.0, 0.223]], 24)
+    out = check(batch, [1.0] * 24, device, q)
+    assert (out.token_ids[out.num_accepted == 1, 1] == 1).all()
+
+
+def of_core(method: str, batch, keys: NoiseKeys, **fields) -> list[list[list[int]]]:
+    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
+    pytest.importorskip("specdec")
+    from specdec import SamplingParams
+    from specdec.interfaces.draft import Draft
+    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
+    from specdec.interfaces.scorer import Scores
+
+    logits, draft, starts, counts = batch
+    rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
+    params = [SamplingParams(temperature=1.0)] * len(rows)
+    seeds, positions, samples = (key.tolist() for key in keys)
+    sampler = getattr(importlib.import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
+    verdict = sampler(SamplerConfig()).verify(
+        Scores(logits, starts.tolist(), logits, []),
+        Draft(draft, host_rows=tuple(rows), **fields),
+        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
+    )
+    return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]
+
+
+def test_verdicts_are_those_of_core(device: torch.device) -> None:
+    sampling = pytest.importorskip("specdec.interfaces.draft").DraftSampling.IID
+    torch.manual_seed(5)
+    batch, q = chains([4, 3, 4, 2, 0, 1] * 2, 4, 30, 0.7)
+    has_probs, law = torch.rand(12) < 0.8, torch.nn.functional.pad(q, (0, 0, 0, 1))
+    fields = {"sampling": sampling, "node_probs": law, "has_probs": has_probs}
+    nodes, tokens = of_core("block", batch, keys_for(12), **fields)
+    out = check(batch, [1.0] * 12, device, q, has_probs)
+    counts = out.num_accepted.tolist()
+    assert counts == [len(row) for row in nodes]
+    assert [row[: n + 1] for row, n in zip(out.token_ids.tolist(), counts, strict=True)] == tokens
+
+
+def test_what_is_emitted_follows_p_and_more_is_accepted_than_by_rejection() -> None:
+    """Pairs of tokens of many chains; the second one's logits depend on the first."""
+    torch.manual_seed(6)
+    count, by_token = 40_000, 1.5 * torch.randn(5, 4)  # row 4: after the last committed token
+    q_by_token = torch.softmax(by_token + torch.randn(5, 4), -1)
+    first = torch.multinomial(q_by_token[4].expand(count, -1), 1)[:, 0]
+    second = torch.multinomial(q_by_token[first], 1)[:, 0]
+    logits = torch.stack((by_token[4].expand(count, -1), by_token[first], by_token[second]), 1).flatten(0, 1)
+    requests = torch.arange(count)
+    keys = NoiseKeys(torch.full((count,), 5), requests, torch.zeros_like(requests))
+    draft, counts = torch.stack((first, second), 1), torch.full((count,), 2)
+    given = (logits, draft, 3 * requests, counts, torch.ones(count), keys)
+    q = torch.stack((q_by_token[4].expand(count, -1), q_by_token[first]), 1)
+    verdict = block_verify(*given, draft_probs=q)
+    # How far a block stands depends on its tokens, so pairs are compared; one that lacks its second gets it from p.
+    late = torch.multinomial(torch.softmax(by_token, -1)[verdict.token_ids[:, 0]], 1)[:, 0]
+    last = torch.where(verdict.num_accepted >= 1, verdict.token_ids[:, 1], late)
+    pairs = torch.bincount(4 * verdict.token_ids[:, 0] + last, minlength=16).double()
+    p = torch.softmax(by_token.double(), -1)
+    expected = (p[4][:, None] * p[:4]).flatten() * count
+    assert ((pairs - expected) ** 2 / expected).sum() < 40  # chi-square, 15 degrees, 0.04 %
+    rejected = rejection_verify(*given, draft_probs=q)
+    assert verdict.num_accepted.sum() > 1.005 * rejected.num_accepted.sum()
+
+
+def test_no_requests(device: torch.device) -> None:
+    empty = torch.empty(0, dtype=torch.int64, device=device)
+    given = (torch.empty((0, 8), device=device), empty.reshape(0, 3), empty, empty, empty.float())
+    result = block_verify(
+        *given, NoiseKeys(empty, empty, empty), draft_probs=torch.empty((0, 3, 8), device=device)
+    )
+    assert result.token_ids.shape == (0, 4)
+
+
+def test_wrong_arguments_are_named() -> None:
+    ids = torch.zeros(2, dtype=torch.int64)
+    given = (torch.zeros(8, 5), torch.zeros((2, 3), dtype=torch.int64), ids, ids, torch.ones(2), keys_for(2))
+    for name, wrong in {
+        "draft_probs": {"draft_probs": torch.zeros(2, 3)},
+        "has_probs": {"draft_probs": torch.zeros(2, 3, 5), "has_probs": ids},
+        "out": {"draft_probs": torch.zeros(2, 3, 5), "out": ChainVerdict(ids, ids)},
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            block_verify(*given, **wrong)
+    with pytest.raises(ValueError, match="has_probs"):
+        block_verify(*given, has_probs=ids.bool())
+
+
+MUTANTS = {
+    "lets weights grow above 1": ("tl.minimum(weight * ratio, 1.0)", "weight * ratio"),
+    "forgets the weight of the parent": ("tl.minimum(weight * ratio, 1.0)", "tl.minimum(ratio, 1.0)"),
+    "takes the first node that stands": ("for node in range(num_nodes):", "for node in range(num_nodes - 1, -1, -1):"),
+    "takes P for the chance": ("if is_sampled & (node + 1 < num_nodes):", "if False:"),
+    "forgets 1 - P": ("rest + (1.0 - weight), 1.0)", "rest + 1.0, 1.0)"),
+    "sums p without its weight": ("            tl.load(weights_ptr + program),\n", "            1.0,\n"),
+    "draws from the residual without its weight": ("launcher.emit(num_accepted, weights,", "launcher.emit(num_accepted, None,"),
+    "sums the first tile only": ("mask=tiles < NUM_TILES, other=0.0), 0)", "mask=tiles < 1, other=0.0), 0)"),
+}  # fmt: skip
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.block_verify import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", [None, *MUTANTS])
+def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.block_verify import kernel
+
+    cpu = torch.device("cpu")
+
+    def check_all() -> None:
+        test_many_short_chains(cpu)
+        test_an_early_token_has_nothing_to_spare_for_a_late_one(cpu)
+        test_the_token_after_a_doubtful_node_comes_from_what_its_weight_leaves(cpu)
+
+    with use_backend(Backend.TRITON):
+        if name is None:
+            check_all()
+            return
+        monkeypatch.setattr(
+            kernel, "block_verify_triton", mutant(MUTANTS[name], tmp_path).block_verify_triton
+        )
+        with pytest.raises(AssertionError):
+            check_all()

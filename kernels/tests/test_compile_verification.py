@@ -1,0 +1,218 @@
+"""What verification launches compiles for a GPU, on a machine without one: argument by argument as the launchers pass it."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+pytestmark = pytest.mark.skipif(
+    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter compiles nothing"
+)
+
+SHARED_MEMORY_LIMIT = 48 * 1024
+TYPES = {
+    torch.bfloat16: "*bf16",
+    torch.float16: "*fp16",
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.bool: "*i1",
+    torch.uint8: "*u8",
+}
+VOCAB_SIZE = 151936
+
+
+class Compiler:
+    """Stands for a kernel: compiles a launch for an NVIDIA GPU of compute capability 9.0 instead of running it."""
+
+    def __init__(self, kernel: Any, compiled: dict[str, Any]) -> None:
+        self._kernel = kernel
+        self._compiled = compiled
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        return self._launch
+
+    def _launch(self, *args: Any, num_warps: int = 4, enable_fp_fusion: bool = True, **named: Any) -> None:
+        from triton.backends.compiler import GPUTarget
+        from triton.compiler import ASTSource
+
+        names = self._kernel.arg_names
+        given = dict(zip(names, args, strict=False)) | named
+        assert set(given) == set(names)
+        constants = {name for name in names if name.isupper()}
+        signature = {name: "constexpr" if name in constants else self._type(given[name]) for name in names}
+        constants |= {name for name in names if signature[name] == "constexpr"}
+        source = ASTSource(
+            fn=self._kernel,
+            signature=signature,
+            constexprs={(names.index(name),): given[name] for name in constants},
+        )
+        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
+        binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+        assert binary.asm["cubin"]
+        assert binary.metadata.shared <= SHARED_MEMORY_LIMIT
+        self._compiled[self._kernel.__name__] = binary
+
+    @staticmethod
+    def _type(value: Any) -> str:
+        if isinstance(value, int) and value == 1:
+            return "constexpr"  # as Triton specialises such arguments
+        return TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
+
+
+@pytest.fixture
+def compile_launches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[ModuleType], dict[str, Any]]:
+    """Make the launchers of modules compile; the binaries appear in what is returned, by name of the kernel."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+    def replace(*modules: ModuleType) -> dict[str, Any]:
+        compiled: dict[str, Any] = {}
+        for module in modules:
+            for name, value in list(vars(module).items()):
+                if name.endswith("_kernel"):
+                    monkeypatch.setattr(module, name, Compiler(value, compiled))
+        return compiled
+
+    return replace
+
+
+def longs(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=torch.int64)
+
+
+@pytest.mark.parametrize("is_gumbel", [False, True])
+def test_noise(is_gumbel: bool, compile_launches) -> None:
+    from specdec_kernels.noise import NoiseKeys, kernel
+    from specdec_kernels.noise.config import heuristic
+
+    compiled = compile_launches(kernel)
+    out = torch.empty(2, VOCAB_SIZE, dtype=torch.float32 if is_gumbel else torch.float64)
+    keys = NoiseKeys(longs(2), longs(2), longs(2))
+    kernel.noise_triton(keys, longs(2), out, heuristic(VOCAB_SIZE), is_gumbel=is_gumbel)
+    assert set(compiled) == {"noise_kernel"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
+def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
+    from specdec_kernels.gumbel_sample import kernel
+    from specdec_kernels.gumbel_sample.config import heuristic
+    from specdec_kernels.noise import NoiseKeys
+
+    compiled = compile_launches(kernel)
+    keys = NoiseKeys(longs(2), longs(2), longs(2))
+    logits = torch.empty(2, VOCAB_SIZE, dtype=dtype)
+    words = longs(2) if dtype is torch.float32 else None
+    kernel.gumbel_sample_triton(logits, torch.ones(2), keys, words, longs(2), heuristic(VOCAB_SIZE))
+    assert set(compiled) == {"sample_tile_kernel", "row_winner_kernel"}
+
+
+@pytest.mark.parametrize(("width", "is_tree"), [(0, False), (1, True), (7, False), (7, True)])
+def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
+    from specdec_kernels.noise import NoiseKeys
+    from specdec_kernels.strict_verify import kernel
+    from specdec_kernels.strict_verify.config import heuristic
+
+    compiled = compile_launches(kernel)
+    kernel.strict_verify_triton(
+        torch.empty(3, VOCAB_SIZE, dtype=torch.bfloat16),
+        longs(2, width).int(),
+        longs(2).int(),
+        longs(2),
+        torch.ones(2),
+        NoiseKeys(longs(2), longs(2), longs(2)),
+        longs(2, width) if is_tree else None,
+        longs(2),
+        longs(2, width + 1),
+        longs(2, width),
+        heuristic(VOCAB_SIZE),
+    )
+    assert set(compiled) == {"draw_node_kernel", "walk_tree_kernel"}
+
+
+def chain_arguments(dtype: torch.dtype, width: int, has_q: bool) -> tuple[Any, ...]:
+    from specdec_kernels.noise import NoiseKeys
+
+    return (
+        torch.empty(3, VOCAB_SIZE, dtype=dtype),
+        longs(2, width).int(),
+        longs(2).int(),
+        longs(2),
+        torch.ones(2),
+        NoiseKeys(longs(2), longs(2), longs(2)),
+        torch.ones(2, width, VOCAB_SIZE) if has_q else None,
+        torch.ones(2, dtype=torch.bool) if has_q else None,
+        longs(2),
+        longs(2, width + 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "has_q"),
+    [(torch.bfloat16, 0, False), (torch.float32, 7, True), (torch.float64, 1, True)],
+    ids=str,
+)
+def test_rejection_verify(dtype: torch.dtype, width: int, has_q: bool, compile_launches) -> None:
+    from specdec_kernels.rejection_verify import kernel
+    from specdec_kernels.rejection_verify.config import heuristic
+
+    compiled = compile_launches(kernel)
+    kernel.rejection_verify_triton(*chain_arguments(dtype, width, has_q), heuristic(VOCAB_SIZE))
+    assert set(compiled) == {"row_sums_kernel", "accept_kernel", "residual_tile_kernel", "emit_kernel"}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
+    from specdec_kernels.process_logits import Bias, Cuts, Penalties, kernel
+    from specdec_kernels.process_logits.config import heuristic
+
+    compiled = compile_launches(kernel)
+    logits, ones = torch.zeros(2, VOCAB_SIZE, dtype=dtype), torch.ones(2)
+    given: tuple[Any, ...] = (None, None, None)
+    if dtype is torch.bfloat16:
+        penalties = Penalties(logits.int(), logits.bool(), ones, ones, ones)
+        given = (Bias(longs(2, 1), torch.ones(2, 1)), penalties, longs(2, VOCAB_SIZE // 32).int())
+    cuts = Cuts(ones, ones, longs(2), ones) if dtype is not torch.float64 else Cuts(ones, None, None, ones)
+    out = torch.empty(2, VOCAB_SIZE)
+    kernel.process_logits_triton(logits, *given, cuts, out, heuristic(VOCAB_SIZE))
+    assert set(compiled) == {"adjust_kernel", "heat_kernel", "cut_kernel"}
+
+
+@pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 7), (torch.float64, 1)], ids=str)
+def test_block_verify(dtype: torch.dtype, width: int, compile_launches) -> None:
+    from specdec_kernels.block_verify import kernel
+    from specdec_kernels.block_verify.config import heuristic
+    from specdec_kernels.rejection_verify import kernel as shared
+
+    compiled = compile_launches(kernel, shared)
+    kernel.block_verify_triton(*chain_arguments(dtype, width, True), heuristic(VOCAB_SIZE))
+    assert {"chain_weights_kernel", "rest_mass_kernel", "deepest_kernel", "emit_kernel"} < set(compiled)
+
+
+@pytest.mark.parametrize(("dtype", "keeps_first"), [(torch.int32, False), (torch.int64, True)], ids=str)
+def test_ngram_match(dtype: torch.dtype, keeps_first: bool, compile_launches) -> None:
+    from specdec_kernels.ngram_match import kernel
+    from specdec_kernels.ngram_match.config import heuristic
+
+    compiled = compile_launches(kernel)
+    tokens = torch.zeros((2, 8192), dtype=dtype)
+    max_nodes = longs(2) if keeps_first else None
+    kernel.ngram_match_triton(
+        tokens,
+        longs(2),
+        max_nodes,
+        1,
+        1 if keeps_first else 4,
+        keeps_first,
+        longs(2, 5),
+        longs(2),
+        heuristic(8192),
+    )
+    assert set(compiled) == {"match_tile_kernel", "copy_match_kernel"}

@@ -1,0 +1,209 @@
+"""`matmul_invariant`: its values everywhere, and its bits under the interpreter and on a GPU."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from specdec_kernels import Backend, use_backend
+from specdec_kernels.matmul_invariant import matmul_invariant
+from specdec_kernels.matmul_invariant.config import LaunchConfig, candidates, heuristic
+
+NAN = float("nan")
+SMALL = LaunchConfig(16, 16, 32, num_warps=4)
+
+
+def use_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the interpreter multiply as a GPU does: bfloat16 is widened, and a row is summed alike wherever it lies.
+
+    The interpreter's own product reads bfloat16 as integers, and its BLAS sums edge rows of a tile in another order.
+    """
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    def widened(data: Any) -> Any:
+        is_bfloat16 = data.dtype == np.uint16
+        return (data.astype(np.uint32) << 16).view(np.float32) if is_bfloat16 else data.astype(np.float32)
+
+    def create_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
+        product = np.einsum("mk,kn->mn", widened(a.data), widened(b.data))
+        return TensorHandle(product + d.data, d.dtype.scalar)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    name, backend = request.param.split("-")
+    if request.param == "cpu-triton":
+        use_tensor_cores(monkeypatch)
+    with use_backend(backend):
+        yield torch.device(name)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("cpu", marks=pytest.mark.interpreter),
+        pytest.param("cuda", marks=pytest.mark.gpu),
+    ]
+)
+def kernel_device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """A device with the kernel; the reference promises no bits."""
+    if request.param == "cpu":
+        use_tensor_cores(monkeypatch)
+    with use_backend(Backend.TRITON):
+        yield torch.device(request.param)
+
+
+def check(x, weight, bias, device, **options: Any) -> None:
+    """Run into a poisoned output: at most twice the error of torch in the same type, or a unit in the last place."""
+    exact = linear(x.double(), weight.double(), None if bias is None else bias.double())
+    theirs = linear(x, weight, bias)
+    out = torch.full_like(theirs, NAN).to(device)
+    moved = None if bias is None else bias.to(device)
+    assert matmul_invariant(x.to(device), weight.to(device), bias=moved, out=out, **options) is out
+    floor = torch.finfo(x.dtype).eps * exact.abs().max()
+    error = (out.cpu().double() - exact).abs().max()
+    assert error <= 2 * (theirs.double() - exact).abs().max() + floor
+
+
+@pytest.mark.parametrize(("out_features", "in_features"), [(1, 1), (33, 80), (130, 257), (64, 64)])
+@pytest.mark.parametrize("num_rows", [1, 5, 70])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_odd_sizes(out_features, in_features, num_rows, has_bias: bool, device: torch.device) -> None:
+    torch.manual_seed(num_rows + in_features)
+    bias = torch.randn(out_features) if has_bias else None
+    check(torch.randn(num_rows, in_features), torch.randn(out_features, in_features), bias, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision(dtype: torch.dtype, device: torch.device) -> None:
+    torch.manual_seed(1)
+    x, weight, bias = (torch.randn(*shape).to(dtype) for shape in ((5, 90), (40, 90), (40,)))
+    check(x, weight, bias, device)
+
+
+@pytest.mark.parametrize("config", [SMALL, *candidates(70, 4)], ids=str)
+def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
+    torch.manual_seed(2)
+    check(torch.randn(20, 100), torch.randn(70, 100), None, device, config=config)
+
+
+def test_views(device: torch.device) -> None:
+    torch.manual_seed(3)
+    x, weight = torch.randn(2, 4, 60)[:, :, 3:40].to(device)
+    out = torch.full((4, 9), NAN, device=device)
+    matmul_invariant(x, weight, out=out[:, 2:6])
+    torch.testing.assert_close(out[:, 2:6], x @ weight.T)
+    assert out[:, [0, 1, 6, 7, 8]].isnan().all()
+
+
+def check_bits(device: torch.device, dtype: torch.dtype = torch.float32, config=None) -> None:
+    """A row has the same bits in passes of any length, wherever in them it lies."""
+    torch.manual_seed(4)
+    x, weight, bias = (torch.randn(*shape).to(dtype).to(device) for shape in ((64, 150), (50, 150), (50,)))
+    whole = matmul_invariant(x, weight, bias=bias, config=config)
+    for num_rows in (1, 2, 5, 17, 64):
+        for first in {0, 7, 64 - num_rows}:
+            piece = slice(first, first + num_rows)
+            result = matmul_invariant(x[piece], weight, bias=bias, config=config)
+            assert torch.equal(result, whole[piece])
+
+
+@pytest.mark.parametrize("config", [None, SMALL], ids=["heuristic", "small"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_row_does_not_depend_on_the_others(dtype, config, kernel_device: torch.device) -> None:
+    check_bits(kernel_device, dtype, config)
+
+
+def test_configurations_follow_the_weight() -> None:
+    with pytest.raises(ValueError, match="block_depth=8"):
+        LaunchConfig(16, 16, 8, 4)
+    for out_features in (17, 4096, 151936):
+        assert heuristic(out_features, 2) in candidates(out_features, 2)
+
+
+def test_no_rows(device: torch.device) -> None:
+    out = matmul_invariant(torch.empty(0, 8, device=device), torch.ones(3, 8, device=device))
+    assert out.shape == (0, 3)
+
+
+X, W = torch.zeros(3, 8), torch.zeros(5, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": X[0]}, r"x must be float32, float16 or bfloat16 \[T, K\], not float32 \[8\]"),
+        ({"x": X.double()}, "not float64"),
+        ({"x": torch.zeros(8, 3).T}, "x must have unit stride"),
+        ({"weight": W[:, :7]}, r"weight must be float32 \[N, 8\], not float32 \[5, 7\]"),
+        ({"weight": W.half()}, "weight must be float32"),
+        ({"weight": W.to("meta")}, "weight is on meta"),
+        ({"bias": W[0]}, r"bias must be float32 \[5\], not float32 \[8\]"),
+        ({"out": X}, r"out must be float32 \[3, 5\], not float32 \[3, 8\]"),
+    ],
+)
+def test_wrong_arguments_are_named(changes: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        matmul_invariant(**({"x": X, "weight": W} | changes))
+
+
+def check_all(device: torch.device) -> None:
+    torch.manual_seed(5)
+    check(torch.randn(20, 70), torch.randn(40, 70), torch.randn(40), device, config=SMALL)
+    check_bits(device, config=SMALL)
+
+
+MUTANTS = {
+    "takes a tile that follows the rows": ("=config.block_depth,", "=config.block_depth if num_rows > 2 else 64,"),
+    "sums in another order where rows are few": ("depths = first + ", "depths = (first if num_rows > 9 else 128 - first) + "),
+    "forgets the last numbers": ("range(0, DEPTH, BLOCK_DEPTH)", "range(0, DEPTH - BLOCK_DEPTH, BLOCK_DEPTH)"),
+    "forgets the bias": ("if bias_ptr is not None:", "if bias_ptr is None:"),
+    "writes the first rows": ("rows.to(tl.int64)[:, None] * out_stride", "(rows % BLOCK_ROWS)[:, None] * out_stride"),
+    "multiplies the first columns": ("columns.to(tl.int64)[:, None] * weight", "(columns % BLOCK_COLUMNS)[:, None] * weight"),
+}  # fmt: skip
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.matmul_invariant import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_the_mutants_are_tested_with_passes(kernel_device: torch.device) -> None:
+    check_all(kernel_device)
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_kernel_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.matmul_invariant import kernel
+
+    use_tensor_cores(monkeypatch)
+    changed = mutant(MUTANTS[name], tmp_path).matmul_invariant_triton
+    monkeypatch.setattr(kernel, "matmul_invariant_triton", changed)
+    with use_backend(Backend.TRITON), pytest.raises(AssertionError):
+        check_all(torch.device("cpu"))

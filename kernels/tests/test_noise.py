@@ -1,0 +1,199 @@
+"""Noise: the reference against published vectors and core, the kernel against the reference."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from specdec_kernels import Backend, use_backend
+from specdec_kernels.noise import NoiseKeys, Stream, gumbel_noise, node_word, uniforms
+from specdec_kernels.noise.config import LaunchConfig
+from specdec_kernels.noise.reference import gumbel_noise_reference, uniforms_reference
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A device, with the backend under test chosen and uninitialised memory poisoned."""
+    name, backend = request.param.split("-")
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    with use_backend(backend):
+        yield torch.device(name)
+    torch.use_deterministic_algorithms(False)
+
+
+def keys_of(*rows: tuple[int, int, int, int]) -> tuple[NoiseKeys, torch.Tensor]:
+    seeds, positions, samples, words = (
+        column.contiguous() for column in torch.tensor(rows, dtype=torch.int64).unbind(1)
+    )
+    return NoiseKeys(seeds, positions, samples), words
+
+
+KEYS = keys_of(
+    (0, 0, 0, 0),
+    (1, 2, 3, node_word(Stream.RESIDUAL, 4)),
+    (-1, 2**32 - 1, 2**31, 2**32 - 1),
+    (-(2**63), 131072, 0, node_word(Stream.ACCEPT, 63)),
+    (0x1234_5678_9ABC_DEF0, 77, 1, node_word(Stream.DRAFT)),
+)
+
+
+def moved(keys: NoiseKeys, words: torch.Tensor, device: torch.device) -> tuple[NoiseKeys, torch.Tensor]:
+    return NoiseKeys(*(key.to(device) for key in keys)), words.to(device)
+
+
+def check_uniforms(num_ids: int, device: torch.device, **options) -> None:
+    out = torch.full((len(KEYS[1]), num_ids), float("nan"), dtype=torch.float64, device=device)
+    assert uniforms(*moved(*KEYS, device), num_ids, out=out, **options) is out
+    assert torch.equal(out.cpu(), uniforms_reference(*KEYS, num_ids))
+
+
+def check_gumbel(num_ids: int, device: torch.device, **options) -> None:
+    """Within twice the error of the same formula in float32."""
+    out = torch.full((len(KEYS[1]), num_ids), float("nan"), device=device)
+    assert gumbel_noise(*moved(*KEYS, device), num_ids, out=out, **options) is out
+    exact = gumbel_noise_reference(*KEYS, num_ids)
+    plain = -(-torch.log1p(-uniforms_reference(*KEYS, num_ids).float())).log()
+    plain = torch.where(plain.isfinite(), plain, exact.float())
+    bound = 2 * (plain.double() - exact).abs().max() + 1e-6
+    assert (out.cpu().double() - exact).abs().max() <= bound
+
+
+def test_published_vectors(device: torch.device) -> None:
+    """Of Random123, `kat_vectors`: Philox 4x32-10 of a counter and a key of zeros."""
+    keys, words = moved(*keys_of((0, 0, 0, 0)), device)
+    integers = uniforms(keys, words, 4) * 2.0**32 - 0.5
+    assert [hex(int(i)) for i in integers[0].tolist()] == [
+        "0x6627e8d5",
+        "0xe169c58d",
+        "0xbc57ac4c",
+        "0x9b00dbd8",
+    ]
+
+
+@pytest.mark.parametrize("num_ids", [1, 3, 4, 33, 8193])
+def test_odd_sizes(num_ids: int, device: torch.device) -> None:
+    check_uniforms(num_ids, device)
+    check_gumbel(num_ids, device)
+
+
+@pytest.mark.parametrize("block_v", [4, 64])
+def test_tiles_make_no_difference(block_v: int, device: torch.device) -> None:
+    check_uniforms(130, device, config=LaunchConfig(block_v, num_warps=1))
+    check_gumbel(130, device, config=LaunchConfig(block_v, num_warps=1))
+
+
+def test_a_view_is_written_to_and_nothing_beside_it(device: torch.device) -> None:
+    wide = torch.full((5, 40), -1.0, dtype=torch.float64, device=device)
+    uniforms(*moved(*KEYS, device), 33, out=wide[:, 3:36])
+    assert torch.equal(wide[:, 3:36].cpu(), uniforms_reference(*KEYS, 33))
+    assert (wide[:, :3] == -1).all()
+    assert (wide[:, 36:] == -1).all()
+
+
+def test_uniforms_equal_those_of_core_bit_for_bit(device: torch.device) -> None:
+    core = pytest.importorskip("specdec.noise")
+    keys, words = KEYS
+    masked = [key & 0xFFFFFFFF for key in (keys.positions, keys.samples, words)]
+    expected = core.uniforms(keys.seeds, *masked, 1001)
+    assert torch.equal(uniforms(*moved(keys, words, device), 1001).cpu(), expected)
+
+
+def test_gumbel_noise_is_that_of_core_to_the_last_bits(device: torch.device) -> None:
+    core = pytest.importorskip("specdec.noise")
+    keys, words = keys_of((5, 7, 0, 0), (6, 8, 1, 9))
+    expected = -core.exponentials(*keys, words, 999).log()
+    found = gumbel_noise(*moved(keys, words, device), 999)
+    assert (found.cpu() - expected).abs().max() < 3e-6
+
+
+def test_words_equal_those_of_core() -> None:
+    core = pytest.importorskip("specdec.noise")
+    assert {stream.name: stream.value for stream in Stream} == {s.name: s.value for s in core.Stream}
+    assert node_word(Stream.RESIDUAL, 9) == core.node_word(core.Stream.RESIDUAL, 9)
+
+
+def test_both_ends_of_the_uniforms_keep_their_exponentials(device: torch.device) -> None:
+    """The smallest and the largest of many draws, where float32 loses bits of 1 - u, or of u."""
+    keys, words = keys_of((3, 0, 0, 0))
+    exact = gumbel_noise_reference(keys, words, 400_000)
+    found = gumbel_noise(*moved(keys, words, device), 400_000).cpu().double()
+    ends = torch.cat((exact.topk(50).indices[0], (-exact).topk(50).indices[0]))
+    assert ((found - exact).abs() / exact.abs().clamp(min=1))[0, ends].max() < 5e-7
+
+
+def test_no_rows(device: torch.device) -> None:
+    empty = torch.empty(0, dtype=torch.int64, device=device)
+    assert uniforms(NoiseKeys(empty, empty, empty), empty, 5).shape == (0, 5)
+
+
+def test_wrong_arguments_are_named() -> None:
+    keys, words = KEYS
+    for name, call in {
+        "num_ids": lambda: uniforms(keys, words, 0),
+        "words": lambda: uniforms(keys, words.int(), 3),
+        "keys.positions": lambda: uniforms(keys._replace(positions=words[:2]), words, 3),
+        "keys.seeds": lambda: uniforms(NoiseKeys(*(k[None] for k in keys)), words, 3),
+        "out": lambda: uniforms(keys, words, 3, out=torch.empty(5, 3)),
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            call()
+    with pytest.raises(ValueError, match="block_v=2"):
+        LaunchConfig(2, num_warps=1)
+
+
+MUTANTS = {
+    "swaps two lanes": ("tl.interleave(lane0, lane2)", "tl.interleave(lane2, lane0)"),
+    "repeats the first tile": ("(tile * (BLOCK_V // 4) +", "("),
+    "forgets the sample": ("zeros + sample.to(tl.uint32)", "zeros"),
+    "forgets the word": ("zeros + word.to(tl.uint32)", "zeros"),
+    "is off by half a step": ("words.to(tl.float64) + 0.5", "words.to(tl.float64)"),
+    "lets small uniforms round away": ("tl.where(lost > 0.0, -tl.log(rest) * factor, uniforms)", "-tl.log(rest)"),
+    "forgets a logarithm": ("noise = -tl.log(exponentials_of(", "noise = -(exponentials_of("),
+}  # fmt: skip
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.noise import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", [None, *MUTANTS])
+def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.noise import kernel
+
+    cpu = torch.device("cpu")
+
+    def check() -> None:
+        check_uniforms(130, cpu, config=LaunchConfig(64, num_warps=1))
+        check_gumbel(130, cpu, config=LaunchConfig(64, num_warps=1))
+        test_both_ends_of_the_uniforms_keep_their_exponentials(cpu)
+
+    with use_backend(Backend.TRITON):
+        if name is None:
+            check()
+            return
+        monkeypatch.setattr(kernel, "noise_triton", mutant(MUTANTS[name], tmp_path).noise_triton)
+        with pytest.raises(AssertionError):
+            check()

@@ -1,0 +1,390 @@
+"""`rejection_verify` against plain Python, core and the law: the reference everywhere, the kernel where there is one."""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from specdec_kernels import Backend, ChainVerdict, greedy_verify, use_backend
+from specdec_kernels.noise import NoiseKeys, Stream, node_word
+from specdec_kernels.noise.reference import exponentials_reference, uniforms_reference
+from specdec_kernels.rejection_verify import rejection_verify
+from specdec_kernels.rejection_verify.config import LaunchConfig
+
+# Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
+
+POISON = torch.iinfo(torch.int64).min
+NAN = float("nan")
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A device, with the backend under test chosen and uninitialised memory poisoned."""
+    name, backend = request.param.split("-")
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    with use_backend(backend):
+        yield torch.device(name)
+    torch.use_deterministic_algorithms(False)
+
+
+def keys_for(size: int, seed: int = 0) -> NoiseKeys:
+    requests = torch.arange(size)
+    return NoiseKeys(requests * 104729 + seed, requests + 9, requests % 3)
+
+
+def law_of(row: torch.Tensor, temperature: float) -> torch.Tensor:
+    row = row.double().nan_to_num(-torch.inf)
+    if temperature > 0:
+        return torch.softmax(row / temperature, -1)
+    return torch.nn.functional.one_hot(row.argmax(), len(row)).double()
+
+
+def naive(logits, draft, row_starts, num_nodes, temperatures, keys, q, has_probs):
+    """What `rejection_verify` promises, one node at a time; refuses draws that rounding could decide otherwise."""
+    counts, rows = [], []
+    vocab_size, width = logits.shape[1], draft.shape[1]
+    for b, (start, count) in enumerate(zip(row_starts.tolist(), num_nodes.tolist(), strict=True)):
+        own = NoiseKeys(*(key[b : b + 1] for key in keys))
+        is_drawn = q is not None and temperatures[b] > 0 and (has_probs is None or bool(has_probs[b]))
+        emitted: list[int] = []
+        for place in range(count + 1):
+            rest = p = law_of(logits[start + place], temperatures[b])
+            if place < count:
+                token = int(draft[b, place])
+                law = torch.zeros(max(vocab_size, 1 if q is None else q.shape[2])).double()
+                if is_drawn:
+                    law[: q.shape[2]] = q[b, place].double()
+                elif 0 <= token < vocab_size:
+                    law[token] = 1.0
+                is_possible = 0 <= token < vocab_size and law[token] > 0
+                ratio = float(p[token] / law[token]) if is_possible else 0.0
+                word = torch.tensor([node_word(Stream.ACCEPT, place)])
+                uniform = float(uniforms_reference(own, word, 1))
+                assert abs(uniform - ratio) > 1e-5
+                if uniform < ratio:
+                    emitted.append(token)
+                    continue
+                rest = (p - law[:vocab_size]).clamp_min(0.0)
+                rest = rest.where(rest > 1e-9, 0.0)
+                rest = p if rest.sum() == 0 else rest
+            word = torch.tensor([node_word(Stream.RESIDUAL, place)])
+            scores = exponentials_reference(own, word, vocab_size)[0] / rest
+            if vocab_size > 1:
+                first, second = scores.topk(2, largest=False).values.tolist()
+                assert not second < first * (1 + 1e-5)
+            emitted.append(int(scores.argmin()))
+            break
+        counts.append(len(emitted) - 1)
+        rows.append(emitted + [-1] * (width + 1 - len(emitted)))
+    return [counts, rows]
+
+
+def check(batch, temperatures, device, q=None, has_probs=None, keys=None, **options) -> ChainVerdict:
+    """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
+    size, width = batch[1].shape
+    keys = keys_for(size) if keys is None else keys
+    inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
+    out = ChainVerdict(
+        torch.full((size,), POISON, device=device), torch.full((size, width + 1), POISON, device=device)
+    )
+    result = rejection_verify(
+        *(tensor.to(device) for tensor in inputs),
+        NoiseKeys(*(key.to(device) for key in keys)),
+        draft_probs=None if q is None else q.to(device),
+        has_probs=None if has_probs is None else has_probs.to(device),
+        out=out,
+        **options,
+    )
+    assert result is out
+    assert [tensor.tolist() for tensor in out] == naive(*inputs, keys, q, has_probs)
+    return out
+
+
+def chains(size: int, width: int, vocab_size: int, likeness: float = 1.0, nodes: list[int] | None = None):
+    """Chains drawn from a q that is `likeness` of p's logits and otherwise its own."""
+    counts = torch.randint(0, width + 1, (size,)) if nodes is None else torch.tensor(nodes)
+    starts = torch.cat((torch.zeros(1, dtype=torch.int64), (counts + 1).cumsum(0)[:-1]))
+    logits = 2 * torch.randn(int((counts + 1).sum()), vocab_size)
+    rows = (starts[:, None] + torch.arange(width)).clamp(max=len(logits) - 1)
+    own = 2 * torch.randn(size, width, vocab_size)
+    q = torch.softmax(likeness * logits[rows] + (1 - likeness) * own, -1)
+    draft = torch.full((size, width), -1)
+    if width:
+        draft = torch.multinomial(q.flatten(0, 1), 1).reshape(size, width)
+    draft = torch.where(torch.arange(width) < counts[:, None], draft, -1)
+    return (logits, draft, starts, counts), q
+
+
+@pytest.mark.parametrize("vocab_size", [1, 33, 8193, pytest.param(151936, marks=pytest.mark.full)])
+@pytest.mark.parametrize("width", [0, 1, 7])
+@pytest.mark.parametrize("has_q", [False, True])
+def test_odd_sizes(vocab_size: int, width: int, has_q: bool, device: torch.device) -> None:
+    torch.manual_seed(vocab_size + width)
+    batch, q = chains(4, width, vocab_size, 0.8, [width, 0, width // 2, width])
+    check(batch, [1.0, 0.7, 0.0, 1.5], device, q if has_q else None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_other_types(dtype: torch.dtype, device: torch.device) -> None:
+    torch.manual_seed(1)
+    (logits, *ids), q = chains(3, 3, 300, 0.7, [3, 2, 3])
+    check((logits.to(dtype), *(t.int() for t in ids)), [1.0, 0.0, 0.7], device, q.double())
+
+
+def test_many_short_chains(device: torch.device) -> None:
+    torch.manual_seed(2)
+    batch, q = chains(18, 3, 7, 0.5, [3, 2, 1] * 6)
+    has_probs = torch.tensor([True, True, False] * 6)[torch.randperm(18)]
+    config = LaunchConfig(4, num_warps=1)
+    out = check(batch, [1.0, 0.5, 0.0, 2.0, 1.0, 1.0] * 3, device, q, has_probs, config=config)
+    assert set(out.num_accepted.tolist()) == {0, 1, 2, 3}, out
+
+
+def test_a_perfect_draft_stands_and_an_impossible_one_does_not(device: torch.device) -> None:
+    torch.manual_seed(3)
+    batch, q = chains(4, 5, 40, 1.0, [5] * 4)
+    assert check(batch, [1.0] * 4, device, 0.999 * q).num_accepted.tolist() == [5] * 4
+    impossible = q.clone()
+    impossible[torch.arange(4)[:, None], torch.arange(5), batch[1]] = 0.0
+    assert check(batch, [1.0] * 4, device, impossible).num_accepted.tolist() == [0] * 4
+
+
+def test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(device: torch.device) -> None:
+    torch.manual_seed(4)
+    batch, q = chains(4, 1, 30, 1.0, [1] * 4)
+    greater = q + 0.1  # no law, but no residual: whoever is rejected finds nothing left
+    accepted = check(batch, [1.0] * 4, device, greater).num_accepted
+    assert (accepted == 0).any()
+
+
+def test_a_draft_vocabulary_of_another_size(device: torch.device) -> None:
+    torch.manual_seed(5)
+    (logits, draft, starts, counts), q = chains(6, 3, 50, 0.8, [3] * 6)
+    smaller = q[:, :, :41] / q[:, :, :41].sum(-1, keepdim=True)
+    check((logits, draft, starts, counts), [1.0] * 6, device, smaller)
+    greater = torch.nn.functional.pad(q, (0, 7), value=0.01)
+    draft = draft.clone()
+    draft[0, 0], draft[1, 1] = 53, -1
+    out = check((logits, draft, starts, counts), [1.0] * 6, device, greater)
+    assert out.num_accepted[0] == 0
+    check((logits, draft, starts, counts), [1.0, 0.0] * 3, device)
+
+
+def test_forbidden_and_broken_numbers_are_never_emitted(device: torch.device) -> None:
+    torch.manual_seed(6)
+    batch, q = chains(8, 2, 20, 0.5, [2] * 8)
+    batch[0][:, 3:17] = -torch.inf
+    batch[0][:, 18] = NAN
+    q = q.clone()
+    q[:, :, 1] = 0.0
+    out = check(batch, [1.0] * 8, device, q, config=LaunchConfig(4, num_warps=1))
+    assert set(out.token_ids.flatten().tolist()) <= {-1, 0, 1, 2, 17, 19}
+
+
+def test_a_row_without_a_number_gives_0_and_a_nan_in_q_rejects(device: torch.device) -> None:
+    ids, keys = torch.zeros(2, dtype=torch.int64, device=device), keys_for(2)
+    logits = torch.full((2, 9), -torch.inf, device=device)
+    logits[1] = torch.arange(9.0)
+    draft, nodes = torch.tensor([[4], [4]], device=device), torch.tensor([0, 1], device=device)
+    logits = torch.cat((logits, logits[1:]))
+    verdict = rejection_verify(
+        logits,
+        draft,
+        nodes,
+        nodes,
+        torch.ones(2, device=device),
+        NoiseKeys(*(key.to(device) for key in keys)),
+        draft_probs=torch.full((2, 1, 9), NAN, device=device),
+    )
+    assert verdict.num_accepted.tolist() == ids.tolist()
+    assert verdict.token_ids[0].tolist() == [0, -1]
+    assert 0 <= int(verdict.token_ids[1, 0]) < 9
+
+
+def test_at_temperature_0_it_is_greedy_verification_whatever_q_says(device: torch.device) -> None:
+    torch.manual_seed(7)
+    (logits, draft, starts, counts), q = chains(5, 4, 60, 0.2, [4] * 5)
+    best = logits.argmax(1).reshape(5, 5)[:, :4]
+    draft = torch.where(torch.rand(5, 4) < 0.8, best, draft)
+    out = check((logits, draft, starts, counts), [0.0] * 5, device, q)
+    expected = greedy_verify(*(tensor.to(device) for tensor in (logits, draft, starts, counts)))
+    assert torch.equal(out.token_ids, expected.token_ids)
+
+
+def test_views_and_requests_out_of_order(device: torch.device) -> None:
+    torch.manual_seed(8)
+    (logits, draft, starts, counts), q = chains(4, 3, 50, 0.8)
+    wide = torch.randn(len(logits), 60)
+    wide[:, 5:55] = logits
+    order = torch.tensor([2, 0, 3, 1])
+    laws = torch.zeros(4, 5, 60)
+    laws[:, :3, 4:54] = q[order]
+    draft = torch.cat((draft[order], draft[order]), 1)[:, :3]
+    assert not draft.is_contiguous()
+    keys = NoiseKeys(*(key[order] for key in keys_for(4)))
+    given = (wide[:, 5:55], draft, starts[order], counts[order])
+    check(given, [1.0] * 4, device, laws[:, :, 4:54], keys=keys)
+
+
+def of_core(method: str, batch, keys: NoiseKeys, **fields) -> list[list[list[int]]]:
+    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
+    pytest.importorskip("specdec")
+    from specdec import SamplingParams
+    from specdec.interfaces.draft import Draft
+    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
+    from specdec.interfaces.scorer import Scores
+
+    logits, draft, starts, counts = batch
+    rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
+    params = [SamplingParams(temperature=1.0)] * len(rows)
+    seeds, positions, samples = (key.tolist() for key in keys)
+    sampler = getattr(importlib.import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
+    verdict = sampler(SamplerConfig()).verify(
+        Scores(logits, starts.tolist(), logits, []),
+        Draft(draft, host_rows=tuple(rows), **fields),
+        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
+    )
+    return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]
+
+
+@pytest.mark.parametrize("has_q", [False, True])
+def test_verdicts_are_those_of_core(has_q: bool, device: torch.device) -> None:
+    sampling = pytest.importorskip("specdec.interfaces.draft").DraftSampling.IID
+    torch.manual_seed(9)
+    batch, q = chains(16, 4, 30, 0.7)
+    has_probs, law = torch.rand(16) < 0.8, torch.nn.functional.pad(q, (0, 0, 0, 1))
+    fields = {"sampling": sampling, "node_probs": law, "has_probs": has_probs} if has_q else {}
+    nodes, tokens = of_core("probabilistic", batch, keys_for(16), **fields)
+    out = check(batch, [1.0] * 16, device, q if has_q else None, has_probs if has_q else None)
+    counts = out.num_accepted.tolist()
+    assert counts == [len(row) for row in nodes]
+    assert [row[: n + 1] for row, n in zip(out.token_ids.tolist(), counts, strict=True)] == tokens
+
+
+@pytest.mark.parametrize("has_q", [False, True])
+def test_what_is_emitted_follows_p(has_q: bool) -> None:
+    """The first two tokens of many chains; the second one's logits depend on the first."""
+    torch.manual_seed(10)
+    count, by_token = 40_000, 1.5 * torch.randn(5, 4)  # row 4: after the last committed token
+    q_by_token = torch.softmax(by_token + torch.randn(5, 4), -1)
+    first = torch.multinomial(q_by_token[4].expand(count, -1), 1)[:, 0]
+    if not has_q:
+        first = torch.randint(0, 4, (count,))
+    draft = first[:, None]
+    logits = torch.stack((by_token[4].expand(count, -1), by_token[first]), 1).flatten(0, 1)
+    requests = torch.arange(count)
+    keys = NoiseKeys(torch.full((count,), 5), requests, torch.zeros_like(requests))
+    verdict = rejection_verify(
+        logits, draft, 2 * requests, torch.ones_like(requests), torch.full((count,), 1.0), keys,
+        draft_probs=q_by_token[4].expand(count, 1, -1) if has_q else None,
+    )  # fmt: skip
+    observed = torch.bincount(verdict.token_ids[:, 0], minlength=4).double()
+    expected = torch.softmax(by_token[4].double(), -1) * count
+    assert ((observed - expected) ** 2 / expected).sum() < 18  # chi-square, 3 degrees, 0.04 %
+    for token in range(4):
+        stood = (verdict.num_accepted == 1) & (verdict.token_ids[:, 0] == token)
+        observed = torch.bincount(verdict.token_ids[stood, 1], minlength=4).double()
+        expected = torch.softmax(by_token[token].double(), -1) * stood.sum()
+        assert ((observed - expected) ** 2 / expected).sum() < 18
+
+
+def test_no_requests(device: torch.device) -> None:
+    empty = torch.empty(0, dtype=torch.int64, device=device)
+    keys = NoiseKeys(empty, empty, empty)
+    result = rejection_verify(
+        torch.empty((0, 8), device=device), empty.reshape(0, 3), empty, empty, empty.float(), keys
+    )
+    assert result.token_ids.shape == (0, 4)
+
+
+def test_wrong_arguments_are_named() -> None:
+    ids = torch.zeros(2, dtype=torch.int64)
+    good = {
+        "logits": torch.zeros(8, 5),
+        "draft_token_ids": torch.zeros((2, 3), dtype=torch.int64),
+        "row_starts": ids,
+        "num_nodes": ids,
+        "temperatures": torch.ones(2),
+        "keys": keys_for(2),
+        "draft_probs": torch.zeros(2, 3, 5),
+    }
+    for name, wrong in {
+        "logits": torch.zeros(0, 5),
+        "draft_token_ids": ids,
+        "row_starts": ids[:1],
+        "temperatures": torch.ones(2, dtype=torch.int64),
+        "keys": keys_for(3),
+        "draft_probs": torch.zeros(2, 2, 5),
+        "has_probs": ids,
+        "out": ChainVerdict(ids, ids),
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            rejection_verify(**(good | {name: wrong}))
+    with pytest.raises(ValueError, match="draft_probs"):
+        rejection_verify(**(good | {"draft_probs": torch.zeros(2, 3, 5, dtype=torch.bfloat16)}))
+    with pytest.raises(ValueError, match="has_probs"):
+        rejection_verify(**(good | {"draft_probs": None, "has_probs": ids.bool()}))
+
+
+MUTANTS = {
+    "accepts whatever was drafted": ("uniforms, 0.0), 0) < ratio", "uniforms, 0.0), 0) < 2.0"),
+    "turns the test round": ("uniforms, 0.0), 0) < ratio", "uniforms, 0.0), 0) > ratio"),
+    "takes the first uniform for all": ("tl.where(nodes == num_accepted, uniforms", "tl.where(nodes == 0, uniforms"),
+    "draws from p after a rejection": ("rest = target * weight - q", "rest = target * weight"),
+    "leaves the point mass in": ("tl.where(ids == drafted, 0.0, target * weight)", "target * weight"),
+    "draws the residual with another word": ("(accepted << STREAM_BITS) | RESIDUAL", "(accepted << STREAM_BITS) | ACCEPT"),
+    "takes tiles for equally heavy": ("mass * tl.exp(heated_below(best, top, divisor))", "mass"),
+    "gives nothing where nothing is left": ("tl.where(is_empty, from_p, offsets)", "offsets"),
+    "believes q of every request": ("if HAS_FLAGS:\n        is_drawn", "if False:\n        is_drawn"),
+    "does not pad what it emits": ("mask=places < accepted, other=-1", "mask=places < accepted, other=-2"),
+}  # fmt: skip
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.rejection_verify import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", [None, *MUTANTS])
+def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.rejection_verify import kernel
+
+    cpu = torch.device("cpu")
+
+    def check_all() -> None:
+        test_many_short_chains(cpu)
+        test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(cpu)
+
+    with use_backend(Backend.TRITON):
+        if name is None:
+            check_all()
+            return
+        monkeypatch.setattr(
+            kernel, "rejection_verify_triton", mutant(MUTANTS[name], tmp_path).rejection_verify_triton
+        )
+        with pytest.raises(AssertionError):
+            check_all()

@@ -1,0 +1,220 @@
+"""`rms_norm` against plain torch: the reference everywhere, the kernel under the interpreter and on a GPU."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specdec_kernels import Backend, use_backend
+from specdec_kernels.rms_norm import NormOutput, rms_norm
+from specdec_kernels.rms_norm.config import LaunchConfig, candidates, heuristic
+
+NAN = float("nan")
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """A device, with the backend under test chosen and uninitialised memory poisoned."""
+    name, backend = request.param.split("-")
+    if request.param == "cpu-triton":
+        round_to_nearest(monkeypatch)
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    with use_backend(backend):
+        yield torch.device(name)
+    torch.use_deterministic_algorithms(False)
+
+
+def round_to_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the interpreter round to bfloat16 as a GPU does; it cuts off, which a sum that is compared exactly shows."""
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    def create_fp_trunc(self, src, dst_type):
+        if src.data.dtype != np.float32 or dst_type.scalar.name != "bf16":
+            return self.cast_impl(src, dst_type)
+        rounded = torch.from_numpy(src.data.copy()).bfloat16().view(torch.int16)
+        return TensorHandle(rounded.numpy().view(np.uint16), dst_type.scalar)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_fp_trunc", create_fp_trunc)
+
+
+def check_close(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) -> None:
+    """At most twice the error of torch in the same type, which may round once more by luck alone."""
+    floor = torch.finfo(theirs.dtype).eps * exact.abs().max()
+    error = (ours.cpu().double() - exact).abs().max()
+    assert error <= 2 * (theirs.double() - exact).abs().max() + floor
+
+
+def naive(x, weight, residual, offset, epsilon, dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm with every operation in `dtype`, and what was normed, in the type of x."""
+    total = x if residual is None else x + residual
+    wide = total.to(dtype)
+    normed = wide * torch.rsqrt(wide.square().mean(1, keepdim=True) + epsilon)
+    return normed * (weight.to(dtype) + offset), total
+
+
+def check(x, weight, residual, device, offset=0.0, epsilon=1e-6, **options: Any) -> None:
+    """Run into poisoned outputs and compare."""
+    exact, total = naive(x, weight, residual, offset, epsilon, torch.float64)
+    theirs, _ = naive(x, weight, residual, offset, epsilon, x.dtype)
+    out = NormOutput(*(None if t is None else torch.full_like(x, NAN).to(device) for t in (x, residual)))
+    inputs = (x.to(device), weight.to(device))
+    moved = None if residual is None else residual.to(device)
+    arguments = {"residual": moved, "weight_offset": offset, "epsilon": epsilon, "out": out} | options
+    assert rms_norm(*inputs, **arguments) is out
+    check_close(out.normed, theirs, exact)
+    if out.residual is not None:
+        assert torch.equal(out.residual.cpu(), total)
+
+
+@pytest.mark.parametrize("size", [1, 64, 80, 1000, 4097])
+@pytest.mark.parametrize("num_rows", [1, 5])
+@pytest.mark.parametrize("has_residual", [False, True])
+def test_odd_sizes(size: int, num_rows: int, has_residual: bool, device: torch.device) -> None:
+    torch.manual_seed(size)
+    x = torch.randn(num_rows, size) * 3
+    check(x, torch.rand(size), torch.randn(num_rows, size) if has_residual else None, device)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_half_precision(dtype: torch.dtype, offset: float, device: torch.device) -> None:
+    torch.manual_seed(1)
+    x, residual = torch.randn(3, 200).to(dtype), torch.randn(3, 200).to(dtype)
+    check(x, torch.randn(200).to(dtype), residual, device, offset)
+    check(x, torch.randn(200), residual, device, offset)  # weights of another type
+
+
+def test_rows_of_zeros_and_large_rows(device: torch.device) -> None:
+    x = torch.zeros(3, 40)
+    x[1] = 1e18
+    x[2, 7] = 1e-18
+    check(x, torch.ones(40), None, device, epsilon=1e-5)
+
+
+def test_outputs_may_be_inputs_and_views(device: torch.device) -> None:
+    torch.manual_seed(2)
+    wide = torch.randn(4, 3, 50).to(device)
+    x, residual = wide[:, 0], wide[:, 1]
+    expected = rms_norm(x.clone(), torch.ones(50, device=device), epsilon=1e-6, residual=residual.clone())
+    kept = wide[:, 2].clone()
+    rms_norm(x, torch.ones(50, device=device), epsilon=1e-6, residual=residual, out=NormOutput(x, residual))
+    torch.testing.assert_close(wide[:, 0], expected.normed, rtol=1e-6, atol=1e-6)
+    assert torch.equal(wide[:, 1], expected.residual)
+    assert torch.equal(wide[:, 2], kept)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("cpu", marks=pytest.mark.interpreter), pytest.param("cuda", marks=pytest.mark.gpu)],
+)
+@pytest.mark.parametrize("size", [80, 1000])
+def test_a_row_does_not_depend_on_the_batch(size: int, kind: str) -> None:
+    torch.manual_seed(3)
+    x, residual, weight = (torch.randn(*shape).to(kind) for shape in ((17, size), (17, size), (size,)))
+    with use_backend(Backend.TRITON):
+        batch = rms_norm(x, weight, epsilon=1e-6, residual=residual).normed
+        for first, last in ((0, 1), (16, 17), (3, 8)):
+            piece = slice(first, last)
+            rows = rms_norm(x[piece], weight, epsilon=1e-6, residual=residual[piece]).normed
+            assert torch.equal(rows, batch[piece])
+
+
+@pytest.mark.parametrize("config", candidates(1000), ids=str)
+def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
+    torch.manual_seed(4)
+    check(torch.randn(2, 1000), torch.randn(1000), None, device, config=config)
+
+
+def test_no_rows(device: torch.device) -> None:
+    out = rms_norm(torch.empty(0, 8, device=device), torch.ones(8, device=device), epsilon=1e-6)
+    assert out.normed.shape == (0, 8)
+    assert out.residual is None
+
+
+X = torch.zeros(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": X[0]}, r"x must be float32, float16 or bfloat16 \[T, H\], not float32 \[8\]"),
+        ({"x": X.double()}, "not float64"),
+        ({"x": torch.zeros(8, 3).T}, "x must have unit stride"),
+        (
+            {"weight": torch.ones(7)},
+            r"weight must be contiguous floating point \[8\] on cpu, not float32 \[7\]",
+        ),
+        ({"weight": torch.ones(8, device="meta")}, "on meta"),
+        ({"residual": X[:2]}, r"residual must be float32 \[3, 8\]"),
+        ({"residual": X.half()}, "residual must be float32"),
+        ({"epsilon": -1.0}, "epsilon=-1.0"),
+        ({"out": NormOutput(X, X)}, "out.residual must be given with a residual, and only then"),
+        ({"out": NormOutput(X[:2], None)}, r"out.normed must be float32 \[3, 8\]"),
+        ({"residual": X, "out": NormOutput(X, X[:2])}, r"out.residual must be float32 \[3, 8\]"),
+    ],
+)
+def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rms_norm(**({"x": X, "weight": torch.ones(8), "epsilon": 1e-6} | changes))
+
+
+@pytest.mark.parametrize("size", [1, 80, 4096, 16384])
+def test_the_heuristic_is_a_candidate(size: int) -> None:
+    assert heuristic(size) in candidates(size)
+
+
+MUTANTS = {
+    "forgets the residual": ("residual.to(tl.float32)).to(total", "0.0).to(total"),
+    "scales the sum": ("wide = total.to(tl.float32)", "wide = total.to(tl.float32) * 1.001"),
+    "divides by the block": ("/ SIZE", "/ BLOCK"),
+    "forgets the offset": ("+ WEIGHT_OFFSET", ""),
+    "forgets epsilon": ("mean + EPSILON", "mean"),
+    "writes the first row": ("normed_ptr + row *", "normed_ptr + 0 *"),
+    "keeps the old residual": ("columns, total, mask", "columns, residual, mask"),
+}
+
+
+def check_all() -> None:
+    torch.manual_seed(5)
+    x, residual, weight = torch.randn(3, 40), torch.randn(3, 40), torch.randn(40)
+    check(x, weight, residual, torch.device("cpu"), offset=1.0, epsilon=0.1)
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.rms_norm import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_kernel_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.rms_norm import kernel
+
+    with use_backend(Backend.TRITON):
+        check_all()
+        monkeypatch.setattr(kernel, "rms_norm_triton", mutant(MUTANTS[name], tmp_path).rms_norm_triton)
+        with pytest.raises(AssertionError):
+            check_all()

@@ -1,0 +1,250 @@
+"""`rope_kv_write` against plain torch: the reference everywhere, the kernel under the interpreter and on a GPU."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from specdec_kernels import Backend, use_backend
+from specdec_kernels.rope_kv_write import rope_kv_write
+from specdec_kernels.rope_kv_write.config import LaunchConfig, candidates, heuristic
+
+NAN = float("nan")
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A device, with the backend under test chosen and uninitialised memory poisoned."""
+    name, backend = request.param.split("-")
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    with use_backend(backend):
+        yield torch.device(name)
+    torch.use_deterministic_algorithms(False)
+
+
+def check_close(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) -> None:
+    """At most twice the error of torch in the same type, which may round once more by luck alone."""
+    floor = torch.finfo(theirs.dtype).eps * exact.abs().max()
+    error = (ours.cpu().double() - exact).abs().max()
+    assert error <= 2 * (theirs.double() - exact).abs().max() + floor
+
+
+def rotated(x, cos, sin, interleaved, dtype) -> torch.Tensor:
+    """One pair at a time, every operation in `dtype`."""
+    half = cos.shape[1]
+    out = x.to(dtype).clone()
+    for i in range(half):
+        first, second = (2 * i, 2 * i + 1) if interleaved else (i, i + half)
+        a, b = x[..., first].to(dtype), x[..., second].to(dtype)
+        c, s = cos[:, i, None].to(dtype), sin[:, i, None].to(dtype)
+        out[..., first], out[..., second] = a * c - b * s, b * c + a * s
+    return out
+
+
+def make(num_rows=5, heads=(4, 2), dims=(16, 16), half=8, dtype=torch.float32) -> dict[str, torch.Tensor]:
+    """Arguments; pages are NaN."""
+    torch.manual_seed(num_rows + half)
+    pages = (5, 7, heads[1])
+    angles = torch.rand(30, half) * 6.3
+    slots = torch.randperm(35)[:num_rows]
+    slots[1::4] = -1
+    return {
+        "query": torch.randn(num_rows, heads[0], dims[0]).to(dtype),
+        "key": torch.randn(num_rows, heads[1], dims[0]).to(dtype),
+        "value": torch.randn(num_rows, heads[1], dims[1]).to(dtype),
+        "cos": angles.cos().to(dtype),
+        "sin": angles.sin().to(dtype),
+        "key_pages": torch.full((*pages, dims[0]), NAN, dtype=dtype),
+        "value_pages": torch.full((*pages, dims[1]), NAN, dtype=dtype),
+        "slot_mapping": slots,
+        "positions": torch.randint(30, (num_rows,)),
+    }
+
+
+def check(given: dict[str, torch.Tensor], device, interleaved=False, **options: Any) -> None:
+    """Run into a poisoned output and compare queries and pages."""
+    moved = {name: tensor.clone().to(device) for name, tensor in given.items()}
+    out = torch.full_like(moved["query"], NAN)
+    assert rope_kv_write(**moved, interleaved=interleaved, out=out, **options) is out
+    rows = given.get("positions", torch.arange(len(given["query"])))
+    angles = given["cos"][rows], given["sin"][rows], interleaved
+    dtype = given["query"].dtype
+    exact, theirs = (rotated(given["query"], *angles, kind) for kind in (torch.float64, dtype))
+    check_close(out, theirs, exact)
+    is_row = given["slot_mapping"] >= 0
+    slots = given["slot_mapping"][is_row]
+    place = slots // 7, slots % 7
+    keys, values = moved["key_pages"].cpu(), moved["value_pages"].cpu()
+    exact, theirs = (rotated(given["key"], *angles, kind)[is_row] for kind in (torch.float64, dtype))
+    check_close(keys[place], theirs, exact)
+    assert torch.equal(values[place], given["value"][is_row])
+    for pages in (keys, values):
+        pages[place] = NAN
+        assert pages.isnan().all()  # nothing else is written
+    rest = 2 * given["cos"].shape[1]
+    assert torch.equal(out[..., rest:].cpu(), given["query"][..., rest:])
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize(
+    ("heads", "dims", "half"),
+    [((4, 2), (16, 16), 8), ((3, 1), (80, 80), 40), ((2, 2), (96, 64), 12), ((7, 1), (192, 128), 32), ((20, 4), (2, 1), 1)],
+    ids=str,
+)  # fmt: skip
+def test_odd_sizes_and_partial_rotation(heads, dims, half, interleaved: bool, device: torch.device) -> None:
+    check(make(6, heads, dims, half), device, interleaved)
+    check(make(1, heads, dims, half), device, interleaved)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision(dtype: torch.dtype, interleaved: bool, device: torch.device) -> None:
+    check(make(dims=(24, 16), dtype=dtype), device, interleaved)
+
+
+def test_without_positions_and_with_other_types(device: torch.device) -> None:
+    given = make()
+    del given["positions"]
+    check(given, device)
+    given = make(dtype=torch.bfloat16) | {n: make()[n] for n in ("cos", "sin")}
+    given["positions"] = given["positions"].int()
+    check(given, device)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_parts_of_a_projection_and_queries_in_place(interleaved: bool, device: torch.device) -> None:
+    given = {name: tensor.to(device) for name, tensor in make(dims=(24, 24)).items()}
+    projected = torch.cat([given[name].flatten(1) for name in ("query", "key", "value")], 1)
+    query, key, value = (part.unflatten(1, (-1, 24)) for part in projected.split([96, 48, 48], 1))
+    expected = rope_kv_write(**given, interleaved=interleaved)
+    cache = torch.stack((given["key_pages"], given["value_pages"]), 1)
+    written = cache.clone()
+    cache.fill_(NAN)
+    kept = projected[:, 96:].clone()
+    views = {"query": query, "key": key, "value": value, "out": query}
+    pages = {"key_pages": cache[:, 0], "value_pages": cache[:, 1]}
+    assert rope_kv_write(**(given | views | pages), interleaved=interleaved) is query
+    assert torch.equal(query, expected)
+    assert torch.equal(projected[:, 96:], kept)
+    assert torch.equal(cache.nan_to_num(), written.nan_to_num())
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("cpu", marks=pytest.mark.interpreter), pytest.param("cuda", marks=pytest.mark.gpu)],
+)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_row_does_not_depend_on_the_batch(interleaved: bool, kind: str) -> None:
+    given = {name: tensor.to(kind) for name, tensor in make(17).items()}
+    per_row = ("query", "key", "value", "slot_mapping", "positions")
+    with use_backend(Backend.TRITON):
+        batch = rope_kv_write(**given, interleaved=interleaved)
+        for piece in (slice(0, 1), slice(16, 17), slice(3, 8)):
+            own = {name: given[name][piece] for name in per_row}
+            pages = {name: torch.full_like(given[name], NAN) for name in ("key_pages", "value_pages")}
+            assert torch.equal(rope_kv_write(**(given | own | pages), interleaved=interleaved), batch[piece])
+            for name, tensor in pages.items():
+                is_written = ~tensor.isnan()
+                assert torch.equal(tensor[is_written], given[name][is_written])
+
+
+@pytest.mark.parametrize("config", candidates(2, 16), ids=str)
+def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
+    check(make(), device, config=config)
+
+
+def test_no_rows(device: torch.device) -> None:
+    given = {name: tensor.to(device) for name, tensor in make(0).items()}
+    assert rope_kv_write(**given).shape == (0, 4, 16)
+
+
+G = make()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"query": G["query"][0]}, r"query must be float32, float16 or bfloat16 \[T, H, D\]"),
+        ({"query": G["query"].double()}, "not float64"),
+        ({"query": G["query"][:, :3]}, "query has H=3 heads, which is no multiple of the Hkv=2 of key"),
+        ({"key": G["key"][:4]}, r"key must be float32 \[5, Hkv, 16\]"),
+        ({"value": G["value"][:, :1]}, r"value must be float32 \[5, 2, Dv\]"),
+        ({"cos": G["cos"][0]}, r"cos must be float32 \[P, R / 2\]"),
+        ({"sin": G["sin"][:, :4]}, r"sin must be float32 \[30, 8\]"),
+        ({"sin": G["sin"].half()}, "sin must be float32"),
+        ({"cos": torch.zeros(30, 16)[:, :8]}, "cos must be contiguous"),
+        ({"cos": torch.zeros(30, 9), "sin": torch.zeros(30, 9)}, "cos rotates R=18 numbers of a head that has D=16"),
+        ({"key_pages": G["key_pages"][..., :8]}, "key_pages must be float32"),
+        ({"value_pages": G["value_pages"].half()}, "value_pages must be float32"),
+        ({"slot_mapping": torch.zeros(4, dtype=torch.int64)}, r"slot_mapping must be contiguous int64 \[5\]"),
+        ({"positions": torch.zeros(5)}, r"positions must be contiguous int32 or int64 \[5\]"),
+        ({"positions": None, "cos": torch.zeros(4, 8), "sin": torch.zeros(4, 8)}, "cos has 4 rows for 5 of query"),
+        ({"out": G["query"][:, :3]}, r"out must be float32 \[5, 4, 16\]"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rope_kv_write(**(G | changes))
+
+
+@pytest.mark.parametrize(("group", "dim"), [(1, 1), (4, 128), (128, 192)])
+def test_the_heuristic_is_a_candidate(group: int, dim: int) -> None:
+    assert heuristic(group, dim) in candidates(group, dim)
+
+
+MUTANTS = {
+    "turns the other way": ("a * cos - b * sin", "a * cos + b * sin"),
+    "takes other pairs": ("first, second = pairs, pairs + HALF", "first, second = pairs, pairs + 1"),
+    "swaps the styles": ("if INTERLEAVED:", "if not INTERLEAVED:"),
+    "takes rows for positions": ("position = tl.load(positions_ptr + row).to(tl.int64)", "position = row"),
+    "forgets the rest of a head": ("if DIM > 2 * HALF:", "if DIM > 3 * HALF:"),
+    "writes padding": ("    if slot < 0:", "    slot = tl.maximum(slot, 0)\n    if slot < 0:"),
+    "mixes up heads": ("heads = kv_head * GROUP + members", "heads = kv_head + members"),
+    "forgets the page": ("place = page * value_page_stride +", "place ="),
+}
+
+
+def check_all() -> None:
+    for interleaved in (False, True):
+        check(make(dims=(18, 16), half=8), torch.device("cpu"), interleaved)
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.rope_kv_write import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_kernel_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.rope_kv_write import kernel
+
+    with use_backend(Backend.TRITON):
+        check_all()
+        monkeypatch.setattr(
+            kernel, "rope_kv_write_triton", mutant(MUTANTS[name], tmp_path).rope_kv_write_triton
+        )
+        with pytest.raises(AssertionError):
+            check_all()

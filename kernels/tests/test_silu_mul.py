@@ -1,0 +1,183 @@
+"""`silu_mul` against plain torch: the reference everywhere, the kernel under the interpreter and on a GPU."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from specdec_kernels import Backend, use_backend
+from specdec_kernels.silu_mul import silu_mul
+from specdec_kernels.silu_mul.config import LaunchConfig, candidates, heuristic
+
+NAN = float("nan")
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A device, with the backend under test chosen and uninitialised memory poisoned."""
+    name, backend = request.param.split("-")
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    with use_backend(backend):
+        yield torch.device(name)
+    torch.use_deterministic_algorithms(False)
+
+
+def check_close(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) -> None:
+    """At most twice the error of torch in the same type, which may round once more by luck alone."""
+    floor = torch.finfo(theirs.dtype).eps * exact.abs().max()
+    error = (ours.cpu().double() - exact).abs().max()
+    assert error <= 2 * (theirs.double() - exact).abs().max() + floor
+
+
+def naive(gate, up, activation, dtype) -> torch.Tensor:
+    """Every operation in `dtype`."""
+    x = gate.to(dtype)
+    if activation == "silu":
+        return x * torch.sigmoid(x) * up.to(dtype)
+    u = (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)
+    return 0.5 * x * (1 + torch.tanh(u)) * up.to(dtype)
+
+
+def check(gate, up, activation, device, **options: Any) -> None:
+    """Run into a poisoned output and compare."""
+    exact, theirs = (naive(gate, up, activation, dtype) for dtype in (torch.float64, gate.dtype))
+    out = torch.full_like(gate, NAN).to(device)
+    result = silu_mul(gate.to(device), up.to(device), activation=activation, out=out, **options)
+    assert result is out
+    check_close(out, theirs, exact)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize(("num_rows", "size"), [(1, 1), (3, 31), (2, 1000), (5, 1025), (1, 4864)])
+def test_odd_sizes(num_rows: int, size: int, activation: str, device: torch.device) -> None:
+    torch.manual_seed(size)
+    check(torch.randn(num_rows, size) * 3, torch.randn(num_rows, size), activation, device)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision(dtype: torch.dtype, activation: str, device: torch.device) -> None:
+    torch.manual_seed(1)
+    check(torch.randn(3, 200).to(dtype), torch.randn(3, 200).to(dtype), activation, device)
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+def test_far_from_zero(activation: str, device: torch.device) -> None:
+    gate = torch.tensor([[-1e6, -200.0, -90.0, -1e-30, 0.0, 1e-30, 90.0, 200.0, 1e6]])
+    check(gate, torch.ones_like(gate), activation, device)
+
+
+def test_halves_of_a_projection_and_outputs_that_are_inputs(device: torch.device) -> None:
+    torch.manual_seed(2)
+    wide = torch.randn(4, 100).to(device)
+    gate, up = wide.chunk(2, 1)
+    expected, kept = silu_mul(gate, up), up.clone()
+    assert silu_mul(gate, up, out=gate) is gate
+    assert torch.equal(wide, torch.cat((expected, kept), 1))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("cpu", marks=pytest.mark.interpreter), pytest.param("cuda", marks=pytest.mark.gpu)],
+)
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+def test_a_row_does_not_depend_on_the_batch(activation, kind: str) -> None:
+    torch.manual_seed(3)
+    gate, up = torch.randn(2, 17, 300).to(kind)
+    with use_backend(Backend.TRITON):
+        batch = silu_mul(gate, up, activation=activation)
+        for piece in (slice(0, 1), slice(16, 17), slice(3, 8)):
+            assert torch.equal(silu_mul(gate[piece], up[piece], activation=activation), batch[piece])
+
+
+@pytest.mark.parametrize("config", candidates(700), ids=str)
+def test_every_configuration(config: LaunchConfig, device: torch.device) -> None:
+    torch.manual_seed(4)
+    check(torch.randn(2, 700), torch.randn(2, 700), "silu", device, config=config)
+
+
+def test_no_rows(device: torch.device) -> None:
+    empty = torch.empty(0, 8, device=device)
+    assert silu_mul(empty, empty).shape == (0, 8)
+
+
+X = torch.zeros(3, 8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gate": X[0]}, r"gate must be float32, float16 or bfloat16 \[T, F\], not float32 \[8\]"),
+        ({"gate": X.double()}, "not float64"),
+        ({"gate": torch.zeros(8, 3).T}, "gate must have unit stride"),
+        ({"up": X[:2]}, r"up must be float32 \[3, 8\], not float32 \[2, 8\]"),
+        ({"up": X.to("meta")}, "up is on meta"),
+        ({"activation": "relu"}, "activation='relu' must be one of silu, gelu_tanh"),
+        ({"out": X.half()}, r"out must be float32 \[3, 8\]"),
+    ],
+)
+def test_wrong_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        silu_mul(**({"gate": X, "up": X} | changes))
+
+
+def test_configurations() -> None:
+    with pytest.raises(ValueError, match="block=48"):
+        LaunchConfig(48, 4)
+    for size in (1, 700, 20000):
+        assert heuristic(size).block in {config.block for config in candidates(size)}
+
+
+MUTANTS = {
+    "takes the other half of the sigmoid": ("argument >= 0.0, 1.0, decay", "argument >= 0.0, decay, 1.0"),
+    "takes the first part alone": ("tl.program_id(1) * BLOCK +", "0 * BLOCK +"),
+    "forgets the cube": ("0.044715 * gate * gate * gate", "0.0"),
+    "forgets the other factor": ("(active * up)", "(active)"),
+    "mixes up the activations": ("    if IS_SILU:", "    if not IS_SILU:"),
+}
+
+
+def check_all() -> None:
+    torch.manual_seed(5)
+    gate, up = torch.randn(2, 3, 70)
+    for activation in ("silu", "gelu_tanh"):
+        check(gate, up, activation, torch.device("cpu"), config=LaunchConfig(64, 1))
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.silu_mul import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_wrong_kernel_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.silu_mul import kernel
+
+    with use_backend(Backend.TRITON):
+        check_all()
+        monkeypatch.setattr(kernel, "silu_mul_triton", mutant(MUTANTS[name], tmp_path).silu_mul_triton)
+        with pytest.raises(AssertionError):
+            check_all()

@@ -1,0 +1,370 @@
+"""`strict_verify` against plain Python and core: the reference everywhere, the kernel under the interpreter and on a GPU."""
+
+import importlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from specdec_kernels import Backend, greedy_verify, use_backend
+from specdec_kernels.gumbel_sample.reference import gumbel_sample_reference, heated_logits
+from specdec_kernels.noise import NoiseKeys
+from specdec_kernels.noise.reference import gumbel_noise_reference
+from specdec_kernels.strict_verify import PathVerdict, strict_verify
+from specdec_kernels.strict_verify.config import LaunchConfig
+
+# Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
+
+POISON = torch.iinfo(torch.int64).min
+
+
+@pytest.fixture(
+    params=[
+        "cpu-reference",
+        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
+        pytest.param("cuda-triton", marks=pytest.mark.gpu),
+    ]
+)
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """A device, with the backend under test chosen and uninitialised memory poisoned."""
+    name, backend = request.param.split("-")
+    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
+    with use_backend(backend):
+        yield torch.device(name)
+    torch.use_deterministic_algorithms(False)
+
+
+def keys_for(size: int) -> NoiseKeys:
+    requests = torch.arange(size)
+    return NoiseKeys(requests * 104729 - 3, requests + 9, requests % 3)
+
+
+def drawn_after(logits, start, temperature, keys, request, depth) -> list[int]:
+    """The tokens drawn after places of one request: row `start + i` at depth `depth[i]`."""
+    count = len(depth)
+    rows = logits[start : start + count]
+    by_row = NoiseKeys(
+        keys.seeds[request].expand(count),
+        keys.positions[request] + torch.tensor(depth),
+        keys.samples[request].expand(count),
+    )
+    temperatures = torch.full((count,), float(temperature))
+    noise = gumbel_noise_reference(by_row, torch.zeros_like(by_row.seeds), rows.shape[1])
+    scores = heated_logits(rows, temperatures) + noise
+    if temperature > 0 and rows.shape[1] > 1:
+        first, second = scores.topk(2, 1).values.unbind(1)
+        assert (first - second > 1e-5).all()
+    return gumbel_sample_reference(rows, temperatures, by_row, None).tolist()
+
+
+def depths_of(parents: list[int]) -> list[int]:
+    depths = [0]
+    for parent in parents:
+        depths.append(depths[parent + 1] + 1)
+    return depths
+
+
+def naive(logits, draft, row_starts, num_nodes, temperatures, keys, parents) -> list[list[list[int]]]:
+    """What `strict_verify` promises, one node at a time."""
+    counts, tokens, nodes = [], [], []
+    width = draft.shape[1]
+    for b, (start, count) in enumerate(zip(row_starts.tolist(), num_nodes.tolist(), strict=True)):
+        links = list(range(-1, count - 1)) if parents is None else parents[b, :count].tolist()
+        drawn = drawn_after(logits, start, temperatures[b], keys, b, depths_of(links))
+        paths: dict[int, list[int]] = {-1: []}
+        for node, parent in enumerate(links):
+            if parent in paths and draft[b, node] == drawn[parent + 1]:
+                paths[node] = [*paths[parent], node]
+        path = max(paths.values(), key=len)  # the first of equally long ones
+        emitted = [int(draft[b, node]) for node in path] + [drawn[path[-1] + 1 if path else 0]]
+        counts.append(len(path))
+        tokens.append(emitted + [-1] * (width + 1 - len(emitted)))
+        nodes.append(path + [-1] * (width - len(path)))
+    return [counts, tokens, nodes]
+
+
+def check(
+    logits, draft, row_starts, num_nodes, temperatures, device, parents=None, keys=None, **options
+) -> PathVerdict:
+    """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
+    size, width = draft.shape
+    keys = keys_for(size) if keys is None else keys
+    inputs = (logits, draft, row_starts, num_nodes, torch.tensor(temperatures, dtype=torch.float32))
+    shapes = ((size,), (size, width + 1), (size, width))
+    out = PathVerdict(*(torch.full(shape, POISON, device=device) for shape in shapes))
+    result = strict_verify(
+        *(tensor.to(device) for tensor in inputs),
+        NoiseKeys(*(key.to(device) for key in keys)),
+        parents=None if parents is None else parents.to(device),
+        out=out,
+        **options,
+    )
+    assert result is out
+    assert [tensor.tolist() for tensor in out] == naive(*inputs, keys, parents)
+    return out
+
+
+def chains(vocab_size, width, standing, nodes, temperatures, scale=2.0):
+    """Chains whose first `standing[b]` tokens are the drawn ones; rows of a request follow each other."""
+    keys = keys_for(len(nodes))
+    logits = scale * torch.randn(sum(nodes) + len(nodes), vocab_size)
+    draft = torch.full((len(nodes), width), -1)
+    starts, start = [], 0
+    for b, count in enumerate(nodes):
+        drawn = drawn_after(logits, start, temperatures[b], keys, b, list(range(count + 1)))
+        draft[b, :count] = torch.tensor(drawn[:count], dtype=torch.int64)
+        if standing[b] < count:
+            draft[b, standing[b]] = (draft[b, standing[b]] + 1) % vocab_size if vocab_size > 1 else -1
+        starts.append(start)
+        start += count + 1
+    return logits, draft, torch.tensor(starts), torch.tensor(nodes), temperatures
+
+
+@pytest.mark.parametrize("vocab_size", [1, 33, 8193, pytest.param(151936, marks=pytest.mark.full)])
+@pytest.mark.parametrize("width", [0, 1, 7])
+def test_odd_sizes(vocab_size: int, width: int, device: torch.device) -> None:
+    torch.manual_seed(vocab_size + width)
+    nodes = [width, 0, width // 2, width]
+    standing = [width, 0, width // 2, max(0, width - 3)]
+    out = check(*chains(vocab_size, width, standing, nodes, [1.0, 0.7, 0.0, 1.5]), device)
+    assert out.num_accepted.tolist() == standing
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_other_types(dtype: torch.dtype, device: torch.device) -> None:
+    torch.manual_seed(1)
+    logits, draft, starts, nodes, temperatures = chains(400, 3, [3, 1], [3, 3], [1.0, 0.0])
+    check(logits.to(dtype), draft.int(), starts.int(), nodes.int(), temperatures, device)
+
+
+def random_tree(size: int, width: int, vocab_size: int, temperatures: list[float]):
+    """Trees over few ids, two thirds of them the drawn ones, so that siblings are equal and paths stand."""
+    nodes = torch.randint(0, width + 1, (size,))
+    parents = torch.tensor([[int(torch.randint(-1, j, ())) for j in range(width)] for _ in range(size)])
+    starts = torch.cat((torch.zeros(1, dtype=torch.int64), (nodes + 1).cumsum(0)[:-1]))
+    logits = torch.randn(int((nodes + 1).sum()), vocab_size)
+    draft = torch.randint(0, vocab_size, (size, width))
+    for b, count in enumerate(nodes.tolist()):
+        links = parents[b, :count]
+        depths = depths_of(links.tolist())
+        drawn = torch.tensor(drawn_after(logits, int(starts[b]), temperatures[b], keys_for(size), b, depths))
+        draft[b, :count] = torch.where(torch.rand(count) < 0.67, drawn[links + 1], draft[b, :count])
+    return (logits, draft, starts, nodes, temperatures), parents
+
+
+@pytest.mark.parametrize("width", [1, 6, 17])
+def test_trees(width: int, device: torch.device) -> None:
+    torch.manual_seed(width)
+    batch, parents = random_tree(4, width, 3, [1.0, 0.0, 0.5, 2.0])
+    out = check(*batch, device, parents, config=LaunchConfig(4, num_warps=1))
+    if width > 1:
+        assert out.num_accepted.max() > 1
+
+
+def test_a_chain_given_as_a_tree_is_the_chain(device: torch.device) -> None:
+    torch.manual_seed(5)
+    batch = chains(50, 5, [5, 2, 0], [5, 4, 3], [1.0, 1.0, 0.0])
+    parents = torch.arange(-1, 4).expand(3, 5)
+    as_tree, as_chain = check(*batch, device, parents), check(*batch, device)
+    assert all(torch.equal(*pair) for pair in zip(as_tree, as_chain, strict=True))
+
+
+def test_of_equal_siblings_the_longest_path_stands_and_then_the_first(device: torch.device) -> None:
+    logits = torch.full((6, 8), -9.0)
+    logits[[0, 1, 2, 3, 4, 5], [2, 5, 5, 7, 7, 6]] = 9.0
+    draft = torch.tensor([[2, 2, 5, 5, 1]])  # nodes 0 and 1 are equal; 2 and 3, behind 1, as well
+    parents = torch.tensor([[-1, -1, 1, 1, 2]])
+    out = check(logits, draft, torch.tensor([0]), torch.tensor([5]), [0.0], device, parents)
+    assert out.accepted_nodes.tolist() == [[1, 2, -1, -1, -1]]
+    assert out.token_ids.tolist() == [[2, 5, 7, -1, -1, -1]]
+
+
+def test_a_drafted_id_that_is_no_token_does_not_stand(device: torch.device) -> None:
+    draft = torch.tensor([[0, 99, 2], [-1, -1, 2]])
+    starts, nodes = torch.tensor([0, 0]), torch.tensor([3, 3])
+    out = check(9 * torch.eye(4), draft, starts, nodes, [0.0, 0.0], device)
+    assert out.num_accepted.tolist() == [1, 0]
+
+
+def test_padding_is_not_looked_at(device: torch.device) -> None:
+    torch.manual_seed(6)
+    batch, parents = random_tree(3, 5, 3, [1.0] * 3)
+    clean = check(*batch, device, parents)
+    is_padding = torch.arange(5) >= batch[3][:, None]
+    assert is_padding.any()
+    dirty = check(
+        batch[0], batch[1].masked_fill(is_padding, 0), *batch[2:], device, parents.masked_fill(is_padding, -7)
+    )
+    assert all(torch.equal(*pair) for pair in zip(clean, dirty, strict=True))
+
+
+def test_at_temperature_0_it_is_greedy_verification(device: torch.device) -> None:
+    torch.manual_seed(7)
+    logits, draft, starts, nodes, _ = chains(100, 4, [4, 2, 0], [4, 4, 2], [0.0] * 3)
+    out = check(logits, draft, starts, nodes, [0.0] * 3, device)
+    greedy = greedy_verify(*(tensor.to(device) for tensor in (logits, draft, starts, nodes)))
+    assert torch.equal(out.token_ids, greedy.token_ids)
+    assert torch.equal(out.num_accepted, greedy.num_accepted)
+
+
+def test_views_and_requests_out_of_order(device: torch.device) -> None:
+    torch.manual_seed(8)
+    batch, parents = random_tree(4, 6, 3, [1.0] * 4)
+    logits, draft, starts, nodes, temperatures = batch
+    wide = torch.randn(len(logits), 9)
+    wide[:, 2:5] = logits
+    order = torch.tensor([2, 0, 3, 1])
+    draft, parents = (torch.cat((t[order], t[order]), 1)[:, :6] for t in (draft, parents))
+    assert not draft.is_contiguous()
+    keys = NoiseKeys(*(key[order] for key in keys_for(4)))
+    straight = naive(*batch[:4], torch.ones(4), keys_for(4), None)
+    assert straight
+    check(wide[:, 2:5], draft, starts[order], nodes[order], temperatures, device, parents, keys)
+
+
+def of_core(method: str, batch, keys: NoiseKeys, **fields) -> list[list[list[int]]]:
+    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
+    pytest.importorskip("specdec")
+    from specdec import SamplingParams
+    from specdec.interfaces.draft import Draft
+    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
+    from specdec.interfaces.scorer import Scores
+
+    logits, draft, starts, counts = batch
+    rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
+    params = [SamplingParams(temperature=1.0)] * len(rows)
+    seeds, positions, samples = (key.tolist() for key in keys)
+    sampler = getattr(importlib.import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
+    verdict = sampler(SamplerConfig()).verify(
+        Scores(logits, starts.tolist(), logits, []),
+        Draft(draft, host_rows=tuple(rows), **fields),
+        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
+    )
+    return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]
+
+
+def test_verdicts_are_those_of_core(device: torch.device) -> None:
+    torch.manual_seed(9)
+    batch, parents = random_tree(12, 9, 4, [1.0] * 12)
+    nodes, tokens = of_core("strict", batch[:4], keys_for(12), parents=parents)
+    found = check(*batch, device, parents)
+    counts = found.num_accepted.tolist()
+    assert [row[:n] for row, n in zip(found.accepted_nodes.tolist(), counts, strict=True)] == nodes
+    assert [row[: n + 1] for row, n in zip(found.token_ids.tolist(), counts, strict=True)] == tokens
+
+
+def test_the_text_is_that_of_plain_sampling_whatever_was_drafted(device: torch.device) -> None:
+    """Every emitted token is the one that is drawn at its position without a draft."""
+    torch.manual_seed(10)
+    by_prefix = torch.randn(3, 6)  # the logits depend on the last token alone
+
+    def emitted(draft: list[int]) -> list[int]:
+        rows = torch.stack([by_prefix[0], *(by_prefix[token % 3] for token in draft)])
+        given = (
+            rows,
+            torch.tensor([draft], dtype=torch.int64),
+            torch.tensor([0]),
+            torch.tensor([len(draft)]),
+        )
+        verdict = check(*given, [1.0], device)
+        return verdict.token_ids[0, : int(verdict.num_accepted[0]) + 1].tolist()
+
+    text: list[int] = []
+    while len(text) < 4:
+        text = emitted(text)
+    assert emitted([*text[:2], 5]) in (text[:3], [*text[:2], 5, *emitted([*text[:2], 5])[3:]])
+    assert emitted([]) == text[:1]
+
+
+def test_no_requests(device: torch.device) -> None:
+    empty = torch.empty(0, dtype=torch.int64, device=device)
+    keys = NoiseKeys(empty, empty, empty)
+    result = strict_verify(
+        torch.empty((0, 8), device=device), empty.reshape(0, 3), empty, empty, empty.float(), keys
+    )
+    assert result.token_ids.shape == (0, 4)
+    assert result.accepted_nodes.shape == (0, 3)
+
+
+def test_wrong_arguments_are_named() -> None:
+    ids = torch.zeros(2, dtype=torch.int64)
+    good = {
+        "logits": torch.zeros(8, 5),
+        "draft_token_ids": ids.reshape(2, 1).expand(2, 3).contiguous(),
+        "row_starts": ids,
+        "num_nodes": ids,
+        "temperatures": torch.ones(2),
+        "keys": keys_for(2),
+    }
+    for name, wrong in {
+        "logits": torch.zeros(0, 5),
+        "draft_token_ids": torch.zeros(2, 3),
+        "row_starts": ids[:1],
+        "num_nodes": ids.float(),
+        "temperatures": torch.ones(3),
+        "keys": keys_for(3),
+        "parents": ids,
+        "out": PathVerdict(ids, ids, ids),
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            strict_verify(**(good | {name: wrong}))
+
+
+MUTANTS = {
+    "accepts whatever was drafted": ("(above >= 0) & (drafted == wanted)", "above >= 0"),
+    "lets a child stand without its parent": ("(above >= 0) & (drafted == wanted)", "drafted == wanted"),
+    "takes the last of equally long paths": ("depth > deepest, place", "depth >= deepest, place"),
+    "draws at the position of the first token": (
+        "tl.load(positions_ptr + request) + depth", "tl.load(positions_ptr + request)",
+    ),
+    "takes a place for its depth": ("                depth += 1\n", "                depth += 1\n            depth = place\n"),
+    "reads the first request's rows": ("tl.load(row_starts_ptr + request)", "tl.load(row_starts_ptr)"),
+    "forgets the token after the path": ("places == last, drawn", "places == 0, drawn"),
+    "does not pad what it emits": ("tl.full((BLOCK_N,), -1, tl.int64)\n    step", "places.to(tl.int64)\n    step"),
+}  # fmt: skip
+
+
+def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
+    """The kernel's module with one piece of its source replaced."""
+    from specdec_kernels.strict_verify import kernel
+
+    assert kernel.__file__ is not None
+    source = Path(kernel.__file__).read_text()
+    assert source.count(change[0]) == 1
+    file = folder / "mutant_kernel.py"
+    file.write_text(source.replace(*change))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("name", [None, *MUTANTS])
+def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specdec_kernels.strict_verify import kernel
+
+    cpu = torch.device("cpu")
+
+    def check_all() -> None:
+        torch.manual_seed(3)
+        batch, parents = random_tree(4, 6, 3, [1.0, 0.0, 0.5, 2.0])
+        check(*batch, cpu, parents, config=LaunchConfig(4, num_warps=1))
+        test_of_equal_siblings_the_longest_path_stands_and_then_the_first(cpu)
+        test_a_drafted_id_that_is_no_token_does_not_stand(cpu)
+
+    with use_backend(Backend.TRITON):
+        if name is None:
+            check_all()
+            return
+        monkeypatch.setattr(
+            kernel, "strict_verify_triton", mutant(MUTANTS[name], tmp_path).strict_verify_triton
+        )
+        with pytest.raises(AssertionError):
+            check_all()
