@@ -36,7 +36,7 @@ def test_stored_in_bfloat16() -> None:
 def test_shape(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     config = model.config
     assert (config.vocab_size, len(tokenizer)) == (4096, 4096)
-    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (256, 10, 4)
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (256, 15, 4)
     assert config.tie_word_embeddings
     assert config.max_position_embeddings == tokenizer.model_max_length == 1024
     assert config.eos_token_id == tokenizer.eos_token_id == model.generation_config.eos_token_id

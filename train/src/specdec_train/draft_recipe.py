@@ -88,7 +88,16 @@ class DraftRecipe:
 
 DRAFTS = {
     "draft": DraftRecipe(
-        starts_from="target", kept_layers=(0, 13), max_steps=2000, muon_lr=0.01, adamw_lr=0.002
+        starts_from="target",
+        kept_layers=(0, 13),
+        batch_size=4,
+        micro_batch=4,
+        max_steps=3000,
+        muon_lr=0.02,
+        adamw_lr=0.003,
+        eval_every=200,
+        checkpoint_every=100,
+        repeats=Repeats(200, 500),
     ),
     "draft_parallel": DraftRecipe(
         kind="parallel",

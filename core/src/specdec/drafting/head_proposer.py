@@ -33,7 +33,7 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec.loading.admission import check_rope
-from specdec.runner import DraftHead, HeadOutput, PackedBatch, SlotPool
+from specdec.runner import DraftHead, HeadOutput, PackedBatch, SlotPool, in_inference_mode
 
 
 class HeadProposer(Proposer):
@@ -113,6 +113,7 @@ class HeadProposer(Proposer):
                 output, [0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules
             )
 
+    @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens with their states, and draft for every row that wants it."""
         if self._pool is None:
@@ -187,7 +188,7 @@ class HeadProposer(Proposer):
             tokens, carries = [tokens[index] for index in kept], [carries[index] for index in kept]
         return [sketch for row in range(batch.batch_size) if (sketch := self._sketch(batch, row)) is not None]
 
-    @torch.inference_mode()
+    @in_inference_mode
     def _combine(
         self, hidden_states: torch.Tensor, aux_hidden_states: tuple[torch.Tensor, ...]
     ) -> torch.Tensor:

@@ -22,7 +22,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.runner import PackedBatch, SlotPool
+from specdec.runner import PackedBatch, SlotPool, in_inference_mode
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token
@@ -95,6 +95,7 @@ class DraftModelProposer(Proposer):
             keys = NoiseKeys(zero, zero, zero)
             self._runner.draft_chain(torch.zeros(1, num_ids), [0], [0], 2, [0.0], keys, self._loop.rules)
 
+    @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens and draft for every row that wants one."""
         sketches: list[Sketch | None] = []

@@ -17,6 +17,7 @@ class HeadRecipe:
     Args:
         method: the kind of head.
         num_steps: steps that a recurrent head is trained to guess one after the other; heads of an MLP speculator.
+        first_steps: optimizer steps at the beginning that simulate one step only: a head learns soonest what comes next.
         step_decay: weight of each step, times that of the one before.
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.
@@ -36,23 +37,24 @@ class HeadRecipe:
 
     method: HeadMethod
     num_steps: int = 4
+    first_steps: int = 0
     step_decay: float = 0.8
     regression: float = 0.0
     draft_vocab_size: int = 0
     inner_size: int = 0
     kept_layers: tuple[int, ...] = (0, -1)
     seq_len: int = 512
-    batch_size: int = 8
-    micro_batch: int = 8
-    max_steps: int = 1000
-    muon_lr: float = 0.01
-    adamw_lr: float = 0.002
+    batch_size: int = 2
+    micro_batch: int = 2
+    max_steps: int = 4000
+    muon_lr: float = 0.03
+    adamw_lr: float = 0.004
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     schedule: Schedule = field(default_factory=Schedule)
-    eval_every: int = 50
+    eval_every: int = 200
     eval_windows: int = 16
-    checkpoint_every: int = 25
+    checkpoint_every: int = 100
     seed: int = 1
     threads: int = 2
 
@@ -71,6 +73,7 @@ class HeadRecipe:
         """The same procedure in seconds, for tests."""
         return replace(
             self,
+            first_steps=min(self.first_steps, 4),
             draft_vocab_size=min(self.draft_vocab_size, 300),
             inner_size=min(self.inner_size, 32),
             seq_len=64,
@@ -84,10 +87,10 @@ class HeadRecipe:
 
 
 HEADS: dict[str, HeadRecipe] = {
-    "draft": HeadRecipe("draft"),
-    "eagle": HeadRecipe("eagle", num_steps=3, regression=0.5),
-    "eagle3": HeadRecipe("eagle3", num_steps=5),
-    "mtp": HeadRecipe("mtp", num_steps=2),
+    "draft": HeadRecipe("draft", muon_lr=0.02, adamw_lr=0.003),
+    "eagle": HeadRecipe("eagle", num_steps=3, first_steps=400, regression=0.5),
+    "eagle3": HeadRecipe("eagle3", num_steps=5, first_steps=800),
+    "mtp": HeadRecipe("mtp", num_steps=2, first_steps=600),
     "mlp": HeadRecipe("mlp", num_steps=3),
 }
 """How each kind is trained unless one says otherwise."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import torch
@@ -56,12 +57,14 @@ class RecurrentObjective:
     ) -> None:
         self._head, self._reader = head, reader
         self._num_steps, self._decay, self._regression = num_steps, decay, regression
+        self.num_trained = num_steps
+        """Steps that the loss takes in, from the first on."""
 
     def loss(self, tokens: Tensor) -> Tensor:
         """Mean loss over `tokens [B, W]`, in nats: divergence of the head's law from the target's."""
         total = torch.zeros(())
         weight, weights = 1.0, 0.0
-        for guess in self.guesses(tokens):
+        for guess in islice(self.guesses(tokens), self.num_trained):
             loss = divergence(guess.logits, guess.laws, guess.start)
             if self._regression:
                 loss = loss + self._regression * F.smooth_l1_loss(guess.carry.float(), guess.feature.float())

@@ -16,6 +16,7 @@ from specdec_train.claim import claim
 from specdec_train.distillation import overlap
 from specdec_train.heads.made import Made, make
 from specdec_train.heads.recipe import HeadRecipe
+from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.loop import Evaluation, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, micro_batches, windows
@@ -85,12 +86,17 @@ def train_head(
         loss, accepted = evaluate(spread)
         return Evaluation(loss, tuple(place["sampled"] for place in accepted))
 
+    def batch_of(step: int) -> Tensor:
+        if isinstance(made.objective, RecurrentObjective):
+            made.objective.num_trained = 1 if step < recipe.first_steps else recipe.num_steps
+        return data.batch(step, recipe.batch_size).to(target.device)
+
     state = train(
         made.module,
         OptimizerPair(
             made.module, muon_lr=recipe.muon_lr, adamw_lr=recipe.adamw_lr, weight_decay=recipe.weight_decay
         ),
-        lambda step: data.batch(step, recipe.batch_size).to(target.device),
+        batch_of,
         made.objective.loss,
         on_the_way,
         loop_config(recipe.method, recipe, max_minutes),
