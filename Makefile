@@ -11,7 +11,7 @@ SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test test-full test-interpreter test-gpu coverage lint format type docs wheels bench zoo bump
+.PHONY: help install demo test test-full test-interpreter test-gpu coverage lint format type docs wheels bench bench-gpu bench-cpu zoo bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,7 +36,7 @@ test-full: install ## all tests
 	$(BIN)/python -m pytest -m "not interpreter"
 
 test-interpreter: install ## Triton kernels on the CPU
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "interpreter and not full" kernels plugins
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "interpreter and not full" core kernels plugins
 
 test-gpu: install ## tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
@@ -64,6 +64,12 @@ wheels: install ## build all wheels into dist/
 
 bench: install ## measure the methods against plain decoding on the zoo
 	$(BIN)/specdec bench --model zoo --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'
+
+bench-gpu: install ## steps, assisted generation and kernels on a GPU, held against goals
+	$(BIN)/python benchmarks/device_bench.py gpu
+
+bench-cpu: install ## the same, small and on the zoo: a rehearsal
+	$(BIN)/python benchmarks/device_bench.py cpu
 
 zoo: install ## train the zoo's models from nothing
 	$(BIN)/python -m specdec_train.zoo

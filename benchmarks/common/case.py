@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from dataclasses import asdict, dataclass
 
+from common.contestant import Contestants
 from common.gate import GapOf, Gate, compare
-from common.pool import Pool
 from common.rounds import Measurement, measure
 from common.stats import PairedRatio, paired_ratio
 from common.variant import Variant
@@ -52,16 +52,16 @@ class CaseResult:
     rows: list[Row]
     measurements: dict[str, Measurement]
     workers: dict[str, dict[str, object]]
-    """What each worker said of itself."""
+    """What each contestant said of itself."""
     warnings: list[str]
 
 
-def run_case(case: Case, pool: Pool, max_tokens: int, num_rounds: int, gap_of: GapOf) -> CaseResult:
+def run_case(case: Case, pool: Contestants, max_tokens: int, num_rounds: int, gap_of: GapOf) -> CaseResult:
     """Measure all variants of a case interleaved and compare its pairs.
 
     Args:
         case: what to run.
-        pool: where workers come from.
+        pool: where contestants come from.
         max_tokens: new tokens per prompt.
         num_rounds: paired rounds.
         gap_of: tells ties from errors in float32.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from common.process import EngineProcess
+from common.contestant import Contestant
 from common.protocol import Counters
 
 SETTLE_S = 0.05
@@ -39,7 +39,7 @@ class Measurement:
 
 
 def measure(
-    processes: Mapping[str, EngineProcess],
+    processes: Mapping[str, Contestant],
     prompts: list[list[int]],
     batch_size: int,
     max_tokens: int,
@@ -48,7 +48,7 @@ def measure(
     """Run a warm-up of all prompts and then the rounds; the order is turned round from one round to the next.
 
     Args:
-        processes: loaded workers by name.
+        processes: loaded contestants by name.
         prompts: the work of one round.
         batch_size: how many prompts are given at once; batches follow one another.
         max_tokens: new tokens per prompt.
@@ -85,7 +85,7 @@ def _order(names: Sequence[str], index: int) -> list[str]:
 
 
 def _generate(
-    process: EngineProcess, prompts: list[list[int]], batch_size: int, max_tokens: int
+    process: Contestant, prompts: list[list[int]], batch_size: int, max_tokens: int
 ) -> tuple[list[list[int]], float, Counters]:
     token_ids: list[list[int]] = []
     wall_s = 0.0

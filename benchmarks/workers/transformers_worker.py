@@ -30,8 +30,8 @@ class TransformersEngine:
         mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
         with torch.inference_mode():
             output = self._model.generate(  # type: ignore[operator]  # transformers types it as Tensor | Module
-                torch.tensor(rows),
-                attention_mask=torch.tensor(mask),
+                torch.tensor(rows, device=self._model.device),
+                attention_mask=torch.tensor(mask, device=self._model.device),
                 max_new_tokens=max_tokens,
                 do_sample=False,
                 eos_token_id=None,
@@ -48,12 +48,19 @@ class TransformersEngine:
 
 def load(order: Load) -> TransformersEngine:
     """Load the model, without its end-of-text token."""
+    return make_engine(_load(order["model"], order["dtype"]), order["settings"])
+
+
+def make_engine(model: PreTrainedModel, settings: Settings) -> TransformersEngine:
+    """Return an engine around a loaded model; an assistant is loaded in the model's type, to where the model is."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    model = _load(order["model"], order["dtype"])
-    settings = dict(order["settings"])
+    settings = dict(settings)
+    _forget_end(model)
     if "assistant_model" in settings:
-        assistant = _load(str(settings["assistant_model"]), order["dtype"])
+        dtype = str(model.dtype).removeprefix("torch.")
+        assistant = _load(str(settings["assistant_model"]), dtype)
+        torch.nn.Module.to(assistant, model.device)
         assert assistant.generation_config is not None
         # The same number of tokens in every draft, as on our side.
         assistant.generation_config.num_assistant_tokens = settings.pop("num_assistant_tokens")
@@ -65,9 +72,14 @@ def load(order: Load) -> TransformersEngine:
 
 def _load(folder: str, dtype: str) -> PreTrainedModel:
     model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype))
+    _forget_end(model)
+    model.eval()
+    return model
+
+
+def _forget_end(model: PreTrainedModel) -> None:
     assert model.generation_config is not None
     model.generation_config.eos_token_id = None
-    return model.eval()
 
 
 if __name__ == "__main__":

@@ -159,3 +159,12 @@ def test_arguments_at_their_harmless_values_say_nothing(caplog: pytest.LogCaptur
         warnings.simplefilter("error")
         assert translate_llm_arguments(arguments, KNOWN) == {"model": "m"}
     assert not caplog.records
+
+
+def test_attention_backends_that_only_vllm_knows_are_dropped_with_a_notice(caplog):
+    known = KNOWN | {"attention_backend"}
+    with caplog.at_level(logging.INFO, logger="specdec"):
+        assert translate_llm_arguments({"attention_backend": "FLASH_ATTN"}, known) == {}
+    assert "'attention_backend' has no effect here" in caplog.text
+    for ours in ("auto", "sdpa", "triton", "flash"):
+        assert translate_llm_arguments({"attention_backend": ours}, known) == {"attention_backend": ours}

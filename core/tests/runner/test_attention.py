@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.runner.host.attention import MAX_ROWS, host_segments
+from specdec.runner.host.attention import MAX_ROWS, is_short
 from specdec.runner.kv_cache import KVCache, LayerShape
 from specdec.runner.packed import PackedBatch, Segment
 from specdec.runner.sdpa import SdpaBackend
@@ -180,8 +180,8 @@ def test_long_pieces_are_left_to_matrix_products() -> None:
         ids = torch.zeros(rows, dtype=torch.int64)
         return PackedBatch(ids, ids, [Segment(0, rows, 0, 0)], None, None)
 
-    assert host_segments(batch(MAX_ROWS)) is not None
-    assert host_segments(batch(MAX_ROWS + 1)) is None
+    assert is_short(batch(MAX_ROWS))
+    assert not is_short(batch(MAX_ROWS + 1))
 
 
 def test_scores_far_apart_stay_finite() -> None:

@@ -95,7 +95,7 @@ def test_blends_equal_float64(num_rows, length, size, is_half):
 
 @njit
 def blend(weights, values, start, head, out):
-    row_blends(weights, values, start, head, out)
+    row_blends(weights, values, start, head, weights.shape[1], out)
 
 
 @pytest.mark.full

@@ -11,8 +11,22 @@ from numba import njit, types
 from numba.extending import overload
 
 _F = np.float32
-_LOG2E, _LN2_HIGH, _LN2_LOW = _F(1.44269504), _F(0.693359375), _F(-2.12194440e-4)
-_LOWEST = _F(-87.0)
+LOG2E, LN2_HIGH, LN2_LOW = _F(1.44269504), _F(0.693359375), _F(-2.12194440e-4)
+LOWEST = _F(-87.0)
+EXP_TERMS = tuple(
+    map(
+        _F,
+        (
+            1.9875691500e-4,
+            1.3981999507e-3,
+            8.3334519073e-3,
+            4.1665795894e-2,
+            1.6666665459e-1,
+            5.0000001201e-1,
+        ),
+    )
+)
+"""Coefficients of e^x between -ln 2 / 2 and ln 2 / 2, beyond 1 + x, highest power first."""
 
 
 @njit(inline="always", fastmath=True)
@@ -21,15 +35,15 @@ def fast_exp(x: np.float32) -> np.float32:
 
     Range reduction and polynomial as in Cephes (Moshier, `expf`), without a branch, so that loops over it vectorise.
     """
-    x = max(x, _LOWEST)
-    n = np.floor(x * _LOG2E + _F(0.5))
-    r = x - n * _LN2_HIGH - n * _LN2_LOW
-    p = _F(1.9875691500e-4)
-    p = p * r + _F(1.3981999507e-3)
-    p = p * r + _F(8.3334519073e-3)
-    p = p * r + _F(4.1665795894e-2)
-    p = p * r + _F(1.6666665459e-1)
-    p = p * r + _F(5.0000001201e-1)
+    x = max(x, LOWEST)
+    n = np.floor(x * LOG2E + _F(0.5))
+    r = x - n * LN2_HIGH - n * LN2_LOW
+    p = EXP_TERMS[0]
+    p = p * r + EXP_TERMS[1]
+    p = p * r + EXP_TERMS[2]
+    p = p * r + EXP_TERMS[3]
+    p = p * r + EXP_TERMS[4]
+    p = p * r + EXP_TERMS[5]
     p = p * r * r + r + _F(1.0)
     power = np.int32((np.int32(n) + np.int32(127)) << np.int32(23))
     result: np.float32 = p * power.view(np.float32)
@@ -54,7 +68,7 @@ def narrow(number: Any, like: Any) -> Any:
 @overload(exp, strict=False)
 def _overload_exp(x: types.Type) -> Callable[[Any], Any]:
     if x == types.float32:
-        return lambda x: fast_exp(x) if x > _LOWEST else _F(0.0)
+        return lambda x: fast_exp(x) if x > LOWEST else _F(0.0)
     return lambda x: math.exp(x)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -29,6 +29,12 @@ class Compatibility:
     """Arguments of `LLM` that became keys of `speculative_config`."""
     renamed_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Old values of a key and those that took their place."""
+    foreign_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Values of an argument that both have which only vLLM knows: with them it is a name of `notices`."""
+
+    def is_foreign(self, key: str, value: object) -> bool:
+        """Return whether an argument that both have is given a value that only vLLM knows."""
+        return value in self.foreign_values.get(key, ())
 
     def absorbs(self, key: str, value: object) -> bool:
         """Return whether a name is vLLM's and does nothing here, telling so once.

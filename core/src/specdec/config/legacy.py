@@ -30,7 +30,7 @@ def translate_llm_arguments(arguments: Mapping[str, Any], known: Collection[str]
     result: dict[str, Any] = {}
     old: dict[str, Any] = {}
     for name, value in arguments.items():
-        if name in known or name == TARGET_KEY:
+        if name == TARGET_KEY or (name in known and not compat.is_foreign(name, value)):
             result[name] = value
         elif name in compat.legacy:
             if value is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specdec.errors import ConfigError
+from specdec.runner.attention_backend import ATTENTION_BACKENDS
 
 _INTEGERS = (
     "seed", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes", "num_gpu_blocks_override",
@@ -51,7 +52,12 @@ class EngineOptions:
     """Also load checkpoints that are not safetensors; unpickling runs code from the file."""
     device: str | None = None
     tensor_parallel_size: int = 1
+    attention_backend: str = "auto"
+    """What attends to the cache: `sdpa` is torch's, on any device; `triton` the paged kernels of specdec-kernels, on CUDA
+    devices; `auto` takes the kernels where they run, and torch's elsewhere."""
     deterministic: bool = False
+    """Give each token the same logits, bit for bit, whatever else is in the batch and however many tokens are verified at
+    once, so that the same seed gives the same text with and without speculation, in bfloat16 too."""
     strict_drafts: bool = False
     """Raise on malformed drafts instead of cutting them."""
     skip_tokenizer_init: bool = False
@@ -76,16 +82,19 @@ class EngineOptions:
             )
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization} must be in (0, 1]")
+        if self.attention_backend not in ATTENTION_BACKENDS:
+            raise ConfigError(
+                f"LLM: attention_backend={self.attention_backend!r} must be one of {', '.join(ATTENTION_BACKENDS)}"
+            )
         if self.tensor_parallel_size > 1:
             raise ConfigError(
                 f"LLM: tensor_parallel_size={self.tensor_parallel_size} needs one process per rank: run "
                 f"`torchrun --nproc-per-node {self.tensor_parallel_size} your_script.py`; tensor parallelism under "
                 "torchrun is not supported by this version yet, use tensor_parallel_size=1"
             )
-        if self.deterministic:
+        if self.deterministic and self.enforce_eager:
             raise ConfigError(
-                "LLM: deterministic=True needs batch-invariant operations, which this version does not have yet; in float32 "
-                "`strict` already gives the same text for the same seed"
+                "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"
             )
 
 

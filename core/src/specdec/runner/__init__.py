@@ -8,6 +8,7 @@ from specdec.runner.fused.chain import ChainRules, Chains
 from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput, HeadParts
 from specdec.runner.head_runner import HeadRunner
+from specdec.runner.inference import in_inference_mode
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
@@ -28,6 +29,7 @@ __all__ = [
     "Segment",
     "SlotPool",
     "decoder_layers",
+    "in_inference_mode",
     "input_embedding",
     "output_head",
     "speed_up_linears",

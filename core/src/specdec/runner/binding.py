@@ -14,9 +14,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from specdec.errors import ModelError
+from specdec.runner.attention_backend import AttentionBackend
 from specdec.runner.packed import PackedBatch
 from specdec.runner.probe import AttentionProbe
-from specdec.runner.sdpa import SdpaBackend
 
 ATTENTION_NAME = "specdec"
 _HARMLESS = frozenset(
@@ -32,7 +32,7 @@ _HARMLESS = frozenset(
 class AttentionContext:
     """The pass that is running on this thread."""
 
-    backend: SdpaBackend
+    backend: AttentionBackend
     batch: PackedBatch
     windows: Mapping[int, int | None] = field(default_factory=dict)
     """Sliding window of each layer, as the probe found it."""

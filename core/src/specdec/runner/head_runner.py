@@ -8,12 +8,14 @@ import torch
 
 from specdec.errors import ModelError
 from specdec.interfaces.draws import NoiseKeys
+from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains
 from specdec.runner.fused.head import FusedHead, fuse_head
 from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput
+from specdec.runner.inference import in_inference_mode
 from specdec.runner.packed import PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
 
@@ -26,6 +28,7 @@ class HeadRunner(CachedRunner):
         device: where it runs.
         max_context: the longest sequence, in tokens.
         fused: whether stages of a known structure may run as one compiled call.
+        make_backend: see `CachedRunner`.
 
     Raises:
         ModelError: if some of its layers do not reach our attention.
@@ -38,8 +41,9 @@ class HeadRunner(CachedRunner):
         max_context: int,
         *,
         fused: bool = True,
+        make_backend: BackendFactory | None = None,
     ) -> None:
-        super().__init__(device, max_context)
+        super().__init__(device, max_context, make_backend)
         self.head = head
         register()
         head.config._attn_implementation = ATTENTION_NAME
@@ -54,7 +58,7 @@ class HeadRunner(CachedRunner):
         if fused:
             speed_up_linears(head)
 
-    @torch.inference_mode()
+    @in_inference_mode
     def forward(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
         """Run a stage over a packed batch, writing its keys and values to the cache.
 
@@ -67,7 +71,7 @@ class HeadRunner(CachedRunner):
         output = fused.forward(batch, features) if fused is not None else None
         return self.forward_reference(batch, features, stage) if output is None else output
 
-    @torch.inference_mode()
+    @in_inference_mode
     def forward_reference(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
         """Run a stage through its own `forward`."""
         return self._forward(batch, features, stage, AttentionContext(self.backend, batch, self.windows))
@@ -77,7 +81,7 @@ class HeadRunner(CachedRunner):
         """The most rows that `draft_chain` takes here; 0 where this head or device has no such loop."""
         return MAX_CHAIN_ROWS if len(self.fused) == 1 and self.fused[0] is not None else 0
 
-    @torch.inference_mode()
+    @in_inference_mode
     def draft_chain(
         self,
         output: HeadOutput,
@@ -132,7 +136,7 @@ class HeadRunner(CachedRunner):
         rows = states[0] if batch.logits_rows is None else states[0][batch.logits_rows]
         return HeadOutput(self.head.project(rows, stage), carry[0])
 
-    @torch.inference_mode()
+    @in_inference_mode
     def _probe(self, stage: int) -> None:
         batch = self.probe_batch()
         probe = AttentionProbe(self.max_context)

@@ -51,6 +51,11 @@ class KVCache:
         """Return keys and values of a layer as host arrays; float32 and bfloat16 on the host only."""
         return self._host[layer]
 
+    def ensure(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        """Make the tensors of a layer that is about to take its first `keys` and `values` `[T, Hkv, D]`."""
+        if layer not in self.keys:
+            self.allocate(layer, LayerShape(keys.shape[1], keys.shape[2], values.shape[2], keys.dtype))
+
     def write(
         self,
         layer: int,
@@ -59,8 +64,7 @@ class KVCache:
         slots: torch.Tensor | slice,
     ) -> None:
         """Store `keys` and `values` `[T, Hkv, D]` at `slots`."""
-        if layer not in self.keys:
-            self.allocate(layer, LayerShape(keys.shape[1], keys.shape[2], values.shape[2], keys.dtype))
+        self.ensure(layer, keys, values)
         if isinstance(slots, slice):
             self.keys[layer][slots] = keys
             self.values[layer][slots] = values

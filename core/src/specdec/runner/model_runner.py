@@ -10,10 +10,13 @@ from transformers import PreTrainedModel
 
 from specdec.errors import ModelError
 from specdec.interfaces.draws import NoiseKeys
+from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused import FusedModel, fuse
 from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains
+from specdec.runner.fused.invariance import Invariance
+from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
@@ -27,15 +30,25 @@ class ModelRunner(CachedRunner):
         device: where it runs.
         max_context: the longest sequence, in tokens.
         fused: whether layers of a known structure may run as fused operations (same arithmetic, fewer calls).
+        make_backend: see `CachedRunner`.
+        invariance: whether the logits of a row must have the same bits in any pass; with `fused` only.
 
     Raises:
-        ModelError: if some of the model's layers do not reach our attention, so that they would run without a cache.
+        ModelError: if some of the model's layers do not reach our attention, so that they would run without a cache, or if it
+            cannot keep the bits of a row as asked for.
     """
 
     def __init__(
-        self, model: PreTrainedModel, device: torch.device, max_context: int, *, fused: bool = True
+        self,
+        model: PreTrainedModel,
+        device: torch.device,
+        max_context: int,
+        *,
+        fused: bool = True,
+        make_backend: BackendFactory | None = None,
+        invariance: Invariance = Invariance.NONE,
     ) -> None:
-        super().__init__(device, max_context)
+        super().__init__(device, max_context, make_backend)
         self.model = model
         self.layers = decoder_layers(model)
         self._keeps_rows = keeps_logits_rows(model)
@@ -48,7 +61,7 @@ class ModelRunner(CachedRunner):
         self._probe()
         self.fused: FusedModel | None = None
         if fused:
-            self.fused = fuse(model, self)
+            self.fused = fuse(model, self, invariance)
 
     def capture_hidden(self, wants_hidden: bool, aux_layer_ids: Sequence[int] = ()) -> None:
         """Choose the hidden states that every pass returns from now on.
@@ -62,7 +75,7 @@ class ModelRunner(CachedRunner):
         self._wants_hidden = wants_hidden
         self._aux_ids = tuple(aux_layer_ids)
 
-    @torch.inference_mode()
+    @in_inference_mode
     def forward(self, batch: PackedBatch) -> ForwardOutput:
         """Run the model over a packed batch, writing its keys and values to the cache."""
         if self.fused is not None:
@@ -74,7 +87,7 @@ class ModelRunner(CachedRunner):
         """The most rows that `draft_chain` takes here; 0 where this model or device has no such loop."""
         return MAX_CHAIN_ROWS if self.fused is not None and self.fused.chain is not None else 0
 
-    @torch.inference_mode()
+    @in_inference_mode
     def draft_chain(
         self,
         logits: torch.Tensor,
@@ -103,7 +116,7 @@ class ModelRunner(CachedRunner):
             self.cache, logits, None, first_slots, num_cached, num_steps, temperatures, keys, rules
         )
 
-    @torch.inference_mode()
+    @in_inference_mode
     def forward_reference(self, batch: PackedBatch) -> ForwardOutput:
         """Run the model through its own `forward`, whatever has been fused."""
         return self._forward(batch, AttentionContext(self.backend, batch, self.windows))
@@ -144,7 +157,7 @@ class ModelRunner(CachedRunner):
             aux_hidden_states=tuple(aux[k][0] for k in self._aux_ids),
         )
 
-    @torch.inference_mode()
+    @in_inference_mode
     def _probe(self) -> None:
         """Run three tokens to learn the cache's shapes and to see that every layer reaches our attention."""
         batch = probe_batch(self.model.config.get_text_config().vocab_size, self.device)

@@ -11,6 +11,7 @@ from specdec.runner.host.attention import (
     host_segments,
     is_available,
     is_host_float32,
+    is_short,
 )
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.masks import MaskMaker
@@ -18,7 +19,7 @@ from specdec.runner.packed import PackedBatch, Segment
 
 
 class SdpaBackend:
-    """Attention over a packed batch on any torch device. One instance serves one model."""
+    """Attention over a packed batch on any torch device. One instance serves one model; see `AttentionBackend`."""
 
     def __init__(self, cache: KVCache, max_context: int) -> None:
         self.cache = cache
@@ -39,22 +40,7 @@ class SdpaBackend:
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Write keys and values to the cache and attend.
-
-        Args:
-            layer: index of the layer.
-            batch: the packed pass.
-            query: `[T, H, Dk]`.
-            key: `[T, Hkv, Dk]`.
-            value: `[T, Hkv, Dv]`.
-            scaling: factor on the scores.
-            window: how many positions back a row sees, itself included; None means all.
-            softcap: scores become `softcap * tanh(scores / softcap)`.
-            sinks: `[H]` logits that take part in the softmax and carry no value.
-
-        Returns:
-            `[T, H, Dv]`.
-        """
+        """Write keys and values to the cache and attend; see `AttentionBackend.attend`."""
         segments = batch.segments
         if batch.slots is None:
             only = segments[0]
@@ -64,7 +50,7 @@ class SdpaBackend:
         self.cache.write(layer, key, value, batch.slots)
         if softcap is None and sinks is None and is_host_float32(query, value):
             host = self._host_segments(batch)
-            if host is not None and not (window is not None and host.visible.size):
+            if host is not None:
                 return host_attention(query, self.cache.host_rows(layer), host, window, scaling)
         out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
         for segment in segments:
@@ -76,7 +62,7 @@ class SdpaBackend:
     def _host_segments(self, batch: PackedBatch) -> HostSegments | None:
         """Return the segments as arrays where compiled loops take the pass; made once for all its layers."""
         if self._prepared is None or self._prepared[0] is not batch:
-            self._prepared = batch, host_segments(batch) if is_available() else None
+            self._prepared = batch, host_segments(batch) if is_available() and is_short(batch) else None
         return self._prepared[1]
 
     def _segment(
@@ -136,7 +122,7 @@ def capped_attention(
         values: `[Hkv, L, Dv]`.
         mask: `[n, L]` additive, or None.
         scaling: factor on the scores.
-        softcap: see `SdpaBackend.attend`.
+        softcap: see `AttentionBackend.attend`.
         sinks: `[H]` or None.
 
     Returns:

@@ -22,7 +22,9 @@ from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.draft import load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits.pipeline import p_logits
+from specdec.runner.attention_backend import backend_factory, choose_backend, missing_kernels
 from specdec.runner.cached_runner import CachedRunner
+from specdec.runner.fused.invariance import Invariance
 from specdec.runner.head import DraftHead
 from specdec.runner.head_runner import HeadRunner
 from specdec.runner.kv_cache import KVCache
@@ -40,8 +42,18 @@ class TransformersScorer(Scorer):
         """Load the target and check that it can be served."""
         self.options = options
         self.target = target = load_target(options)
+        backend = choose_backend(options.attention_backend, target.device)
+        invariance = _invariance(options, backend, target.device)
+        self._make_backend = backend_factory(
+            backend
+        )  # of proposers' models, which keep no bits: they only guess
         self.runner = ModelRunner(
-            target.model, target.device, target.max_model_len, fused=not options.enforce_eager
+            target.model,
+            target.device,
+            target.max_model_len,
+            fused=not options.enforce_eager,
+            make_backend=backend_factory(backend, is_invariant=options.deterministic),
+            invariance=invariance,
         )
         self._lent: list[CachedRunner] = []
         self._num_slots = 0
@@ -102,14 +114,22 @@ class TransformersScorer(Scorer):
     def _make_runner(self, model: nn.Module) -> ModelRunner:
         assert isinstance(model, PreTrainedModel)
         runner = ModelRunner(
-            model, self.target.device, self.target.max_model_len, fused=not self.options.enforce_eager
+            model,
+            self.target.device,
+            self.target.max_model_len,
+            fused=not self.options.enforce_eager,
+            make_backend=self._make_backend,
         )
         self._lend(runner)
         return runner
 
     def _make_head_runner(self, head: DraftHead) -> HeadRunner:
         runner = HeadRunner(
-            head, self.target.device, self.target.max_model_len, fused=not self.options.enforce_eager
+            head,
+            self.target.device,
+            self.target.max_model_len,
+            fused=not self.options.enforce_eager,
+            make_backend=self._make_backend,
         )
         self._lend(runner)
         return runner
@@ -119,6 +139,20 @@ class TransformersScorer(Scorer):
             runner.allocate(self._num_slots)
         else:
             self._lent.append(runner)
+
+
+def _invariance(options: EngineOptions, backend: str, device: torch.device) -> Invariance:
+    """Return how the target keeps the bits of a row."""
+    if not options.deterministic:
+        return Invariance.NONE
+    if backend == "triton":
+        return Invariance.KERNELS
+    if device.type == "cpu":
+        return Invariance.COMPILED
+    raise ConfigError(
+        f"LLM: deterministic=True on {str(device)!r} needs batch-invariant kernels: "
+        f"{missing_kernels() or 'they run on CUDA devices, with attention_backend=auto or triton'}"
+    )
 
 
 def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:

@@ -15,7 +15,9 @@ WIDTH = 240
 
 def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) -> None:
     """Print the rows of a report, and how they came about."""
-    table = new_table("configuration", "tok/s", "speed-up", "95 %", "in theory", "accepted", "rate", "propose")
+    table = new_table(
+        "configuration", "tok/s", "speed-up", "95 %", "in theory", "accepted", "rate", "propose"
+    )
     for heading in ("score", "forward", "verify", "other", "TTFT", "MB", "identical", "4-grams"):
         table.add_column(heading, justify="right")
     for row in rows:

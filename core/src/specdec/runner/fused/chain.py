@@ -79,7 +79,7 @@ class HostChain:
         """Return `num_steps` tokens for each row; see `ModelRunner.draft_chain`."""
         num_rows, stack = len(first_slots), self._stack
         segments = np.array(
-            [range(num_rows), [1] * num_rows, first_slots, num_cached, [0] * num_rows], np.int64
+            [range(num_rows), [1] * num_rows, first_slots, num_cached, [-1] * num_rows], np.int64
         )
         out = np.empty((num_rows, num_steps), np.int64)
         chances = np.empty((num_rows, num_steps if rules.wants_chances else 0), np.float32)

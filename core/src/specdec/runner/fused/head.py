@@ -11,11 +11,12 @@ from torch import nn
 
 from specdec.runner.fused.chain import HostChain
 from specdec.runner.fused.ends import Ends, host_norm
-from specdec.runner.fused.host_layers import head_norms, pass_slots, small_pass
+from specdec.runner.fused.host_layers import head_norms, small_pass
 from specdec.runner.fused.host_stack import HostStack, Norm
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.linear import FastLinear
 from specdec.runner.fused.norm import FastNorm
+from specdec.runner.fused.pieces import pass_slots
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import is_plain_linear, is_rms_norm
 from specdec.runner.head import HeadOutput, HeadParts
@@ -36,22 +37,17 @@ class FusedHead:
 
     Args:
         stack: the prepared parts.
-        layers: its layers.
         rotary: rotary factors.
         runner: whose cache is used.
-        dtype: of the head.
     """
 
     def __init__(
         self,
         stack: HostStack,
-        layers: list[FusedLayer],
         rotary: RotaryTable,
         runner: HeadRunner,
-        dtype: torch.dtype,
     ) -> None:
-        self._stack, self._layers, self._rotary, self._runner = stack, layers, rotary, runner
-        self._dtype = dtype
+        self._stack, self._rotary, self._runner = stack, rotary, runner
         self._max_rows = stack.max_rows()
         self.chain = HostChain(stack, rotary)
 
@@ -60,7 +56,7 @@ class FusedHead:
         num_rows = len(batch.token_ids)
         if num_rows > self._max_rows:
             return None
-        segments = small_pass(batch, self._layers)
+        segments = small_pass(batch)
         if segments is None:
             return None
         logits, states, _ = self._stack.run(
@@ -69,12 +65,12 @@ class FusedHead:
             self._runner.cache,
             self._rotary.host_tables(int(batch.positions.max()) + 1),
             batch.positions.numpy(),
-            pass_slots(batch, segments),
+            pass_slots(batch),
             segments,
             (),
             np.arange(num_rows) if batch.logits_rows is None else batch.logits_rows.numpy(),
         )
-        return HeadOutput(torch.from_numpy(logits).to(self._dtype), torch.from_numpy(states).to(self._dtype))
+        return HeadOutput(torch.from_numpy(logits), torch.from_numpy(states))
 
 
 @torch.inference_mode()
@@ -101,7 +97,7 @@ def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
     embedding = parts.embed_tokens.weight
     assert isinstance(embedding, torch.Tensor)
     rotary = RotaryTable(parts.rotary, embedding.detach())
-    fused = FusedHead(stack, layers, rotary, runner, weight.dtype)
+    fused = FusedHead(stack, rotary, runner)
     return fused if _agrees(fused, runner, stage) else None
 
 

@@ -13,6 +13,7 @@ import torch
 from specdec.runner.fused.host_stack import Norm
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.norm import FastNorm
+from specdec.runner.fused.pieces import pass_slots
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.host.attention import (
     NO_WINDOW,
@@ -20,6 +21,7 @@ from specdec.runner.host.attention import (
     attend,
     host_segments,
     is_available,
+    is_short,
     use_threads,
 )
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
@@ -70,7 +72,7 @@ class HostLayers:
 
     def segments(self, batch: PackedBatch) -> HostSegments | None:
         """Return the segments of a pass if this path is for it."""
-        return small_pass(batch, self._layers)
+        return small_pass(batch)
 
     def forward(
         self,
@@ -86,7 +88,7 @@ class HostLayers:
         if buffers is None:
             buffers = self._buffers[num_rows] = _Buffers(num_rows, self._layers[0], self._hidden_size)
         cos, sin = self._rotary.host_tables(max(s.kv_len for s in batch.segments))
-        positions, slots = batch.positions.numpy(), pass_slots(batch, segments)
+        positions, slots = batch.positions.numpy(), pass_slots(batch)
         residual = x.numpy()
         aux: dict[int, torch.Tensor] = {}
         weight, epsilon = self.norms[0]
@@ -113,23 +115,11 @@ class HostLayers:
         return torch.from_numpy(buffers.normed.copy()), aux
 
 
-def small_pass(batch: PackedBatch, layers: list[FusedLayer]) -> HostSegments | None:
+def small_pass(batch: PackedBatch) -> HostSegments | None:
     """Return the segments of a pass that compiled attention is for, else None."""
     if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
         return None
-    segments = host_segments(batch)
-    if segments is not None and segments.visible.size and any(layer.window is not None for layer in layers):
-        return None
-    return segments
-
-
-def pass_slots(batch: PackedBatch, segments: HostSegments) -> Ints:
-    """Return the cache slot `[T]` of each row of a pass."""
-    if batch.slots is not None:
-        slots: Ints = batch.slots.numpy()
-        return slots
-    _, count, first_slot, cached, _ = segments.table[:, 0]
-    return np.arange(first_slot + cached, first_slot + cached + count)
+    return host_segments(batch) if is_short(batch) else None
 
 
 def host_norms(layers: list[FusedLayer], final_norm: FastNorm) -> list[Norm]:

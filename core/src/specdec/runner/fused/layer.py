@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from specdec.runner.attention_backend import AttentionBackend
+from specdec.runner.fused.invariance import InvariantLinear, InvariantNorm, silu_product
 from specdec.runner.fused.linear import FastLinear
 from specdec.runner.fused.norm import FastNorm
 from specdec.runner.packed import PackedBatch
-from specdec.runner.sdpa import SdpaBackend
 
 
 class FusedLayer:
@@ -18,9 +19,12 @@ class FusedLayer:
         layer: the `transformers` layer; its weights are re-arranged in place and stay shared.
         window: the sliding window that the layer passes to attention, which modules do not all keep as an attribute.
         is_packed: see `FastLinear`.
+        has_kernels: whether batch-invariant kernels run it; see `Invariance.KERNELS`.
     """
 
-    def __init__(self, layer: nn.Module, window: int | None, *, is_packed: bool) -> None:
+    def __init__(
+        self, layer: nn.Module, window: int | None, *, is_packed: bool, has_kernels: bool = False
+    ) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         assert isinstance(attention, nn.Module) and isinstance(mlp, nn.Module)
         self.index: int = attention.layer_idx  # type: ignore[assignment]  # transformers sets an int
@@ -29,25 +33,37 @@ class FusedLayer:
         self.window = window
         projections = [getattr(attention, f"{name}_proj") for name in "qkv"]
         self.num_heads, self.num_kv_heads, _ = (p.out_features // self.head_dim for p in projections)
-        self.qkv = FastLinear(projections, is_packed=is_packed)
-        self.out = FastLinear([attention.o_proj], is_packed=is_packed)  # type: ignore[list-item]  # checked by structure
-        self.gate_up = FastLinear([mlp.gate_proj, mlp.up_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
-        self.down = FastLinear([mlp.down_proj], is_packed=is_packed)  # type: ignore[list-item]  # ditto
+
+        def linear(*modules: nn.Module) -> FastLinear:
+            listed: list[nn.Linear] = list(modules)  # type: ignore[arg-type]  # checked by structure
+            return InvariantLinear(listed) if has_kernels else FastLinear(listed, is_packed=is_packed)
+
+        make_norm = InvariantNorm if has_kernels else FastNorm
+        self.qkv = linear(*projections)
+        self.out = linear(attention.o_proj)  # type: ignore[arg-type]  # ditto
+        self.gate_up = linear(mlp.gate_proj, mlp.up_proj)  # type: ignore[arg-type]  # ditto
+        self.down = linear(mlp.down_proj)  # type: ignore[arg-type]  # ditto
         self.linears = (self.qkv, self.out, self.gate_up, self.down)
         first = getattr(layer, "input_layernorm", None)
-        self.input_norm = None if first is None else FastNorm(first)
-        self.post_norm = FastNorm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
+        self.input_norm = None if first is None else make_norm(first)
+        self.post_norm = make_norm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
         has_norms = hasattr(attention, "q_norm")
-        self.query_norm = FastNorm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
-        self.key_norm = FastNorm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
+        self.query_norm = make_norm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
+        self.key_norm = make_norm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
         self.activation: nn.Module = mlp.act_fn  # type: ignore[assignment]  # ditto
         self.is_silu = (
             isinstance(self.activation, nn.SiLU) or type(self.activation).__name__ == "SiLUActivation"
         )
         self.intermediate = self.gate_up.weight.shape[0] // 2
+        self._has_kernels = has_kernels
 
     def forward(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, batch: PackedBatch, backend: SdpaBackend
+        self,
+        x: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        batch: PackedBatch,
+        backend: AttentionBackend,
     ) -> torch.Tensor:
         """Return the layer's output `[T, H]` for input `x [T, H]`; `cos`, `sin` are `[T, 1, D]`, `sin` signed."""
         num_rows = x.shape[0]
@@ -73,5 +89,8 @@ class FusedLayer:
             window=self.window,
         )
         x = x + self.out(attended.reshape(num_rows, -1))
-        gate, up = self.gate_up(self.post_norm(x)).split(self.intermediate, -1)
+        gate_up = self.gate_up(self.post_norm(x))
+        if self._has_kernels:
+            return x + self.down(silu_product(gate_up))
+        gate, up = gate_up.split(self.intermediate, -1)
         return x + self.down(self.activation(gate) * up)

@@ -59,13 +59,14 @@ class FastLinear:
     Args:
         linears: modules with the same input; the outputs are joined in their order.
         is_packed: whether a second copy of the weights may be kept in the blocked layout.
+        is_compact: whether compiled loops may take the weights.
     """
 
-    def __init__(self, linears: list[nn.Linear], *, is_packed: bool) -> None:
+    def __init__(self, linears: list[nn.Linear], *, is_packed: bool, is_compact: bool = True) -> None:
         self.weight = join(linears)
         biases = [linear.bias for linear in linears]
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
-        self.compact = compact(self.weight) if is_available() else None
+        self.compact = compact(self.weight) if is_compact and is_available() else None
         is_half = self.weight.dtype == torch.bfloat16
         self.is_rounded = is_half and HAS_BFLOAT16_TILES
         is_slow = is_half and has_native_bfloat16() and not HAS_BFLOAT16_TILES

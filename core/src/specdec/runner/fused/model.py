@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from specdec.errors import ModelError
 from specdec.runner.fused.chain import HostChain
 from specdec.runner.fused.ends import model_ends
-from specdec.runner.fused.host_layers import HostLayers, pass_slots
+from specdec.runner.fused.host_layers import HostLayers
 from specdec.runner.fused.host_stack import HostStack
+from specdec.runner.fused.invariance import Invariance, InvariantLinear, InvariantNorm
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.linear import FastLinear, can_pack
 from specdec.runner.fused.norm import FastNorm
+from specdec.runner.fused.pieces import Piece, in_pieces, run_pieces
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import LlamaParts, llama_parts
-from specdec.runner.host.attention import HostSegments
 from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
 
 if TYPE_CHECKING:
@@ -30,25 +31,33 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
 
 
 class FusedModel:
-    """Runs the layers directly: no module calls, joined projections, rotary factors from a table."""
+    """Runs the layers directly: no module calls, joined projections, rotary factors from a table.
 
-    def __init__(self, parts: LlamaParts, runner: ModelRunner) -> None:
+    Raises:
+        ModelError: if it cannot keep the bits of a row as asked for.
+    """
+
+    def __init__(self, parts: LlamaParts, runner: ModelRunner, invariance: Invariance) -> None:
         total = sum(p.numel() * p.element_size() for p in runner.model.parameters())
         dtype = parts.head.weight.dtype
-        is_packed = can_pack(total, dtype, runner.device)
+        is_packed = invariance is Invariance.NONE and can_pack(total, dtype, runner.device)
+        has_kernels = invariance is Invariance.KERNELS
         self._runner = runner
+        self._invariance = invariance
         self._embedding = parts.embed_tokens.weight.detach()
         self._layers = [
-            FusedLayer(layer, runner.windows[index], is_packed=is_packed)
+            FusedLayer(layer, runner.windows[index], is_packed=is_packed, has_kernels=has_kernels)
             for index, layer in enumerate(parts.layers)
         ]
-        self._norm = FastNorm(parts.norm)
-        self._head = FastLinear([parts.head], is_packed=is_packed)
+        self._norm = InvariantNorm(parts.norm) if has_kernels else FastNorm(parts.norm)
+        self._head = (
+            InvariantLinear([parts.head]) if has_kernels else FastLinear([parts.head], is_packed=is_packed)
+        )
         self._rotary = RotaryTable(parts.rotary, self._embedding)
         self._host: HostLayers | None = None
         self._stack: HostStack | None = None
         self.chain: HostChain | None = None
-        if HostLayers.supports(self._layers, runner.device, dtype):
+        if not has_kernels and HostLayers.supports(self._layers, runner.device, dtype):
             self._host = HostLayers(self._layers, self._norm, self._rotary)
             ends = model_ends(self._embedding, self._head)
             parts_of_it = self._layers, self._host.norms, self._host.head_norms
@@ -56,10 +65,28 @@ class FusedModel:
                 self._stack = HostStack(*parts_of_it, ends)
                 self._max_stack_rows = self._stack.max_rows()
                 self.chain = HostChain(self._stack, self._rotary)
+        name = type(runner.model).__name__
+        if invariance is Invariance.COMPILED:
+            if self._stack is None:
+                raise ModelError(
+                    f"{name}: deterministic=True runs layers of one shape, with SiLU, in float32 or bfloat16, through compiled "
+                    f"loops; this model ({str(dtype).removeprefix('torch.')}) or this machine has none: leave deterministic out"
+                )
+            # Made once, for all positions: a table that grows is computed anew.
+            self._rotary.host_tables(runner.max_context)
+        elif has_kernels and not all(layer.is_silu for layer in self._layers):
+            raise ModelError(f"{name}: deterministic=True has no kernel for its activation: leave it out")
 
     def forward(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
         """Run a packed batch; arguments and result as in `ModelRunner`."""
         runner = self._runner
+        if self._invariance is Invariance.COMPILED:
+            return self._compiled(batch, in_pieces(batch), wants_hidden, aux_ids)
+        if self._invariance is Invariance.KERNELS:
+            from specdec.runner.triton_backend import kernels_on  # imports the optional kernels
+
+            with kernels_on(runner.device):
+                return self._by_layers(batch, wants_hidden, aux_ids)
         if self._host is not None:
             segments = self._host.segments(batch)
             if (
@@ -67,7 +94,8 @@ class FusedModel:
                 and self._stack is not None
                 and len(batch.token_ids) <= self._max_stack_rows
             ):
-                return self._in_one_call(self._stack, batch, segments, wants_hidden, aux_ids)
+                whole = Piece(0, len(batch.token_ids), segments)
+                return self._compiled(batch, [whole], wants_hidden, aux_ids)
             if segments is not None:
                 x = self._embedding[batch.token_ids]
                 hidden, aux = self._host.forward(x.float(), batch, segments, runner.cache, aux_ids)
@@ -77,6 +105,11 @@ class FusedModel:
                     hidden_states=hidden.to(self._embedding.dtype) if wants_hidden else None,
                     aux_hidden_states=tuple(aux[k].to(self._embedding.dtype) for k in aux_ids),
                 )
+        return self._by_layers(batch, wants_hidden, aux_ids)
+
+    def _by_layers(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
+        """Run a pass operation by operation."""
+        runner = self._runner
         x = self._embedding[batch.token_ids]
         cos, sin = self._rotary.rows(batch.positions, max(s.kv_len for s in batch.segments))
         inputs = {}
@@ -94,54 +127,53 @@ class FusedModel:
             aux_hidden_states=tuple(inputs[k] for k in aux_ids),
         )
 
-    def _in_one_call(
-        self,
-        stack: HostStack,
-        batch: PackedBatch,
-        segments: HostSegments,
-        wants_hidden: bool,
-        aux_ids: tuple[int, ...],
+    def _compiled(
+        self, batch: PackedBatch, pieces: list[Piece], wants_hidden: bool, aux_ids: tuple[int, ...]
     ) -> ForwardOutput:
-        tokens = batch.token_ids.numpy()
-        rows = np.arange(len(tokens)) if batch.logits_rows is None else batch.logits_rows.numpy()
-        logits, states, aux = stack.run(
-            tokens,
-            None,
-            self._runner.cache,
-            self._rotary.host_tables(max(s.kv_len for s in batch.segments)),
-            batch.positions.numpy(),
-            pass_slots(batch, segments),
-            segments,
-            aux_ids,
-            rows,
-        )
+        """Run a pass in one compiled call per piece."""
+        assert self._stack is not None
+        tables = self._rotary.host_tables(max(s.kv_len for s in batch.segments))
+        logits, states, aux = run_pieces(self._stack, batch, pieces, self._runner.cache, tables, aux_ids)
         dtype = self._embedding.dtype
         return ForwardOutput(
-            logits=torch.from_numpy(logits).to(dtype),
+            logits=torch.from_numpy(logits),
             hidden_states=torch.from_numpy(states).to(dtype) if wants_hidden else None,
             aux_hidden_states=tuple(torch.from_numpy(inputs).to(dtype) for inputs in aux),
         )
 
 
 @torch.inference_mode()
-def fuse(model: PreTrainedModel, runner: ModelRunner) -> FusedModel | None:
+def fuse(model: PreTrainedModel, runner: ModelRunner, invariance: Invariance) -> FusedModel | None:
     """Return the fused form of a model, or None where its structure is unknown or the fused form does not agree.
 
     The fused form is compared with the model's own forward on a few rows before it is used, so that a variation of the
     structure that the parts do not show (a scaling of residuals, say) falls back to the model's own forward.
+
+    Raises:
+        ModelError: if it is None and the bits of a row are to be kept: the model's own forward does not keep them.
     """
+    name = type(model).__name__
+    is_needed = invariance is not Invariance.NONE
     parts = llama_parts(model)
     if parts is None:
+        if is_needed:
+            raise ModelError(
+                f"{name}: deterministic=True runs layers of the Llama structure through operations that keep a row's bits, "
+                "and this model's own forward does not: leave deterministic out"
+            )
         return None
     batch = probe_batch(parts.embed_tokens.num_embeddings, runner.device)
     expected = runner.forward_reference(batch).logits.float()
-    fused = FusedModel(parts, runner)
+    fused = FusedModel(parts, runner, invariance)
     got = fused.forward(batch, False, ()).logits.float()
     error = (got - expected).norm() / expected.norm()
     tolerance = _TOLERANCE.get(parts.head.weight.dtype, 3e-2)
     if not error <= tolerance:
-        logger.info(
-            "%s: fused layers differ by %.1e, using the model's own forward", type(model).__name__, error
-        )
+        if is_needed:
+            raise ModelError(
+                f"{name}: deterministic=True would change what the model computes: its layers are not those of Llama "
+                f"(logits differ by {float(error):.1e}): leave deterministic out"
+            )
+        logger.info("%s: fused layers differ by %.1e, using the model's own forward", name, error)
         return None
     return fused

@@ -13,9 +13,9 @@ import torch
 from numba import njit, prange
 from numba.core import config
 
-from specdec.compiled.math import fast_exp
 from specdec.runner.host.blend import row_blends
 from specdec.runner.host.product import dot
+from specdec.runner.host.softmax import CHUNK, close_up, spread, weigh
 from specdec.runner.host.tile import TILE_WEIGHTS, row_tiles
 from specdec.runner.kv_cache import Stored
 from specdec.runner.packed import PackedBatch
@@ -27,7 +27,6 @@ Ints = npt.NDArray[np.int64]
 MAX_ROWS = 32
 """The most rows of one request that this path takes; longer pieces are faster as matrix products."""
 NO_WINDOW = 2**31 - 1
-_HIDDEN = np.float32(-1e30)
 
 
 @dataclass(slots=True)
@@ -36,24 +35,33 @@ class HostSegments:
 
     table: Ints
     """`[5, S]` first row; number of rows; slot of position 0; rows in the cache before the pass; how many of these, the last
-    ones, are branches that not every new row sees."""
+    ones, are branches that not every new row sees, or -1 for a chain."""
     visible: npt.NDArray[np.bool_]
-    """`[T, W]` which of those branches, and then which new rows of its request, each row sees; empty if all are chains."""
+    """`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees; empty if all segments
+    are chains."""
 
 
-def host_segments(batch: PackedBatch) -> HostSegments | None:
-    """Return the segments of a pass as arrays, or None where this path is not for it."""
+def is_short(batch: PackedBatch) -> bool:
+    """Return whether no request has more rows than this path is the fastest for."""
+    return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
+
+
+def host_segments(batch: PackedBatch) -> HostSegments:
+    """Return the segments of a pass as arrays."""
     segments = batch.segments
-    if any(segment.num_rows > MAX_ROWS for segment in segments):
-        return None
     visible = np.empty((0, 0), np.bool_)
     if any(segment.tree_mask is not None for segment in segments):
         width = max(s.num_branched + s.num_rows for s in segments)
         visible = np.zeros((batch.token_ids.shape[0], width), np.bool_)
         for s in segments:
-            mask = np.tri(s.num_rows, dtype=np.bool_) if s.tree_mask is None else s.tree_mask.numpy()
-            visible[s.row : s.row + s.num_rows, : mask.shape[1]] = mask
-    table = np.array([(s.row, s.num_rows, s.first_slot, s.num_cached, s.num_branched) for s in segments])
+            if s.tree_mask is not None:
+                visible[s.row : s.row + s.num_rows, : s.tree_mask.shape[1]] = s.tree_mask.numpy()
+    table = np.array(
+        [
+            (s.row, s.num_rows, s.first_slot, s.num_cached, -1 if s.tree_mask is None else s.num_branched)
+            for s in segments
+        ]
+    )
     return HostSegments(table.T.copy(), visible)
 
 
@@ -70,78 +78,78 @@ def attend(
 ) -> None:
     """Attend; the pass's own keys and values are in the cache already.
 
+    A row's output depends, bit for bit, on the tokens that it sees and their order alone: not on other rows, on how many there
+    are, or on whether its path is a chain or lies in a tree.
+
     Args:
         query: `[T, H, Dk]`.
         keys: `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
         values: `[num_slots, Hkv, Dv]`, likewise.
         segments: `[5, S]`, see `HostSegments`.
         visible: see `HostSegments`.
-        window: positions that a row sees, itself included, or `NO_WINDOW`; not with trees.
+        window: positions that a row sees, itself included, or `NO_WINDOW`.
         scaling: factor on the scores.
         out: `[T, H, Dv]`, written.
     """
     num_heads, key_dim = query.shape[1], query.shape[2]
     num_kv_heads, value_dim = keys.shape[1], values.shape[2]
     group = num_heads // num_kv_heads
-    has_tree = visible.shape[0] > 0
     for unit in prange(segments.shape[1] * num_kv_heads):
         segment, head = unit // num_kv_heads, unit % num_kv_heads
         row, count, base = segments[0, segment], segments[1, segment], segments[2, segment]
         before, branched = segments[3, segment], segments[4, segment]
-        first = max(0, before - window + 1)
+        is_tree = branched >= 0
+        common = before - max(branched, 0)
+        first = max(0, common - window + 1) // CHUNK * CHUNK
         length = before + count - first
+        width = (length + CHUNK - 1) // CHUNK * CHUNK
         num_queries = count * group
         scaled = np.empty((num_queries, key_dim), np.float32)
         for r in range(num_queries):
             for d in range(key_dim):
                 scaled[r, d] = query[row + r // group, head * group + r % group, d] * scaling
-        scores = np.empty((num_queries, length), np.float32)
+        scores = np.empty((num_queries, width), np.float32)
         masses = np.empty(num_queries, np.float32)
-        _scores(scaled, keys, base + first, head, scores)
+        _scores(scaled, keys, base + first, head, length, scores)
         for r in range(num_queries):
             local = r // group
-            score = scores[r]
-            for j in range(0, before + local - window + 1 - first):
-                score[j] = _HIDDEN
-            for j in range(branched + count):
-                if (has_tree and not visible[row + local, j]) or (not has_tree and j > local):
-                    score[before - branched - first + j] = _HIDDEN
-            highest = score[0]
-            for j in range(length):
-                highest = max(highest, score[j])
-            mass = np.float32(0.0)
-            for j in range(length):
-                weight = fast_exp(score[j] - highest)
-                score[j] = weight
-                mass += weight
-            masses[r] = mass
+            if is_tree:
+                seen, own = visible[row + local], scores[r, common - first :]
+                num_own = close_up(own, seen, branched + count)
+                masses[r] = weigh(scores[r], common - first + num_own, window)
+                spread(own, seen, branched + count, num_own)
+            else:
+                masses[r] = weigh(scores[r], before - first + local + 1, window)
         sums = np.empty((num_queries, value_dim), np.float32)
-        row_blends(scores, values, base + first, head, sums)
+        row_blends(scores, values, base + first, head, length, sums)
         for r in range(num_queries):
             for d in range(value_dim):
                 out[row + r // group, head * group + r % group, d] = sums[r, d] / masses[r]
 
 
 @njit(fastmath=True, inline="always", error_model="numpy")
-def _scores(query: Floats, keys: Stored, start: int, head: int, out: Floats) -> None:
-    """Write the products of `query [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, L]`."""
-    num_queries, length = out.shape
+def _scores(query: Floats, keys: Stored, start: int, head: int, length: int, out: Floats) -> None:
+    """Write the products of `query [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, W]`, W >= L.
+
+    Keys that fill no tile of their own are multiplied in one that goes back to keys that are done, or, where there are not
+    enough, in tiles of one key each, so that a product has the same bits wherever the last key is.
+    """
+    num_queries, width = out.shape
     depth = query.shape[1]
-    whole = length - length % TILE_WEIGHTS
     step = keys.strides[0]
     first = keys.ctypes.data + start * step + head * keys.strides[1]
-    for j in range(0, whole, TILE_WEIGHTS):
+    is_short = length < TILE_WEIGHTS
+    for block in range(length if is_short else (length + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
+        j = block if is_short else min(block * TILE_WEIGHTS, length - TILE_WEIGHTS)
         done = row_tiles(
-            query, keys, num_queries, query.ctypes.data, depth * 4, first + j * step, step,
-            out.ctypes.data + j * 4, length * 4, depth,
+            query, keys, num_queries, query.ctypes.data, depth * 4, first + j * step, 0 if is_short else step,
+            out.ctypes.data + j * 4, width * 4, depth,
         )  # fmt: skip
         if done < depth:
             for r in range(num_queries):
-                for i in range(j, j + TILE_WEIGHTS):
-                    out[r, i] += dot(query[r], keys[start + i, head], done)
-    for j in range(whole, length):
-        for r in range(num_queries):
-            out[r, j] = dot(query[r], keys[start + j, head], 0)
+                for i in range(TILE_WEIGHTS):
+                    key = start + j + (0 if is_short else i)
+                    out[r, j + i] += dot(query[r], keys[key, head], done)
 
 
 def host_attention(
@@ -179,7 +187,7 @@ def is_available() -> bool:
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # ditto
         config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
         one = np.ones((1, 1, 4), np.float32)
-        segment = np.array([[0], [1], [0], [0], [0]])
+        segment = np.array([[0], [1], [0], [0], [-1]])
         attend(one, one, one, segment, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)
     except Exception as error:  # whatever a platform's threading raises, torch's own attention works
         logger.info("compiled host attention is not available (%s)", error)

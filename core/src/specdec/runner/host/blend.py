@@ -97,17 +97,20 @@ _NARROW_1 = _blend(1, _NARROW)
 
 
 @njit(inline="always")
-def row_blends(weights: Any, values: Any, start: int, head: int, out: Any) -> None:
-    """Write `weights @ values[start : start + L, head]` to `out`; a row's sums do not depend on the others.
+def row_blends(weights: Any, values: Any, start: int, head: int, length: int, out: Any) -> None:
+    """Write `weights[:, :L] @ values[start : start + L, head]` to `out`; a row's sums do not depend on the others.
+
+    Values are added up one after another, so that a weight of 0 leaves a sum as it is.
 
     Args:
-        weights: `[n, L]` float32, contiguous.
+        weights: `[n, W]` float32, contiguous.
         values: `[num_slots, Hkv, D]` float32 or the bits of bfloat16, contiguous.
         start: slot of the first value.
         head: key-value head.
+        length: L, at most W.
         out: `[n, D]` float32, contiguous, written.
     """
-    num_rows, length = weights.shape
+    num_rows, weights_step = weights.shape[0], weights.shape[1] * 4
     size = out.shape[1]
     step = values.strides[0]
     first = values.ctypes.data + start * step + head * values.strides[1]
@@ -118,30 +121,31 @@ def row_blends(weights: Any, values: Any, start: int, head: int, out: Any) -> No
         while t < num_rows:
             groups = (num_rows - t + _MAX_ROWS - 1) // _MAX_ROWS
             count = (num_rows - t + groups - 1) // groups
-            b, c = w + t * length * 4, o + (t * size + d) * 4
+            b, c = w + t * weights_step, o + (t * size + d) * 4
             if count == 1:
-                _WIDE_1(values, b, length * 4, a, step, c, size * 4, length)
+                _WIDE_1(values, b, weights_step, a, step, c, size * 4, length)
             elif count == 2:
-                _WIDE_2(values, b, length * 4, a, step, c, size * 4, length)
+                _WIDE_2(values, b, weights_step, a, step, c, size * 4, length)
             elif count == 3:
-                _WIDE_3(values, b, length * 4, a, step, c, size * 4, length)
+                _WIDE_3(values, b, weights_step, a, step, c, size * 4, length)
             elif count == 4:
-                _WIDE_4(values, b, length * 4, a, step, c, size * 4, length)
+                _WIDE_4(values, b, weights_step, a, step, c, size * 4, length)
             elif count == 5:
-                _WIDE_5(values, b, length * 4, a, step, c, size * 4, length)
+                _WIDE_5(values, b, weights_step, a, step, c, size * 4, length)
             else:
-                _WIDE_6(values, b, length * 4, a, step, c, size * 4, length)
+                _WIDE_6(values, b, weights_step, a, step, c, size * 4, length)
             t += count
         d += _WIDE
     while d + _NARROW <= size:
         for t in range(num_rows):
             _NARROW_1(
-                values, w + t * length * 4, length * 4, first + d * values.itemsize, step, o + (t * size + d) * 4,
+                values, w + t * weights_step, weights_step, first + d * values.itemsize, step, o + (t * size + d) * 4,
                 size * 4, length,
             )  # fmt: skip
         d += _NARROW
     for t in range(num_rows):
         for e in range(d, size):
             out[t, e] = 0.0
-            for j in range(length):
+        for j in range(length):
+            for e in range(d, size):
                 out[t, e] += weights[t, j] * widen(values[start + j, head, e])

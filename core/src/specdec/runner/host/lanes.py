@@ -23,7 +23,7 @@ FEATURES = _features()
 LANES = 16 if FEATURES.get("avx512f") else 8 if FEATURES.get("avx") else 4
 """Floats in a vector register."""
 
-FLOAT, HALF, INDEX = ir.FloatType(), ir.IntType(16), ir.IntType(64)
+FLOAT, HALF, WORD, INDEX = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 FLOATS = ir.VectorType(FLOAT, LANES)
 
 

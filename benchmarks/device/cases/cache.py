@@ -1,0 +1,100 @@
+"""Operations on the paged cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from device.kernel_case import KernelCase, Problem, num_bytes
+from device.sizes import Sizes
+from specdec_kernels import kv_compact, kv_write, paged_attention, rope_kv_write
+
+_LAYERS = 4
+"""Layers of the cache that is compacted; all 32 would take long to make and change nothing."""
+
+
+def _pages(sizes: Sizes, *front: int) -> torch.Tensor:
+    shape = (*front, sizes.num_blocks, sizes.block_size, sizes.shape.num_kv_heads, sizes.head_dim)
+    return sizes.randn(*shape)
+
+
+def _last_slots(sizes: Sizes) -> torch.Tensor:
+    """Return `[T]`: the slots of the last rows of each request."""
+    per_request = sizes.num_blocks // sizes.batch_size * sizes.block_size
+    ends = (sizes.arange(sizes.batch_size) * per_request + sizes.context)[:, None]
+    return (ends - 1 - sizes.k + sizes.arange(1 + sizes.k)).flatten()
+
+
+def make_kv_write(sizes: Sizes) -> Problem:
+    """Keys and values of one pass, in one layer."""
+    heads = sizes.num_rows, sizes.shape.num_kv_heads, sizes.head_dim
+    key, value, slots = sizes.randn(*heads), sizes.randn(*heads), _last_slots(sizes)
+    pages = _pages(sizes), _pages(sizes)
+
+    def call() -> Sequence[torch.Tensor]:
+        kv_write(key, value, *pages, slots)
+        return pages
+
+    return Problem(call, 2 * num_bytes(key, value) + num_bytes(slots))
+
+
+def make_kv_compact(sizes: Sizes) -> Problem:
+    """The path of a tree: every second row moves forward."""
+    pages = _pages(sizes, _LAYERS), _pages(sizes, _LAYERS)
+    slots = _last_slots(sizes).view(sizes.batch_size, -1)
+    sources = slots[:, 1::2].contiguous()
+    destinations = slots[:, : sources.shape[1]].contiguous()
+
+    def call() -> Sequence[torch.Tensor]:
+        kv_compact(*pages, sources, destinations)
+        return pages
+
+    row = 2 * _LAYERS * sizes.shape.num_kv_heads * sizes.head_dim * sizes.dtype.itemsize
+    return Problem(call, 2 * sources.numel() * row + num_bytes(sources, destinations))
+
+
+def make_rope_kv_write(sizes: Sizes) -> Problem:
+    """Queries and keys of one pass, rotated, in one layer."""
+    shape = sizes.shape
+    query = sizes.randn(sizes.num_rows, shape.num_heads, sizes.head_dim)
+    heads = sizes.num_rows, shape.num_kv_heads, sizes.head_dim
+    key, value, slots = sizes.randn(*heads), sizes.randn(*heads), _last_slots(sizes)
+    angles = sizes.randn(sizes.num_rows, sizes.head_dim // 2, dtype=torch.float32)
+    cos, sin = angles.cos(), angles.sin()
+    pages = _pages(sizes), _pages(sizes)
+
+    def call() -> Sequence[torch.Tensor]:
+        return rope_kv_write(query, key, value, cos, sin, *pages, slots), *pages
+
+    moved = 2 * num_bytes(query, key, value) + num_bytes(cos, sin, slots)
+    return Problem(call, moved, tolerance=_rounding(sizes.dtype))
+
+
+def make_paged_attention(sizes: Sizes) -> Problem:
+    """The rows of every request over its context."""
+    shape, size = sizes.shape, sizes.batch_size
+    query = sizes.randn(sizes.num_rows, shape.num_heads, sizes.head_dim)
+    keys, values = _pages(sizes), _pages(sizes)
+    tables = torch.randperm(sizes.num_blocks, device=sizes.device).view(size, -1)
+    starts = sizes.arange(size + 1) * (1 + sizes.k)
+    lengths = torch.full((size,), sizes.context, device=sizes.device)
+
+    def call() -> Sequence[torch.Tensor]:
+        return (paged_attention(query, keys, values, tables, starts, lengths, scale=sizes.head_dim**-0.5),)
+
+    row = shape.num_kv_heads * sizes.head_dim * sizes.dtype.itemsize
+    moved = 2 * num_bytes(query) + 2 * size * sizes.context * row + num_bytes(tables, starts, lengths)
+    return Problem(call, moved, tolerance=2 * _rounding(sizes.dtype))
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    return 2 * torch.finfo(dtype).eps
+
+
+CASES = (
+    KernelCase("kv_write", "one layer", make_kv_write),
+    KernelCase("kv_compact", f"{_LAYERS} layers", make_kv_compact),
+    KernelCase("rope_kv_write", "one layer", make_rope_kv_write),
+    KernelCase("paged_attention", "one layer", make_paged_attention),
+)

@@ -1,0 +1,86 @@
+"""From logits to tokens, without a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from device.kernel_case import KernelCase, Problem, num_bytes
+from device.sizes import Sizes
+from specdec_kernels import (
+    Cuts,
+    NoiseKeys,
+    Stream,
+    gumbel_noise,
+    gumbel_sample,
+    node_word,
+    process_logits,
+    uniforms,
+)
+
+_LOG_BITS = 1e-5
+"""Devices and numpy differ in the last bits of `log` and `exp`."""
+
+
+def keys_of(sizes: Sizes, count: int) -> NoiseKeys:
+    """Return keys of `count` rows or requests."""
+    rows = sizes.arange(count)
+    return NoiseKeys(rows * 104729, rows + sizes.context, torch.zeros_like(rows))
+
+
+def make_gumbel_noise(sizes: Sizes) -> Problem:
+    """Gumbel noise for every row."""
+    keys, vocab_size = keys_of(sizes, sizes.num_rows), sizes.shape.vocab_size
+    words = torch.full((sizes.num_rows,), node_word(Stream.TARGET), device=sizes.device)
+
+    def call() -> Sequence[torch.Tensor]:
+        return (gumbel_noise(keys, words, vocab_size),)
+
+    return Problem(call, sizes.num_rows * vocab_size * 4, tolerance=_LOG_BITS)
+
+
+def make_uniforms(sizes: Sizes) -> Problem:
+    """Uniforms for every row, in float64."""
+    keys, vocab_size = keys_of(sizes, sizes.num_rows), sizes.shape.vocab_size
+    words = torch.full((sizes.num_rows,), node_word(Stream.ACCEPT), device=sizes.device)
+
+    def call() -> Sequence[torch.Tensor]:
+        return (uniforms(keys, words, vocab_size),)
+
+    return Problem(call, sizes.num_rows * vocab_size * 8)
+
+
+def make_gumbel_sample(sizes: Sizes) -> Problem:
+    """One token for every row."""
+    logits = sizes.randn(sizes.num_rows, sizes.shape.vocab_size)
+    temperatures = torch.full((sizes.num_rows,), 0.8, device=sizes.device)
+    keys = keys_of(sizes, sizes.num_rows)
+
+    def call() -> Sequence[torch.Tensor]:
+        return (gumbel_sample(logits, temperatures, keys),)
+
+    return Problem(call, num_bytes(logits))
+
+
+def make_process_logits(sizes: Sizes) -> Problem:
+    """Temperature, top-k and top-p for every row."""
+    logits = sizes.randn(sizes.num_rows, sizes.shape.vocab_size)
+    cuts = Cuts(
+        temperatures=torch.full((sizes.num_rows,), 0.8, device=sizes.device),
+        top_k=torch.full((sizes.num_rows,), 50, device=sizes.device),
+        top_p=torch.full((sizes.num_rows,), 0.95, device=sizes.device),
+    )
+
+    def call() -> Sequence[torch.Tensor]:
+        return (process_logits(logits, cuts=cuts),)
+
+    return Problem(call, num_bytes(logits) + logits.numel() * 4, tolerance=_LOG_BITS)
+
+
+CASES = (
+    KernelCase("noise", "gumbel_noise", make_gumbel_noise),
+    KernelCase("noise", "uniforms", make_uniforms),
+    KernelCase("gumbel_sample", "temperature 0.8", make_gumbel_sample),
+    KernelCase("process_logits", "temperature, top-k, top-p", make_process_logits),
+)

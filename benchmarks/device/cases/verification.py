@@ -1,0 +1,80 @@
+"""What of a draft stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from device.cases.sampling import keys_of
+from device.kernel_case import KernelCase, Problem, num_bytes
+from device.sizes import Sizes
+from specdec_kernels import ChainVerdict, block_verify, greedy_verify, rejection_verify, strict_verify
+
+_TEMPERATURE = 0.8
+
+
+class _Chains(NamedTuple):
+    """The target's logits and the best token of each row as the draft, so that most of it stands."""
+
+    logits: torch.Tensor
+    draft_token_ids: torch.Tensor
+    row_starts: torch.Tensor
+    num_nodes: torch.Tensor
+
+
+def _chains(sizes: Sizes) -> _Chains:
+    size, k = sizes.batch_size, sizes.k
+    logits = sizes.randn(sizes.num_rows, sizes.shape.vocab_size) * 4
+    draft = logits.float().argmax(-1).view(size, 1 + k)[:, :k].contiguous()
+    counts = torch.full((size,), k, device=sizes.device)
+    return _Chains(logits, draft, sizes.arange(size) * (1 + k), counts)
+
+
+def make_greedy_verify(sizes: Sizes) -> Problem:
+    """Chains at temperature 0."""
+    chains = _chains(sizes)
+
+    def call() -> Sequence[torch.Tensor]:
+        return greedy_verify(*chains)
+
+    return Problem(call, num_bytes(chains.logits))
+
+
+def make_strict_verify(sizes: Sizes) -> Problem:
+    """Chains by sample and compare."""
+    chains, keys = _chains(sizes), keys_of(sizes, sizes.batch_size)
+    temperatures = torch.full((sizes.batch_size,), _TEMPERATURE, device=sizes.device)
+
+    def call() -> Sequence[torch.Tensor]:
+        return strict_verify(*chains, temperatures, keys)
+
+    return Problem(call, num_bytes(chains.logits))
+
+
+def _with_q(verify: Callable[..., ChainVerdict]) -> Callable[[Sizes], Problem]:
+    def make(sizes: Sizes) -> Problem:
+        """Chains with the law that each token was drawn from."""
+        chains, keys = _chains(sizes), keys_of(sizes, sizes.batch_size)
+        temperatures = torch.full((sizes.batch_size,), _TEMPERATURE, device=sizes.device)
+        shape = (sizes.batch_size, 1 + sizes.k, sizes.shape.vocab_size)
+        near = chains.logits.view(shape)[:, : sizes.k].float() + sizes.randn(
+            sizes.batch_size, sizes.k, shape[2], dtype=torch.float32
+        )
+        q = torch.softmax(near, -1)
+
+        def call() -> Sequence[torch.Tensor]:
+            return verify(*chains, temperatures, keys, draft_probs=q)
+
+        return Problem(call, num_bytes(chains.logits, q))
+
+    return make
+
+
+CASES = (
+    KernelCase("greedy_verify", "chains", make_greedy_verify),
+    KernelCase("strict_verify", "chains", make_strict_verify),
+    KernelCase("rejection_verify", "chains with q", _with_q(rejection_verify)),
+    KernelCase("block_verify", "chains with q", _with_q(block_verify)),
+)

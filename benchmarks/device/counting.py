@@ -1,0 +1,61 @@
+"""Models with random weights that count: after token t comes t + 1.
+
+A model with plain random weights chooses its tokens by gaps that are smaller than the rounding of bfloat16, so that two
+engines disagree soon and nothing can be drafted for it. Here the layers add little to the embedding and the head looks up
+the next one: every weight is read and multiplied as in any model, and the text is the same in every engine and batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from device.shape import Shape
+
+_LAYERS_SHARE = 0.3
+"""Size of what all layers add, relative to the embedding."""
+
+
+@torch.no_grad()
+def counting_model(
+    shape: Shape, device: torch.device, dtype: torch.dtype, *, seed: int = 0, share_right: float = 1.0
+) -> PreTrainedModel:
+    """Make a model on a device.
+
+    Args:
+        shape: its sizes.
+        device: where it is made.
+        dtype: of its weights.
+        seed: of its weights.
+        share_right: share of the ids after which it counts right, and says something else after the others: two models of
+            equal vocabulary agree in this share of tokens.
+    """
+    with torch.device(device):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(
+            shape.config(), dtype=dtype, attn_implementation="sdpa"
+        )
+    generator = torch.Generator(device).manual_seed(seed)
+    added = _LAYERS_SHARE * (2 * shape.num_layers) ** -0.5
+    for name, weight in model.named_parameters():
+        if weight.ndim == 1:
+            weight.fill_(1.0)
+        elif "embed_tokens" in name:
+            weight.normal_(generator=generator)
+        elif "lm_head" not in name:
+            scale = added if "o_proj" in name or "down_proj" in name else 1.0
+            weight.normal_(std=scale * weight.shape[1] ** -0.5, generator=generator)
+    embedding, head = model.get_parameter("model.embed_tokens.weight"), model.get_parameter("lm_head.weight")
+    head.copy_(embedding.roll(1, 0)).mul_(shape.hidden_size**-0.5)
+    wrong = _wrong_ids(shape.vocab_size, share_right, seed).to(device)
+    head[(wrong + 1) % shape.vocab_size] = head[(wrong.roll(1) + 1) % shape.vocab_size]
+    assert model.generation_config is not None
+    model.generation_config.eos_token_id = None
+    model.eval()
+    return model
+
+
+def _wrong_ids(vocab_size: int, share_right: float, seed: int) -> torch.Tensor:
+    """Return the ids after which the model is wrong; never just one, whose head could not be given to another."""
+    order = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(seed))
+    count = round((1.0 - share_right) * vocab_size)
+    return order[: count if count != 1 else 2]

@@ -1,0 +1,119 @@
+"""Part 3: every kernel by itself, beside its bound and beside plain torch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+import specdec_kernels
+from device.bandwidth import Bandwidth
+from device.budget import Budget
+from device.cases import CASES
+from device.clock import median_ms
+from device.kernel_case import KernelCase, Problem
+from device.plan import KernelPlan
+from device.sizes import Sizes, large_sizes, small_sizes
+from specdec_kernels.dispatch import backend_for
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One case, measured."""
+
+    op: str
+    case: str
+    backend: str
+    """`triton`, or `reference`, whose times say nothing of a kernel."""
+    num_bytes: int
+    op_ms: float
+    torch: str
+    """What it is compared with."""
+    torch_ms: float
+    bound_ms: float | None
+    """How long the bytes take; None where no bandwidth is known."""
+    is_equal: bool
+    """Whether both gave the same numbers. If not, the times are worth nothing."""
+
+    @property
+    def share_of_bandwidth(self) -> float | None:
+        """The bound over the time."""
+        return None if self.bound_ms is None else self.bound_ms / self.op_ms
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """Part 3 of a result."""
+
+    sizes: Sizes
+    rows: list[KernelRow]
+    skipped: list[str]
+    """Cases for which the time did not last."""
+    without_case: list[str]
+    """Operations of the package that nobody has written a case for."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return what is kept in a result."""
+        sizes = {**asdict(self.sizes), "dtype": str(self.sizes.dtype)[6:], "device": self.sizes.device.type}
+        rows = [{**asdict(row), "share_of_bandwidth": row.share_of_bandwidth} for row in self.rows]
+        return {"sizes": sizes, "rows": rows, "skipped": self.skipped, "without_case": self.without_case}
+
+
+def run_kernels(
+    device: torch.device, plan: KernelPlan, bandwidth: Bandwidth | None, cases: Sequence[KernelCase] = CASES
+) -> KernelResult:
+    """Measure every case."""
+    sizes = small_sizes(device) if plan.is_small else large_sizes(device)
+    budget = Budget(plan.budget_s)
+    rows, skipped = [], []
+    for case in cases:
+        if budget.is_spent:
+            skipped.append(f"{case.op}: {case.name}")
+            continue
+        print(f"{case.op}: {case.name}", file=sys.stderr, flush=True)
+        rows.append(_measure(case, sizes, plan.num_calls, bandwidth))
+    return KernelResult(sizes, rows, skipped, sorted(ops() - {case.op for case in cases}))
+
+
+def ops() -> set[str]:
+    """Return the operations that are installed: the folders of the package."""
+    folder = Path(specdec_kernels.__file__).parent
+    return {file.parent.name for file in folder.glob("*/reference.py")}
+
+
+def _measure(case: KernelCase, sizes: Sizes, num_calls: int, bandwidth: Bandwidth | None) -> KernelRow:
+    ours = [tensor.clone() for tensor in _problem(case, sizes).call()]
+    problem = _problem(case, sizes)  # made anew, for some operations write to their arguments
+    theirs = [tensor.clone() for tensor in problem.by_torch()]
+    return KernelRow(
+        op=case.op,
+        case=case.name,
+        backend=str(backend_for(torch.empty(0, device=sizes.device))),
+        num_bytes=problem.num_bytes,
+        op_ms=median_ms(problem.call, sizes.device, num_calls),
+        torch=problem.torch_name,
+        torch_ms=median_ms(problem.by_torch, sizes.device, num_calls),
+        bound_ms=None if bandwidth is None else bandwidth.ms(problem.num_bytes),
+        is_equal=all(is_near(a, b, problem.tolerance) for a, b in zip(ours, theirs, strict=True)),
+    )
+
+
+def _problem(case: KernelCase, sizes: Sizes) -> Problem:
+    torch.manual_seed(0)
+    return case.make(sizes)
+
+
+def is_near(a: torch.Tensor, b: torch.Tensor, tolerance: float) -> bool:
+    """Return whether two tensors agree: infinities exactly, numbers within a share of the largest one."""
+    if tolerance == 0.0 or not a.is_floating_point():
+        return torch.equal(a, b)
+    finite = a.isfinite()
+    if not torch.equal(finite, b.isfinite()) or not torch.equal(a[~finite], b[~finite]):
+        return False
+    if not bool(finite.any()):
+        return True
+    difference = (a[finite].double() - b[finite].double()).abs().amax()
+    return bool(difference <= tolerance * b[finite].double().abs().amax())

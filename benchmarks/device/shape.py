@@ -1,0 +1,45 @@
+"""The shapes of the models that are made on the spot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import LlamaConfig
+
+MAX_POSITIONS = 8192
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a Llama."""
+
+    name: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+
+    def config(self) -> LlamaConfig:
+        """Return the configuration of `transformers`; no token ends a text."""
+        return LlamaConfig(
+            vocab_size=self.vocab_size,
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_hidden_layers=self.num_layers,
+            num_attention_heads=self.num_heads,
+            num_key_value_heads=self.num_kv_heads,
+            max_position_embeddings=MAX_POSITIONS,
+            bos_token_id=None,
+            eos_token_id=None,
+            tie_word_embeddings=False,
+        )
+
+
+LLAMA_8B = Shape("8B", 128256, 4096, 14336, 32, 32, 8)
+"""Llama 3.1 8B."""
+LLAMA_1B = Shape("1B", 128256, 2048, 8192, 16, 32, 8)
+"""Llama 3.2 1B, but with a head of its own."""
+TINY = Shape("tiny", 512, 64, 96, 2, 4, 2)
+TINY_DRAFT = Shape("tiny draft", 512, 64, 80, 1, 4, 2)

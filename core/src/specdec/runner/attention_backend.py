@@ -1,0 +1,110 @@
+"""Which attention serves a runner: what all of them do, and how one is chosen."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Protocol
+
+import torch
+
+from specdec.errors import ConfigError
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.packed import PackedBatch
+
+logger = logging.getLogger("specdec")
+
+ATTENTION_BACKENDS = ("auto", "sdpa", "triton")
+"""Values of the option `attention_backend`."""
+
+
+class AttentionBackend(Protocol):
+    """Attention over a packed batch on one cache. One instance serves one model."""
+
+    def attend(
+        self,
+        layer: int,
+        batch: PackedBatch,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Write keys and values to the cache and attend.
+
+        Args:
+            layer: index of the layer.
+            batch: the packed pass.
+            query: `[T, H, Dk]`.
+            key: `[T, Hkv, Dk]`.
+            value: `[T, Hkv, Dv]`.
+            scaling: factor on the scores.
+            window: how many positions back a row sees, itself included; None means all.
+            softcap: scores become `softcap * tanh(scores / softcap)`.
+            sinks: `[H]` logits that take part in the softmax and carry no value.
+
+        Returns:
+            `[T, H, Dv]`.
+        """
+
+
+BackendFactory = Callable[[KVCache, int], AttentionBackend]
+"""Makes the backend of a cache and the longest sequence, in tokens."""
+
+
+def choose_backend(wanted: str, device: torch.device) -> str:
+    """Return `sdpa` or `triton` for a value of the option `attention_backend` and the device of the model.
+
+    Raises:
+        ConfigError: if `triton` is asked for and cannot be had here.
+    """
+    if wanted == "sdpa" or (wanted == "auto" and device.type != "cuda"):
+        return "sdpa"
+    missing = missing_kernels()
+    if wanted == "auto":
+        if missing is not None:
+            logger.warning("attention runs through torch: %s", missing)
+        return "sdpa" if missing is not None else "triton"
+    if missing is not None:
+        raise ConfigError(f"LLM: attention_backend='triton': {missing}")
+    if not runs_kernels(device):
+        raise ConfigError(
+            f"LLM: attention_backend='triton' needs a CUDA device, and the model is on {str(device)!r}: use 'sdpa', or set "
+            "TRITON_INTERPRET=1 to run the kernels in Triton's interpreter, for tests"
+        )
+    return "triton"
+
+
+def missing_kernels() -> str | None:
+    """Return which package the Triton kernels lack here, with the line that installs it; None where they are installed."""
+    for module, package in (("specdec_kernels", "specdec-kernels"), ("triton", "triton")):
+        if find_spec(module) is None:
+            return f"{package} is not installed: pip install 'specdec-core[triton]'"
+    return None
+
+
+def runs_kernels(device: torch.device) -> bool:
+    """Return whether Triton kernels run on a device, or in Triton's interpreter."""
+    return device.type == "cuda" or (device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")
+
+
+def backend_factory(name: str, *, is_invariant: bool = False) -> BackendFactory:
+    """Return what makes the backends of a name that `choose_backend` returned.
+
+    Args:
+        name: `sdpa` or `triton`.
+        is_invariant: whether a row's result must have the same bits in any company; with `triton` only.
+    """
+    if name == "triton":
+        from specdec.runner.triton_backend import TritonBackend  # imports the optional kernels
+
+        return lambda cache, max_context: TritonBackend(cache, max_context, is_invariant=is_invariant)
+    from specdec.runner.sdpa import SdpaBackend
+
+    return SdpaBackend

@@ -1,0 +1,91 @@
+"""A pass of any length as pieces that compiled passes take, one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.runner.fused.host_stack import HostStack
+from specdec.runner.host.attention import MAX_ROWS, HostSegments, host_segments
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.packed import PackedBatch
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+_PIECE_ROWS = 96
+"""About as many rows as stay in the second-level cache while all weights pass by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a pass."""
+
+    start: int
+    end: int
+    segments: HostSegments
+    """Their segments, rows counted from `start`."""
+
+
+def in_pieces(batch: PackedBatch) -> list[Piece]:
+    """Cut a pass of any length; rows that attend to others come after them or in the same piece."""
+    whole = host_segments(batch)
+    columns = []
+    for row, count, first_slot, cached, branched in whole.table.T.tolist():
+        for done in range(0, count, MAX_ROWS):
+            branches = branched if branched < 0 else branched + done
+            columns.append((row + done, min(MAX_ROWS, count - done), first_slot, cached + done, branches))
+    pieces: list[Piece] = []
+    first = 0
+    for index, (row, count, *_) in enumerate(columns):
+        is_last = index + 1 == len(columns)
+        end = row + count
+        if is_last or end + columns[index + 1][1] - columns[first][0] > _PIECE_ROWS:
+            start = columns[first][0]
+            table = np.array(columns[first : index + 1]).T.copy()
+            table[0] -= start
+            pieces.append(Piece(start, end, HostSegments(table, whole.visible[start:end])))
+            first = index + 1
+    return pieces
+
+
+def pass_slots(batch: PackedBatch) -> Ints:
+    """Return the cache slot `[T]` of each row of a pass."""
+    if batch.slots is not None:
+        slots: Ints = batch.slots.numpy()
+        return slots
+    only = batch.segments[0]
+    start = only.first_slot + only.num_cached
+    return np.arange(start, start + only.num_rows)
+
+
+def run_pieces(
+    stack: HostStack,
+    batch: PackedBatch,
+    pieces: list[Piece],
+    cache: KVCache,
+    rotary: tuple[Floats, Floats],
+    aux_ids: tuple[int, ...],
+) -> tuple[Floats, Floats, Floats]:
+    """Run a pass; arguments and results as those of `HostStack.run`.
+
+    Returns:
+        logits `[R, V]`, states `[T, H]` and the inputs `[A, T, H]` of the layers `aux_ids`.
+    """
+    tokens, positions, slots = batch.token_ids.numpy(), batch.positions.numpy(), pass_slots(batch)
+    wanted = np.arange(len(tokens)) if batch.logits_rows is None else batch.logits_rows.numpy()
+    if len(pieces) == 1:
+        only = pieces[0].segments
+        return stack.run(tokens, None, cache, rotary, positions, slots, only, aux_ids, wanted)
+    logits = np.empty((len(wanted), stack.num_logits), np.float32)
+    states = np.empty((len(tokens), stack.hidden_size), np.float32)
+    aux = np.empty((len(aux_ids), len(tokens), stack.hidden_size), np.float32)
+    for piece in pieces:
+        rows = slice(piece.start, piece.end)
+        mine = np.flatnonzero((wanted >= piece.start) & (wanted < piece.end))
+        logits[mine], states[rows], aux[:, rows] = stack.run(
+            tokens[rows], None, cache, rotary, positions[rows], slots[rows], piece.segments, aux_ids,
+            wanted[mine] - piece.start,
+        )  # fmt: skip
+    return logits, states, aux

@@ -1,0 +1,158 @@
+"""Softmax weights of one row whose bits depend on what the row sees and on nothing behind it or beside it.
+
+Scores lie by position, in chunks of lanes that count from position 0. All of a chunk is computed, by the same instructions
+whichever chunk it is, and chunks are added up lane by lane, in order; what a row does not see adds exact zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from specdec.compiled.math import EXP_TERMS, LN2_HIGH, LN2_LOW, LOG2E, LOWEST
+from specdec.runner.host.lanes import (
+    FLOAT,
+    FLOATS,
+    INDEX,
+    LANES,
+    WORD,
+    declared,
+    lanes,
+    multiply_add,
+    pointer,
+)
+
+Floats = npt.NDArray[np.float32]
+CHUNK = 16
+"""Positions of a chunk."""
+_HIDDEN = np.float32(-1e30)
+
+
+@njit(fastmath=True, nogil=True, error_model="numpy")
+def weigh(score: Floats, num_seen: int, window: int) -> np.float32:
+    """Turn the scores of a row into weights, unscaled, in place, and return their sum.
+
+    Args:
+        score: `[W]`, W a multiple of `CHUNK`, contiguous; entry j belongs to position `first + j`, `first` a multiple too.
+        num_seen: entries up to the row's own position, that included; those behind may be anything, and become 0.
+        window: positions that the row sees, itself included.
+    """
+    width = score.shape[0]
+    for j in range(0, num_seen - window):
+        score[j] = _HIDDEN
+    for j in range(num_seen, width):
+        score[j] = _HIDDEN
+    highest = score[0]
+    for j in range(1, width):
+        if score[j] > highest:
+            highest = score[j]
+    return _exponentials(score, highest)
+
+
+@njit(fastmath=True, nogil=True, error_model="numpy")
+def close_up(score: Floats, visible: npt.NDArray[np.bool_], count: int) -> int:
+    """Move the scores that a row of a tree sees to the front, in order; returns how many there are.
+
+    Where they then lie is where the scores of a chain of these tokens would.
+    """
+    num_seen = 0
+    for j in range(count):
+        if visible[j]:
+            score[num_seen] = score[j]
+            num_seen += 1
+    return num_seen
+
+
+@njit(fastmath=True, nogil=True, error_model="numpy")
+def spread(score: Floats, visible: npt.NDArray[np.bool_], count: int, num_seen: int) -> None:
+    """Undo `close_up` for the weights; what the row does not see becomes 0."""
+    for j in range(count - 1, -1, -1):
+        if visible[j]:
+            num_seen -= 1
+            score[j] = score[num_seen]
+        else:
+            score[j] = np.float32(0.0)
+
+
+@njit(nogil=True, error_model="numpy")
+def _exponentials(score: Floats, highest: np.float32) -> np.float32:
+    """Replace each of `[W]` scores s by `e^(s - highest)`, 0 below e^-87, and return their sum.
+
+    Without fast arithmetic: the order of the sum is what this is for.
+    """
+    total: np.float32 = _chunks(score.ctypes.data, score.shape[0], highest)
+    return total
+
+
+def _chunked(typing_context: Any, address: Any, count: Any, highest: Any) -> Any:
+    def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _emit(builder, *arguments)
+
+    return types.float32(types.int64, types.int64, types.float32), codegen
+
+
+_chunks: Any = intrinsic(_chunked)
+
+
+def _emit(builder: Any, address: Any, count: Any, highest: Any) -> Any:
+    """Emit the loop over chunks, then the sum of the lanes by halves."""
+    one = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), highest, ir.Constant(WORD, 0))
+    level = builder.shuffle_vector(one, one, lanes([0] * LANES))
+    before, head = builder.basic_block, builder.append_basic_block("chunks")
+    body, end = builder.append_basic_block("chunk"), builder.append_basic_block("fold")
+    builder.branch(head)
+    builder.position_at_end(head)
+    j = builder.phi(INDEX)
+    j.add_incoming(ir.Constant(INDEX, 0), before)
+    totals = [builder.phi(FLOATS) for _ in range(CHUNK // LANES)]
+    builder.cbranch(builder.icmp_signed("<", j, count), body, end)
+
+    builder.position_at_end(body)
+    zero = ir.Constant(INDEX, 0)
+    for number, total in enumerate(totals):
+        k = builder.add(j, ir.Constant(INDEX, number * LANES))
+        place = pointer(builder, address, 0, zero, k, FLOAT, LANES)
+        weights = _exponential(builder, builder.fsub(builder.load(place, align=4), level))
+        builder.store(weights, place, align=4)
+        total.add_incoming(_constant(0.0), before)
+        total.add_incoming(builder.fadd(total, weights), body)
+    j.add_incoming(builder.add(j, ir.Constant(INDEX, CHUNK)), body)
+    builder.branch(head)
+
+    builder.position_at_end(end)
+    total = totals[0]
+    for other in totals[1:]:
+        total = builder.fadd(total, other)
+    width = LANES
+    while width > 1:
+        width //= 2
+        low, high = (builder.shuffle_vector(total, total, lanes(range(s, s + width))) for s in (0, width))
+        total = builder.fadd(low, high)
+    return builder.extract_element(total, ir.Constant(WORD, 0))
+
+
+def _exponential(builder: Any, x: Any) -> Any:
+    """Return e^x for a register of numbers up to 0, as `specdec.compiled.math.exp` does."""
+    is_weight = builder.fcmp_ordered(">", x, _constant(LOWEST))
+    x = builder.select(is_weight, x, _constant(LOWEST))
+    floor = declared(builder, f"llvm.floor.v{LANES}f32", FLOATS, [FLOATS])
+    n = builder.call(floor, [multiply_add(builder, x, _constant(LOG2E), _constant(0.5))])
+    r = multiply_add(builder, n, _constant(-LN2_HIGH), x)
+    r = multiply_add(builder, n, _constant(-LN2_LOW), r)
+    p = _constant(EXP_TERMS[0])
+    for term in EXP_TERMS[1:]:
+        p = multiply_add(builder, p, r, _constant(term))
+    p = builder.fadd(multiply_add(builder, builder.fmul(p, r), r, r), _constant(1.0))
+    words = ir.VectorType(WORD, LANES)
+    exponent = builder.add(builder.fptosi(n, words), ir.Constant(words, [127] * LANES))
+    power = builder.bitcast(builder.shl(exponent, ir.Constant(words, [23] * LANES)), FLOATS)
+    return builder.select(is_weight, builder.fmul(p, power), _constant(0.0))
+
+
+def _constant(number: float | np.float32) -> Any:
+    return ir.Constant(FLOATS, [float(number)] * LANES)

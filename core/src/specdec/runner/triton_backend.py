@@ -1,0 +1,92 @@
+"""Attention by the paged kernels of specdec-kernels: one launch per layer for the whole pass, trees included."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.packed import PackedBatch
+from specdec.runner.paged_pass import PagedPass, paged_pass
+from specdec.runner.sdpa import SdpaBackend
+from specdec_kernels import Backend, use_backend
+from specdec_kernels.kv_write import kv_write
+from specdec_kernels.paged_attention import pack_tree_mask, paged_attention
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class TritonBackend:
+    """Attention over a packed batch with Triton kernels. One instance serves one model; see `AttentionBackend`.
+
+    Args:
+        cache: keys and values; every request lies in one run of its slots.
+        max_context: the longest sequence, in tokens.
+        is_invariant: whether a row's result must have the same bits in any company, of a tree too.
+    """
+
+    def __init__(self, cache: KVCache, max_context: int, *, is_invariant: bool = False) -> None:
+        self.cache = cache
+        self._is_invariant = is_invariant
+        self._torch = SdpaBackend(cache, max_context)
+        self._prepared: tuple[PackedBatch, PagedPass, torch.Tensor | None] | None = None
+
+    def attend(
+        self,
+        layer: int,
+        batch: PackedBatch,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Write keys and values to the cache and attend; see `AttentionBackend.attend`."""
+        if query.dtype not in _DTYPES:  # float64: the kernels have no such products
+            return self._torch.attend(
+                layer, batch, query, key, value, scaling=scaling, window=window, softcap=softcap, sinks=sinks
+            )
+        self.cache.ensure(layer, key, value)
+        rows, tree_mask = self._pass(batch)
+        pages = (-1, rows.page_size, key.shape[1])
+        key_pages = self.cache.keys[layer].view(*pages, key.shape[2])
+        value_pages = self.cache.values[layer].view(*pages, value.shape[2])
+        with kernels_on(query.device):
+            kv_write(_with_unit_stride(key), _with_unit_stride(value), key_pages, value_pages, rows.slots)
+            return paged_attention(
+                _with_unit_stride(query),
+                key_pages,
+                value_pages,
+                rows.block_tables,
+                rows.query_starts,
+                rows.context_lens,
+                scale=scaling,
+                window=window,
+                softcap=softcap,
+                sinks=None if sinks is None else sinks.contiguous(),
+                tree_mask=tree_mask,
+                positions=None if window is None else rows.positions,
+                max_context_len=rows.max_context_len,
+                batch_invariant=self._is_invariant,
+            )
+
+    def _pass(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
+        """Return a pass as the kernels see it, and its tree mask; made once for all its layers."""
+        if self._prepared is None or self._prepared[0] is not batch:
+            rows = paged_pass(batch, self.cache.num_slots, is_exact=self._is_invariant)
+            tree_mask = None if rows.visible is None else pack_tree_mask(rows.visible)
+            self._prepared = batch, rows, tree_mask
+        return self._prepared[1:]
+
+
+def kernels_on(device: torch.device) -> AbstractContextManager[None]:
+    """Have tensors on the host take the kernels too, which are chosen there under the interpreter only."""
+    return nullcontext() if device.type == "cuda" else use_backend(Backend.TRITON)
+
+
+def _with_unit_stride(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

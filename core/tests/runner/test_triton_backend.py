@@ -1,0 +1,213 @@
+"""Attention by the paged kernels against torch's, in Triton's interpreter: outputs, and whole generations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from speccheck.interpreter import multiply_as_a_gpu
+from speccheck.models import tiny
+
+from specdec import LLM, ConfigError, SamplingParams
+from specdec.runner import KVCache, PackedBatch, Segment
+from specdec.runner.attention_backend import AttentionBackend, backend_factory, choose_backend
+from specdec.runner.kv_cache import LayerShape
+
+CPU = torch.device("cpu")
+LAYER, HEADS, KV_HEADS, DIM, VALUE_DIM = 1, 4, 2, 8, 6
+TREE = [-1, 0, 0, -1, 2, 3]
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels in the interpreter; what `torch.empty` returns is poisoned."""
+    multiply_as_a_gpu(monkeypatch)
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def segment(row: int, first_slot: int, cached: int, chunk: int, parents: list[int]) -> Segment:
+    """A chain, or a chain with a tree behind it."""
+    made = Segment(row, chunk + len(parents), first_slot, cached)
+    if parents:
+        mask = torch.tril(torch.ones((made.num_rows, made.num_rows), dtype=torch.bool))
+        for node, parent in enumerate(parents):
+            mask[chunk + node] = mask[chunk + parent if parent >= 0 else chunk - 1]
+            mask[chunk + node, chunk + node] = True
+        made.tree_mask, made.depths = mask, mask.sum(1) - 1
+    return made
+
+
+def scene(shapes: list[tuple[int, int, list[int]]], step: int) -> tuple[PackedBatch, KVCache]:
+    """A batch of (cached rows, chunk rows, tree parents) whose places are multiples of `step`; unowned rows hold NaN."""
+    torch.manual_seed(0)
+    segments, row, slot = [], 0, step
+    for cached, chunk, parents in shapes:
+        segments.append(segment(row, slot, cached, chunk, parents))
+        row = segments[-1].row + segments[-1].num_rows
+        slot += -(-(segments[-1].kv_len + 1) // step) * step
+    cache = KVCache(slot + step, CPU)
+    cache.allocate(LAYER, LayerShape(KV_HEADS, DIM, VALUE_DIM, torch.float32))
+    for tensor in (cache.keys[LAYER], cache.values[LAYER]):
+        tensor.fill_(float("nan"))
+        for s in segments:
+            tensor[s.first_slot : s.first_slot + s.num_cached] = torch.randn(s.num_cached, *tensor.shape[1:])
+    places = [torch.arange(s.first_slot + s.num_cached, s.first_slot + s.kv_len) for s in segments]
+    slots = None if len(segments) == 1 else torch.cat(places)
+    ids = torch.zeros(row, dtype=torch.int64)
+    return PackedBatch(ids, ids, segments, slots, None), cache
+
+
+def attend(backend: AttentionBackend, batch: PackedBatch, **options) -> torch.Tensor:
+    """Attend from random rows whose heads lie in one tensor, as fused layers have them."""
+    torch.manual_seed(1)
+    heads = torch.randn(len(batch.token_ids), HEADS + KV_HEADS, DIM)
+    values = torch.randn(len(batch.token_ids), KV_HEADS, VALUE_DIM)
+    return backend.attend(LAYER, batch, heads[:, :HEADS], heads[:, HEADS:], values, scaling=0.4, **options)
+
+
+def agree(shapes, step=16, **options) -> None:
+    batch, cache = scene(shapes, step)
+    expected = attend(backend_factory("sdpa")(cache, 96), batch, **options)
+    again, fresh = scene(shapes, step)
+    got = attend(backend_factory("triton")(fresh, 96), again, **options)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=2e-6)
+    for ours, theirs in ((fresh.keys, cache.keys), (fresh.values, cache.values)):
+        torch.testing.assert_close(ours[LAYER], theirs[LAYER], rtol=0, atol=0, equal_nan=True)
+
+
+BATCHES = {
+    "fresh prompt": [(0, 13, [])],
+    "verification": [(20, 5, [])],
+    "chunk and tree": [(11, 4, TREE)],
+    "ragged": [(0, 7, []), (30, 1, []), (12, 5, []), (40, 35, [])],
+    "ragged with trees": [(0, 7, []), (30, 1, TREE), (12, 5, []), (25, 3, [-1, 0])],
+}
+
+
+@pytest.mark.interpreter
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("shapes", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"window": 4}, {"window": 16, "softcap": 1.5}, {"sinks": torch.linspace(-2, 2, HEADS)}],
+    ids=["plain", "window", "window and soft cap", "sinks"],
+)
+def test_outputs_are_those_of_torchs_attention(shapes, options) -> None:
+    agree(shapes, **options)
+
+
+@pytest.mark.interpreter
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("step", [1, 3, 8, 64])
+def test_requests_may_lie_anywhere(step) -> None:
+    agree(BATCHES["ragged"], step)
+
+
+@pytest.mark.interpreter
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("name", ["sdpa", "triton"])
+def test_a_row_alone_does_not_see_the_branches_beside_it(name, window) -> None:
+    whole = segment(0, 0, 5, 1, [-1, -1, 1, 2])
+    keys, values, query = (torch.randn(10, n, DIM) for n in (KV_HEADS, KV_HEADS, HEADS))
+    outputs = []
+    for sizes in ((5,), (1, 2, 1, 1)):
+        cache = KVCache(16, CPU)
+        cache.write(LAYER, keys[:5], values[:5], slice(0, 5))
+        backend = backend_factory("sdpa" if sizes == (5,) else name)(cache, 96)
+        parts, start = [], 0
+        for size in sizes:
+            end = start + size
+            piece = Segment(
+                0, size, 0, 5 + start, whole.tree_mask[start:end, :end], whole.depths[start:end], start
+            )
+            batch = PackedBatch(torch.zeros(size, dtype=torch.int64), torch.zeros(size), [piece], None, None)
+            rows = (tensor[5 + start : 5 + end] for tensor in (query, keys, values))
+            parts.append(backend.attend(LAYER, batch, *rows, scaling=0.5, window=window))
+            start = end
+        outputs.append(torch.cat(parts))
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.interpreter
+@pytest.mark.usefixtures("kernels")
+def test_float64_is_left_to_torch() -> None:
+    batch, _ = scene(BATCHES["ragged"], 16)
+    outputs = []
+    for name in ("sdpa", "triton"):
+        cache = KVCache(256, CPU)
+        rows = [
+            torch.ones(len(batch.token_ids), n, DIM, dtype=torch.float64) for n in (HEADS, KV_HEADS, KV_HEADS)
+        ]
+        cache.ensure(LAYER, *rows[1:])
+        cache.keys[LAYER].fill_(0.5)
+        cache.values[LAYER].fill_(0.5)
+        outputs.append(backend_factory(name)(cache, 96).attend(LAYER, batch, *rows, scaling=0.4))
+    assert torch.equal(*outputs)
+
+
+SCRIPTED = {"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 4, "wrong": 0.3, "seed": 1}
+PROMPTS = [[5, 9, 3], list(range(20, 39)), [7]]
+
+
+def generate(name: str, backend: str, speculation=None) -> tuple[list[list[int]], LLM]:
+    llm = LLM(
+        tiny(name),
+        speculative_config=speculation,
+        attention_backend=backend,
+        device="cpu",
+        max_model_len=64,
+        skip_tokenizer_init=True,
+    )
+    outputs = llm.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True))
+    return [output.outputs[0].token_ids for output in outputs], llm
+
+
+@pytest.mark.interpreter
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("llama", "chain"), ("llama", "tree"), ("gemma2", "tree"), ("gpt_oss", "chain"), ("gpt_oss", "tree")],
+)
+def test_greedy_tokens_are_those_of_torchs_attention(name, shape) -> None:
+    torch.use_deterministic_algorithms(False)  # experts are chosen by an operation that has no such form
+    expected, _ = generate(name, "sdpa")
+    texts = [[*p, *e] for p, e in zip(PROMPTS, expected, strict=True)]
+    got, llm = generate(name, "triton", SCRIPTED | {"shape": shape, "texts": texts})
+    assert got == expected
+    assert type(llm._built.scorer.runner.backend).__name__ == "TritonBackend"
+    metrics = llm._built.engine.metrics
+    assert 0 < metrics.num_accepted_tokens < metrics.num_draft_tokens
+    assert metrics.proposer_errors == 0
+
+
+def test_the_backend_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    cuda = torch.device("cuda")
+    assert [choose_backend(wanted, CPU) for wanted in ("auto", "sdpa")] == ["sdpa", "sdpa"]
+    assert [choose_backend(wanted, cuda) for wanted in ("auto", "sdpa", "triton")] == [
+        "triton",
+        "sdpa",
+        "triton",
+    ]
+    with pytest.raises(ConfigError, match=r"needs a CUDA device.*TRITON_INTERPRET=1"):
+        choose_backend("triton", CPU)
+
+
+@pytest.mark.parametrize("package", ["specdec_kernels", "triton"])
+def test_without_the_kernels_attention_is_torchs(package, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(
+        "specdec.runner.attention_backend.find_spec", lambda name: None if name == package else name
+    )
+    assert choose_backend("auto", torch.device("cuda")) == "sdpa"
+    assert "is not installed: pip install" in caplog.text
+    with pytest.raises(
+        ConfigError, match=r"attention_backend='triton': .* pip install 'specdec-core\[triton\]'"
+    ):
+        choose_backend("triton", torch.device("cuda"))
+
+
+def test_values_of_the_option() -> None:
+    with pytest.raises(ConfigError, match="attention_backend='fast' must be one of auto, sdpa, triton"):
+        LLM("zoo", attention_backend="fast")
