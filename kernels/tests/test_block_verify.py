@@ -1,15 +1,11 @@
 """`block_verify` against plain Python, core and the law: the reference everywhere, the kernel where there is one."""
 
-import importlib
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
+from kernelchains import chains, law_of, of_core
+from kernelcheck import POISON, keys_for
 
-from specdec_kernels import Backend, ChainVerdict, greedy_verify, use_backend
+from specdec_kernels import ChainVerdict, greedy_verify
 from specdec_kernels.block_verify import block_verify
 from specdec_kernels.block_verify.config import LaunchConfig
 from specdec_kernels.noise import NoiseKeys, Stream, node_word
@@ -18,35 +14,6 @@ from specdec_kernels.rejection_verify import rejection_verify
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
-
-POISON = torch.iinfo(torch.int64).min
-
-
-@pytest.fixture(
-    params=[
-        "cpu-reference",
-        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
-        pytest.param("cuda-triton", marks=pytest.mark.gpu),
-    ]
-)
-def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """A device, with the backend under test chosen and uninitialised memory poisoned."""
-    name, backend = request.param.split("-")
-    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
-    with use_backend(backend):
-        yield torch.device(name)
-    torch.use_deterministic_algorithms(False)
-
-
-def keys_for(size: int) -> NoiseKeys:
-    requests = torch.arange(size)
-    return NoiseKeys(requests * 104729 + 1, requests + 9, requests % 3)
-
-
-def law_of(row: torch.Tensor, temperature: float) -> torch.Tensor:
-    if temperature > 0:
-        return torch.softmax(row.double() / temperature, -1)
-    return torch.nn.functional.one_hot(row.argmax(), len(row)).double()
 
 
 def naive(logits, draft, row_starts, num_nodes, temperatures, keys, q, has_probs):
@@ -91,7 +58,7 @@ def naive(logits, draft, row_starts, num_nodes, temperatures, keys, q, has_probs
 def check(batch, temperatures, device, q, has_probs=None, **options) -> ChainVerdict:
     """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
     size, width = batch[1].shape
-    keys = keys_for(size)
+    keys = keys_for(size, 1)
     inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
     out = ChainVerdict(
         torch.full((size,), POISON, device=device), torch.full((size, width + 1), POISON, device=device)
@@ -107,20 +74,6 @@ def check(batch, temperatures, device, q, has_probs=None, **options) -> ChainVer
     assert result is out
     assert [tensor.tolist() for tensor in out] == naive(*inputs, keys, q, has_probs)
     return out
-
-
-def chains(nodes: list[int], width: int, vocab_size: int, likeness: float):
-    """Chains drawn from a q that is `likeness` of p's logits and otherwise its own."""
-    size, counts = len(nodes), torch.tensor(nodes)
-    starts = torch.cat((torch.zeros(1, dtype=torch.int64), (counts + 1).cumsum(0)[:-1]))
-    logits = 2 * torch.randn(int((counts + 1).sum()), vocab_size)
-    rows = (starts[:, None] + torch.arange(width)).clamp(max=len(logits) - 1)
-    own = 2 * torch.randn(size, width, vocab_size)
-    q = torch.softmax(likeness * logits[rows] + (1 - likeness) * own, -1)
-    draft = torch.full((size, width), -1)
-    if width:
-        draft = torch.multinomial(q.flatten(0, 1), 1).reshape(size, width)
-    return (logits, torch.where(torch.arange(width) < counts[:, None], draft, -1), starts, counts), q
 
 
 @pytest.mark.parametrize("vocab_size", [1, 33, 8193, pytest.param(151936, marks=pytest.mark.full)])
@@ -161,7 +114,7 @@ def test_without_q_it_is_rejection(device: torch.device) -> None:
     torch.manual_seed(4)
     batch, _ = chains([3, 2, 0, 3], 3, 20, 0.5)
     given = (*(tensor.to(device) for tensor in batch), torch.ones(4, device=device))
-    keys = NoiseKeys(*(key.to(device) for key in keys_for(4)))
+    keys = NoiseKeys(*(key.to(device) for key in keys_for(4, 1)))
     pairs = zip(block_verify(*given, keys), rejection_verify(*given, keys), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
 
@@ -179,7 +132,7 @@ def test_a_late_token_rescues_an_early_one(device: torch.device) -> None:
     batch, q = same_chain([[0.5, 0.5], [0.99, 0.01], [0.5, 0.5]], [[0.9, 0.1], [0.5, 0.5]], 16)
     block = check(batch, [1.0] * 16, device, q)
     given = (*(tensor.to(device) for tensor in batch), torch.ones(16, device=device))
-    keys = NoiseKeys(*(key.to(device) for key in keys_for(16)))
+    keys = NoiseKeys(*(key.to(device) for key in keys_for(16, 1)))
     rejection = rejection_verify(*given, keys, draft_probs=q.to(device))
     assert block.num_accepted.sum() > rejection.num_accepted.sum()
 
@@ -196,34 +149,13 @@ def test_the_token_after_a_doubtful_node_comes_from_what_its_weight_leaves(devic
     assert (out.token_ids[out.num_accepted == 1, 1] == 1).all()
 
 
-def of_core(method: str, batch, keys: NoiseKeys, **fields) -> list[list[list[int]]]:
-    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
-    pytest.importorskip("specdec")
-    from specdec import SamplingParams
-    from specdec.interfaces.draft import Draft
-    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
-    from specdec.interfaces.scorer import Scores
-
-    logits, draft, starts, counts = batch
-    rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
-    params = [SamplingParams(temperature=1.0)] * len(rows)
-    seeds, positions, samples = (key.tolist() for key in keys)
-    sampler = getattr(importlib.import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
-    verdict = sampler(SamplerConfig()).verify(
-        Scores(logits, starts.tolist(), logits, []),
-        Draft(draft, host_rows=tuple(rows), **fields),
-        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
-    )
-    return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]
-
-
 def test_verdicts_are_those_of_core(device: torch.device) -> None:
     sampling = pytest.importorskip("specdec.interfaces.draft").DraftSampling.IID
     torch.manual_seed(5)
     batch, q = chains([4, 3, 4, 2, 0, 1] * 2, 4, 30, 0.7)
     has_probs, law = torch.rand(12) < 0.8, torch.nn.functional.pad(q, (0, 0, 0, 1))
     fields = {"sampling": sampling, "node_probs": law, "has_probs": has_probs}
-    nodes, tokens = of_core("block", batch, keys_for(12), **fields)
+    nodes, tokens = of_core("block", batch, keys_for(12, 1), **fields)
     out = check(batch, [1.0] * 12, device, q, has_probs)
     counts = out.num_accepted.tolist()
     assert counts == [len(row) for row in nodes]
@@ -266,7 +198,14 @@ def test_no_requests(device: torch.device) -> None:
 
 def test_wrong_arguments_are_named() -> None:
     ids = torch.zeros(2, dtype=torch.int64)
-    given = (torch.zeros(8, 5), torch.zeros((2, 3), dtype=torch.int64), ids, ids, torch.ones(2), keys_for(2))
+    given = (
+        torch.zeros(8, 5),
+        torch.zeros((2, 3), dtype=torch.int64),
+        ids,
+        ids,
+        torch.ones(2),
+        keys_for(2, 1),
+    )
     for name, wrong in {
         "draft_probs": {"draft_probs": torch.zeros(2, 3)},
         "has_probs": {"draft_probs": torch.zeros(2, 3, 5), "has_probs": ids},
@@ -290,28 +229,9 @@ MUTANTS = {
 }  # fmt: skip
 
 
-def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
-    """The kernel's module with one piece of its source replaced."""
-    from specdec_kernels.block_verify import kernel
-
-    assert kernel.__file__ is not None
-    source = Path(kernel.__file__).read_text()
-    assert source.count(change[0]) == 1
-    file = folder / "mutant_kernel.py"
-    file.write_text(source.replace(*change))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.interpreter
 @pytest.mark.parametrize("name", [None, *MUTANTS])
-def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specdec_kernels.block_verify import kernel
-
+def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
     cpu = torch.device("cpu")
 
     def check_all() -> None:
@@ -319,12 +239,4 @@ def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pyt
         test_an_early_token_has_nothing_to_spare_for_a_late_one(cpu)
         test_the_token_after_a_doubtful_node_comes_from_what_its_weight_leaves(cpu)
 
-    with use_backend(Backend.TRITON):
-        if name is None:
-            check_all()
-            return
-        monkeypatch.setattr(
-            kernel, "block_verify_triton", mutant(MUTANTS[name], tmp_path).block_verify_triton
-        )
-        with pytest.raises(AssertionError):
-            check_all()
+    check_mutant("block_verify", None if name is None else MUTANTS[name], check_all)

@@ -1,50 +1,21 @@
 """The kernels of a pass over the target compile for a GPU, on a machine without one, and fit its shared memory."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
+from kernelcompile import COMPILES, MOST_MEMORY, compiled, triton
 
-triton = pytest.importorskip("triton")
-pytestmark = pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter compiles nothing"
-)
+pytestmark = COMPILES
 
-SHARED_MEMORY_LIMIT = 227 * 1024
-"""What one block may take on compute capability 9.0."""
 TYPES = ["*bf16", "*fp16", "*fp32"]
 
 
-def compiled(
-    kernel: Any, pointers: dict[str, str], constants: dict[str, Any], num_warps: int, num_stages: int = 3
+def check(
+    kernel: Any, types: dict[str, str], constants: dict[str, Any], num_warps: int, **options: Any
 ) -> Any:
-    """Compile for an NVIDIA GPU of compute capability 9.0; strides and sizes not named are 32-bit integers."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
-    names = kernel.arg_names
-    assert set(pointers) | set(constants) <= set(names)
-    assert all(name in pointers or name in constants for name in names if name.endswith("_ptr"))
-    assert all(name in constants for name in names if name.isupper())
-    source = ASTSource(
-        fn=kernel,
-        signature={n: "constexpr" if n in constants else pointers.get(n, "i32") for n in names},
-        constexprs={(names.index(name),): value for name, value in constants.items()},
+    return compiled(
+        kernel, types, constants, others="i32", memory=MOST_MEMORY, num_warps=num_warps, **options
     )
-    options = {"num_warps": num_warps, "num_stages": num_stages}
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-
-
-def check(*arguments: Any, **options: Any) -> None:
-    binary = compiled(*arguments, **options)
-    assert binary.asm["cubin"]
-    assert binary.metadata.shared <= SHARED_MEMORY_LIMIT
-
-
-@pytest.fixture(autouse=True)
-def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -154,9 +125,7 @@ def test_kv_compact(dtype: str) -> None:
         "BLOCK_PATH": 16,
         "BLOCK_NUMBERS": config.block_numbers,
     }
-    binary = compiled(kv_compact_kernel, pointers, constants, config.num_warps)
-    assert binary.asm["cubin"]
-    ptx = binary.asm["ptx"]
+    ptx = check(kv_compact_kernel, pointers, constants, config.num_warps).asm["ptx"]
     barrier = ptx.index("bar.sync")  # all is read before it, all is written after it
     assert ptx.rindex("ld.global") < barrier < ptx.index("st.global")
 

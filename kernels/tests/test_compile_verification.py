@@ -1,77 +1,21 @@
 """What verification launches compiles for a GPU, on a machine without one: argument by argument as the launchers pass it."""
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from kernelcompile import COMPILES, Compiler
 
-triton = pytest.importorskip("triton")
-pytestmark = pytest.mark.skipif(
-    os.environ.get("TRITON_INTERPRET") == "1", reason="the interpreter compiles nothing"
-)
+pytestmark = COMPILES
 
-SHARED_MEMORY_LIMIT = 48 * 1024
-TYPES = {
-    torch.bfloat16: "*bf16",
-    torch.float16: "*fp16",
-    torch.float32: "*fp32",
-    torch.float64: "*fp64",
-    torch.int32: "*i32",
-    torch.int64: "*i64",
-    torch.bool: "*i1",
-    torch.uint8: "*u8",
-}
 VOCAB_SIZE = 151936
 
 
-class Compiler:
-    """Stands for a kernel: compiles a launch for an NVIDIA GPU of compute capability 9.0 instead of running it."""
-
-    def __init__(self, kernel: Any, compiled: dict[str, Any]) -> None:
-        self._kernel = kernel
-        self._compiled = compiled
-
-    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return self._launch
-
-    def _launch(self, *args: Any, num_warps: int = 4, enable_fp_fusion: bool = True, **named: Any) -> None:
-        from triton.backends.compiler import GPUTarget
-        from triton.compiler import ASTSource
-
-        names = self._kernel.arg_names
-        given = dict(zip(names, args, strict=False)) | named
-        assert set(given) == set(names)
-        constants = {name for name in names if name.isupper()}
-        signature = {name: "constexpr" if name in constants else self._type(given[name]) for name in names}
-        constants |= {name for name in names if signature[name] == "constexpr"}
-        source = ASTSource(
-            fn=self._kernel,
-            signature=signature,
-            constexprs={(names.index(name),): given[name] for name in constants},
-        )
-        options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
-        binary = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
-        assert binary.asm["cubin"]
-        assert binary.metadata.shared <= SHARED_MEMORY_LIMIT
-        self._compiled[self._kernel.__name__] = binary
-
-    @staticmethod
-    def _type(value: Any) -> str:
-        if isinstance(value, int) and value == 1:
-            return "constexpr"  # as Triton specialises such arguments
-        return TYPES[value.dtype] if isinstance(value, torch.Tensor) else "i32"
-
-
 @pytest.fixture
-def compile_launches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[ModuleType], dict[str, Any]]:
+def compile_launches(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Make the launchers of modules compile; the binaries appear in what is returned, by name of the kernel."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
     def replace(*modules: ModuleType) -> dict[str, Any]:
         compiled: dict[str, Any] = {}

@@ -52,18 +52,21 @@ def _call(**changes: torch.Tensor) -> None:
         ({"logits": torch.zeros(8)}, r"logits must be floating point \[R, V\]"),
         ({"logits": torch.zeros(4, 0)}, "V > 0"),
         ({"logits": torch.zeros((4, 8), dtype=torch.int64)}, "not int64"),
-        ({"logits": torch.zeros(8, 4).T}, "unit stride along V"),
+        ({"logits": torch.zeros(8, 4).T}, "logits must have unit stride along its last dimension"),
         (
             {"draft_token_ids": torch.zeros(2, 1)},
-            r"draft_token_ids must be int32 or int64 \[B, K\], not float32",
+            r"draft_token_ids must be int32 or int64 \[B, N\], not float32",
         ),
-        ({"draft_token_ids": torch.zeros((3, 2), dtype=torch.int64).T}, "unit stride along K"),
+        (
+            {"draft_token_ids": torch.zeros((3, 2), dtype=torch.int64).T},
+            "draft_token_ids must have unit stride along its last dimension",
+        ),
         ({"row_starts": torch.tensor([0])}, r"row_starts must be contiguous int32 or int64 \[2\]"),
         ({"num_nodes": torch.tensor([1.0, 1.0])}, "num_nodes must be contiguous int32 or int64"),
         ({"logits": torch.zeros(0, 8)}, "at least one row"),
         (
             {"num_nodes": torch.ones(2, dtype=torch.int64, device="meta")},
-            "num_nodes is on meta, logits on cpu",
+            "num_nodes is on meta, the rest on cpu",
         ),
         (
             {"out": ChainVerdict(torch.zeros(2), torch.zeros(2, 2))},

@@ -1,14 +1,9 @@
 """`gumbel_sample`: the reference against core and the law it draws from, the kernel against the reference."""
 
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
+from kernelcheck import POISON
 
-from specdec_kernels import Backend, use_backend
 from specdec_kernels.gumbel_sample import gumbel_sample
 from specdec_kernels.gumbel_sample.config import LaunchConfig
 from specdec_kernels.gumbel_sample.reference import gumbel_sample_reference, heated_logits
@@ -18,24 +13,7 @@ from specdec_kernels.noise.reference import gumbel_noise_reference
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
 
-POISON = torch.iinfo(torch.int64).min
 INF = float("inf")
-
-
-@pytest.fixture(
-    params=[
-        "cpu-reference",
-        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
-        pytest.param("cuda-triton", marks=pytest.mark.gpu),
-    ]
-)
-def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """A device, with the backend under test chosen and uninitialised memory poisoned."""
-    name, backend = request.param.split("-")
-    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
-    with use_backend(backend):
-        yield torch.device(name)
-    torch.use_deterministic_algorithms(False)
 
 
 def keys_for(num_rows: int, seed: int = 0) -> NoiseKeys:
@@ -182,38 +160,18 @@ MUTANTS = {
 }  # fmt: skip
 
 
-def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
-    """The kernel's module with one piece of its source replaced."""
-    from specdec_kernels.gumbel_sample import kernel
-
-    assert kernel.__file__ is not None
-    source = Path(kernel.__file__).read_text()
-    assert source.count(change[0]) == 1
-    file = folder / "mutant_kernel.py"
-    file.write_text(source.replace(*change))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.interpreter
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_wrong_kernel_fails(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specdec_kernels.gumbel_sample import kernel
-
+def test_a_wrong_kernel_fails(name: str, check_mutant) -> None:
     torch.manual_seed(3)
     logits = torch.randn(8, 100)
     logits[0, 3] = float("nan")
     temperatures = [0.0, 1.0, 0.5, 2.0, 0.0, 1.0, 1.0, 3.0]
     config, cpu = LaunchConfig(32, num_warps=4), torch.device("cpu")
     given = (logits, temperatures, keys_for(8), torch.arange(8), cpu)
-    with use_backend(Backend.TRITON):
+
+    def check_all() -> None:
         check(*given, config=config)
-        monkeypatch.setattr(
-            kernel, "gumbel_sample_triton", mutant(MUTANTS[name], tmp_path).gumbel_sample_triton
-        )
-        with pytest.raises(AssertionError):
-            check(*given, config=config)
+
+    check_mutant("gumbel_sample", None, check_all)
+    check_mutant("gumbel_sample", MUTANTS[name], check_all)

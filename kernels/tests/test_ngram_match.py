@@ -1,34 +1,11 @@
 """`ngram_match` against plain Python and the plugin's host matcher, on random and repetitive texts."""
 
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
+from kernelcheck import POISON
 
-from specdec_kernels import Backend, use_backend
 from specdec_kernels.ngram_match import ChainDraft, ngram_match
 from specdec_kernels.ngram_match.config import LaunchConfig
-
-POISON = torch.iinfo(torch.int64).min
-
-
-@pytest.fixture(
-    params=[
-        "cpu-reference",
-        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
-        pytest.param("cuda-triton", marks=pytest.mark.gpu),
-    ]
-)
-def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """A device, with the backend under test chosen and uninitialised memory poisoned."""
-    name, backend = request.param.split("-")
-    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
-    with use_backend(backend):
-        yield torch.device(name)
-    torch.use_deterministic_algorithms(False)
 
 
 def naive(text: list[int], count: int, shortest: int, longest: int, keeps_first: bool) -> list[int]:
@@ -171,28 +148,9 @@ MUTANTS = {
 }  # fmt: skip
 
 
-def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
-    """The kernel's module with one piece of its source replaced."""
-    from specdec_kernels.ngram_match import kernel
-
-    assert kernel.__file__ is not None
-    source = Path(kernel.__file__).read_text()
-    assert source.count(change[0]) == 1
-    file = folder / "mutant_kernel.py"
-    file.write_text(source.replace(*change))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.interpreter
 @pytest.mark.parametrize("name", [None, *MUTANTS])
-def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specdec_kernels.ngram_match import kernel
-
+def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
     cpu, config = torch.device("cpu"), LaunchConfig(16, num_warps=1)
 
     def check_all() -> None:
@@ -202,10 +160,4 @@ def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pyt
         check([*texts, [7] * 3], 2, 4, 5, cpu, [5, 3, 0, 5, 4], config=config, columns=48)
         check([[1, 1]], 2, 2, 2, cpu, columns=4)
 
-    with use_backend(Backend.TRITON):
-        if name is None:
-            check_all()
-            return
-        monkeypatch.setattr(kernel, "ngram_match_triton", mutant(MUTANTS[name], tmp_path).ngram_match_triton)
-        with pytest.raises(AssertionError):
-            check_all()
+    check_mutant("ngram_match", None if name is None else MUTANTS[name], check_all)

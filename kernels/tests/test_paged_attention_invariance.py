@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from specdec_kernels import Backend, use_backend
 from specdec_kernels.paged_attention import pack_tree_mask, paged_attention
 from specdec_kernels.paged_attention.config import LaunchConfig
 
@@ -18,26 +17,6 @@ CONFIGS = {
     "shares of 16": LaunchConfig(32, 16, 4, split_size=16),
 }
 Rows = dict[tuple[int, int], torch.Tensor]
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("cpu", marks=pytest.mark.interpreter),
-        pytest.param("cuda", marks=pytest.mark.gpu),
-    ]
-)
-def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    """A device with the kernels; the reference promises no bits."""
-    if request.param == "cpu":
-        from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
-
-        def create_dot(self, a, b, d, input_precision, max_num_imprecise_acc):
-            """Sum a row alike wherever in the tile it lies, as a GPU does; BLAS sums edge rows in another order."""
-            return TensorHandle(np.einsum("mk,kn->mn", a.data, b.data) + d.data, d.dtype.scalar)
-
-        monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
-    with use_backend(Backend.TRITON):
-        yield torch.device(request.param)
 
 
 def run(
@@ -85,20 +64,20 @@ def check(device: torch.device, **options: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "window"), [("one share", 11), ("shares of 32", None), ("shares of 16", 11)]
 )
-def test_a_row_does_not_depend_on_its_company(name: str, window, device: torch.device) -> None:
-    check(device, config=CONFIGS[name], window=window, softcap=20.0)
+def test_a_row_does_not_depend_on_its_company(name: str, window, kernel_device: torch.device) -> None:
+    check(kernel_device, config=CONFIGS[name], window=window, softcap=20.0)
 
 
-def test_nor_on_whether_the_context_is_split(device: torch.device) -> None:
+def test_nor_on_whether_the_context_is_split(kernel_device: torch.device) -> None:
     """A row that lies within one share, with a bound on the context that needs one and one that needs three."""
     config, piece = CONFIGS["shares of 32"], [(1, 20, 24)]
-    short = run(piece, device, config=config, max_context_len=32)
-    long = run(piece, device, config=config, max_context_len=96)
+    short = run(piece, kernel_device, config=config, max_context_len=32)
+    long = run(piece, kernel_device, config=config, max_context_len=96)
     assert all(torch.equal(short[place], long[place]) for place in short)
 
 
 @pytest.mark.parametrize("window", [None, 11])
-def test_the_first_path_of_a_tree_equals_a_chain(window, device: torch.device) -> None:
+def test_the_first_path_of_a_tree_equals_a_chain(window, kernel_device: torch.device) -> None:
     parents = [-1, 0, 1, 2, 0, 4, 4]
     visible = torch.zeros(7, 7, dtype=torch.bool)
     for row, parent in enumerate(parents):
@@ -106,14 +85,19 @@ def test_the_first_path_of_a_tree_equals_a_chain(window, device: torch.device) -
         visible[row, row] = True
     depths = visible.sum(1) - 1
     options = {"config": CONFIGS["shares of 32"], "window": window}
-    tree = {"tree_mask": pack_tree_mask(visible).to(device), "positions": (60 + depths).to(device)}
-    in_tree = run([(1, 60, 66)], device, **options, **tree)
-    chain = run([(1, 60, 63)], device, **options)
+    tree = {
+        "tree_mask": pack_tree_mask(visible).to(kernel_device),
+        "positions": (60 + depths).to(kernel_device),
+    }
+    in_tree = run([(1, 60, 66)], kernel_device, **options, **tree)
+    chain = run([(1, 60, 63)], kernel_device, **options)
     assert all(torch.equal(in_tree[place], chain[place]) for place in chain)
-    assert not torch.equal(in_tree[1, 64], run([(1, 64, 64)], device, **options)[1, 64])
+    assert not torch.equal(in_tree[1, 64], run([(1, 64, 64)], kernel_device, **options)[1, 64])
 
 
-def test_shares_that_follow_the_context_fail(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_that_follow_the_context_fail(
+    kernel_device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(LaunchConfig, "is_batch_invariant", True)
     with pytest.raises(AssertionError):
-        check(device, config=LaunchConfig(32, 16, 4, num_splits=5))
+        check(kernel_device, config=LaunchConfig(32, 16, 4, num_splits=5))

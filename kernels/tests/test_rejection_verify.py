@@ -1,15 +1,11 @@
 """`rejection_verify` against plain Python, core and the law: the reference everywhere, the kernel where there is one."""
 
-import importlib
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
+from kernelchains import chains, law_of, of_core
+from kernelcheck import NAN, POISON, keys_for
 
-from specdec_kernels import Backend, ChainVerdict, greedy_verify, use_backend
+from specdec_kernels import ChainVerdict, greedy_verify
 from specdec_kernels.noise import NoiseKeys, Stream, node_word
 from specdec_kernels.noise.reference import exponentials_reference, uniforms_reference
 from specdec_kernels.rejection_verify import rejection_verify
@@ -17,37 +13,6 @@ from specdec_kernels.rejection_verify.config import LaunchConfig
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
-
-POISON = torch.iinfo(torch.int64).min
-NAN = float("nan")
-
-
-@pytest.fixture(
-    params=[
-        "cpu-reference",
-        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
-        pytest.param("cuda-triton", marks=pytest.mark.gpu),
-    ]
-)
-def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """A device, with the backend under test chosen and uninitialised memory poisoned."""
-    name, backend = request.param.split("-")
-    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
-    with use_backend(backend):
-        yield torch.device(name)
-    torch.use_deterministic_algorithms(False)
-
-
-def keys_for(size: int, seed: int = 0) -> NoiseKeys:
-    requests = torch.arange(size)
-    return NoiseKeys(requests * 104729 + seed, requests + 9, requests % 3)
-
-
-def law_of(row: torch.Tensor, temperature: float) -> torch.Tensor:
-    row = row.double().nan_to_num(-torch.inf)
-    if temperature > 0:
-        return torch.softmax(row / temperature, -1)
-    return torch.nn.functional.one_hot(row.argmax(), len(row)).double()
 
 
 def naive(logits, draft, row_starts, num_nodes, temperatures, keys, q, has_probs):
@@ -111,40 +76,25 @@ def check(batch, temperatures, device, q=None, has_probs=None, keys=None, **opti
     return out
 
 
-def chains(size: int, width: int, vocab_size: int, likeness: float = 1.0, nodes: list[int] | None = None):
-    """Chains drawn from a q that is `likeness` of p's logits and otherwise its own."""
-    counts = torch.randint(0, width + 1, (size,)) if nodes is None else torch.tensor(nodes)
-    starts = torch.cat((torch.zeros(1, dtype=torch.int64), (counts + 1).cumsum(0)[:-1]))
-    logits = 2 * torch.randn(int((counts + 1).sum()), vocab_size)
-    rows = (starts[:, None] + torch.arange(width)).clamp(max=len(logits) - 1)
-    own = 2 * torch.randn(size, width, vocab_size)
-    q = torch.softmax(likeness * logits[rows] + (1 - likeness) * own, -1)
-    draft = torch.full((size, width), -1)
-    if width:
-        draft = torch.multinomial(q.flatten(0, 1), 1).reshape(size, width)
-    draft = torch.where(torch.arange(width) < counts[:, None], draft, -1)
-    return (logits, draft, starts, counts), q
-
-
 @pytest.mark.parametrize("vocab_size", [1, 33, 8193, pytest.param(151936, marks=pytest.mark.full)])
 @pytest.mark.parametrize("width", [0, 1, 7])
 @pytest.mark.parametrize("has_q", [False, True])
 def test_odd_sizes(vocab_size: int, width: int, has_q: bool, device: torch.device) -> None:
     torch.manual_seed(vocab_size + width)
-    batch, q = chains(4, width, vocab_size, 0.8, [width, 0, width // 2, width])
+    batch, q = chains([width, 0, width // 2, width], width, vocab_size, 0.8)
     check(batch, [1.0, 0.7, 0.0, 1.5], device, q if has_q else None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_other_types(dtype: torch.dtype, device: torch.device) -> None:
     torch.manual_seed(1)
-    (logits, *ids), q = chains(3, 3, 300, 0.7, [3, 2, 3])
+    (logits, *ids), q = chains([3, 2, 3], 3, 300, 0.7)
     check((logits.to(dtype), *(t.int() for t in ids)), [1.0, 0.0, 0.7], device, q.double())
 
 
 def test_many_short_chains(device: torch.device) -> None:
     torch.manual_seed(2)
-    batch, q = chains(18, 3, 7, 0.5, [3, 2, 1] * 6)
+    batch, q = chains([3, 2, 1] * 6, 3, 7, 0.5)
     has_probs = torch.tensor([True, True, False] * 6)[torch.randperm(18)]
     config = LaunchConfig(4, num_warps=1)
     out = check(batch, [1.0, 0.5, 0.0, 2.0, 1.0, 1.0] * 3, device, q, has_probs, config=config)
@@ -153,7 +103,7 @@ def test_many_short_chains(device: torch.device) -> None:
 
 def test_a_perfect_draft_stands_and_an_impossible_one_does_not(device: torch.device) -> None:
     torch.manual_seed(3)
-    batch, q = chains(4, 5, 40, 1.0, [5] * 4)
+    batch, q = chains([5] * 4, 5, 40, 1.0)
     assert check(batch, [1.0] * 4, device, 0.999 * q).num_accepted.tolist() == [5] * 4
     impossible = q.clone()
     impossible[torch.arange(4)[:, None], torch.arange(5), batch[1]] = 0.0
@@ -162,7 +112,7 @@ def test_a_perfect_draft_stands_and_an_impossible_one_does_not(device: torch.dev
 
 def test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(device: torch.device) -> None:
     torch.manual_seed(4)
-    batch, q = chains(4, 1, 30, 1.0, [1] * 4)
+    batch, q = chains([1] * 4, 1, 30, 1.0)
     greater = q + 0.1  # no law, but no residual: whoever is rejected finds nothing left
     accepted = check(batch, [1.0] * 4, device, greater).num_accepted
     assert (accepted == 0).any()
@@ -170,7 +120,7 @@ def test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(device: torch.devi
 
 def test_a_draft_vocabulary_of_another_size(device: torch.device) -> None:
     torch.manual_seed(5)
-    (logits, draft, starts, counts), q = chains(6, 3, 50, 0.8, [3] * 6)
+    (logits, draft, starts, counts), q = chains([3] * 6, 3, 50, 0.8)
     smaller = q[:, :, :41] / q[:, :, :41].sum(-1, keepdim=True)
     check((logits, draft, starts, counts), [1.0] * 6, device, smaller)
     greater = torch.nn.functional.pad(q, (0, 7), value=0.01)
@@ -183,7 +133,7 @@ def test_a_draft_vocabulary_of_another_size(device: torch.device) -> None:
 
 def test_forbidden_and_broken_numbers_are_never_emitted(device: torch.device) -> None:
     torch.manual_seed(6)
-    batch, q = chains(8, 2, 20, 0.5, [2] * 8)
+    batch, q = chains([2] * 8, 2, 20, 0.5)
     batch[0][:, 3:17] = -torch.inf
     batch[0][:, 18] = NAN
     q = q.clone()
@@ -214,7 +164,7 @@ def test_a_row_without_a_number_gives_0_and_a_nan_in_q_rejects(device: torch.dev
 
 def test_at_temperature_0_it_is_greedy_verification_whatever_q_says(device: torch.device) -> None:
     torch.manual_seed(7)
-    (logits, draft, starts, counts), q = chains(5, 4, 60, 0.2, [4] * 5)
+    (logits, draft, starts, counts), q = chains([4] * 5, 4, 60, 0.2)
     best = logits.argmax(1).reshape(5, 5)[:, :4]
     draft = torch.where(torch.rand(5, 4) < 0.8, best, draft)
     out = check((logits, draft, starts, counts), [0.0] * 5, device, q)
@@ -235,27 +185,6 @@ def test_views_and_requests_out_of_order(device: torch.device) -> None:
     keys = NoiseKeys(*(key[order] for key in keys_for(4)))
     given = (wide[:, 5:55], draft, starts[order], counts[order])
     check(given, [1.0] * 4, device, laws[:, :, 4:54], keys=keys)
-
-
-def of_core(method: str, batch, keys: NoiseKeys, **fields) -> list[list[list[int]]]:
-    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
-    pytest.importorskip("specdec")
-    from specdec import SamplingParams
-    from specdec.interfaces.draft import Draft
-    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
-    from specdec.interfaces.scorer import Scores
-
-    logits, draft, starts, counts = batch
-    rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
-    params = [SamplingParams(temperature=1.0)] * len(rows)
-    seeds, positions, samples = (key.tolist() for key in keys)
-    sampler = getattr(importlib.import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
-    verdict = sampler(SamplerConfig()).verify(
-        Scores(logits, starts.tolist(), logits, []),
-        Draft(draft, host_rows=tuple(rows), **fields),
-        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
-    )
-    return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]
 
 
 @pytest.mark.parametrize("has_q", [False, True])
@@ -351,40 +280,13 @@ MUTANTS = {
 }  # fmt: skip
 
 
-def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
-    """The kernel's module with one piece of its source replaced."""
-    from specdec_kernels.rejection_verify import kernel
-
-    assert kernel.__file__ is not None
-    source = Path(kernel.__file__).read_text()
-    assert source.count(change[0]) == 1
-    file = folder / "mutant_kernel.py"
-    file.write_text(source.replace(*change))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.interpreter
 @pytest.mark.parametrize("name", [None, *MUTANTS])
-def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specdec_kernels.rejection_verify import kernel
-
+def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
     cpu = torch.device("cpu")
 
     def check_all() -> None:
         test_many_short_chains(cpu)
         test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(cpu)
 
-    with use_backend(Backend.TRITON):
-        if name is None:
-            check_all()
-            return
-        monkeypatch.setattr(
-            kernel, "rejection_verify_triton", mutant(MUTANTS[name], tmp_path).rejection_verify_triton
-        )
-        with pytest.raises(AssertionError):
-            check_all()
+    check_mutant("rejection_verify", None if name is None else MUTANTS[name], check_all)

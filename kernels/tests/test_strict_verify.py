@@ -1,15 +1,11 @@
 """`strict_verify` against plain Python and core: the reference everywhere, the kernel under the interpreter and on a GPU."""
 
-import importlib
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 import torch
+from kernelchains import of_core
+from kernelcheck import POISON, keys_for
 
-from specdec_kernels import Backend, greedy_verify, use_backend
+from specdec_kernels import greedy_verify
 from specdec_kernels.gumbel_sample.reference import gumbel_sample_reference, heated_logits
 from specdec_kernels.noise import NoiseKeys
 from specdec_kernels.noise.reference import gumbel_noise_reference
@@ -18,29 +14,6 @@ from specdec_kernels.strict_verify.config import LaunchConfig
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
-
-POISON = torch.iinfo(torch.int64).min
-
-
-@pytest.fixture(
-    params=[
-        "cpu-reference",
-        pytest.param("cpu-triton", marks=pytest.mark.interpreter),
-        pytest.param("cuda-triton", marks=pytest.mark.gpu),
-    ]
-)
-def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """A device, with the backend under test chosen and uninitialised memory poisoned."""
-    name, backend = request.param.split("-")
-    torch.use_deterministic_algorithms(True)  # fills what torch.empty returns
-    with use_backend(backend):
-        yield torch.device(name)
-    torch.use_deterministic_algorithms(False)
-
-
-def keys_for(size: int) -> NoiseKeys:
-    requests = torch.arange(size)
-    return NoiseKeys(requests * 104729 - 3, requests + 9, requests % 3)
 
 
 def drawn_after(logits, start, temperature, keys, request, depth) -> list[int]:
@@ -92,7 +65,7 @@ def check(
 ) -> PathVerdict:
     """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
     size, width = draft.shape
-    keys = keys_for(size) if keys is None else keys
+    keys = keys_for(size, -3) if keys is None else keys
     inputs = (logits, draft, row_starts, num_nodes, torch.tensor(temperatures, dtype=torch.float32))
     shapes = ((size,), (size, width + 1), (size, width))
     out = PathVerdict(*(torch.full(shape, POISON, device=device) for shape in shapes))
@@ -108,9 +81,9 @@ def check(
     return out
 
 
-def chains(vocab_size, width, standing, nodes, temperatures, scale=2.0):
+def drawn_chains(vocab_size, width, standing, nodes, temperatures, scale=2.0):
     """Chains whose first `standing[b]` tokens are the drawn ones; rows of a request follow each other."""
-    keys = keys_for(len(nodes))
+    keys = keys_for(len(nodes), -3)
     logits = scale * torch.randn(sum(nodes) + len(nodes), vocab_size)
     draft = torch.full((len(nodes), width), -1)
     starts, start = [], 0
@@ -130,14 +103,14 @@ def test_odd_sizes(vocab_size: int, width: int, device: torch.device) -> None:
     torch.manual_seed(vocab_size + width)
     nodes = [width, 0, width // 2, width]
     standing = [width, 0, width // 2, max(0, width - 3)]
-    out = check(*chains(vocab_size, width, standing, nodes, [1.0, 0.7, 0.0, 1.5]), device)
+    out = check(*drawn_chains(vocab_size, width, standing, nodes, [1.0, 0.7, 0.0, 1.5]), device)
     assert out.num_accepted.tolist() == standing
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
 def test_other_types(dtype: torch.dtype, device: torch.device) -> None:
     torch.manual_seed(1)
-    logits, draft, starts, nodes, temperatures = chains(400, 3, [3, 1], [3, 3], [1.0, 0.0])
+    logits, draft, starts, nodes, temperatures = drawn_chains(400, 3, [3, 1], [3, 3], [1.0, 0.0])
     check(logits.to(dtype), draft.int(), starts.int(), nodes.int(), temperatures, device)
 
 
@@ -151,7 +124,9 @@ def random_tree(size: int, width: int, vocab_size: int, temperatures: list[float
     for b, count in enumerate(nodes.tolist()):
         links = parents[b, :count]
         depths = depths_of(links.tolist())
-        drawn = torch.tensor(drawn_after(logits, int(starts[b]), temperatures[b], keys_for(size), b, depths))
+        drawn = torch.tensor(
+            drawn_after(logits, int(starts[b]), temperatures[b], keys_for(size, -3), b, depths)
+        )
         draft[b, :count] = torch.where(torch.rand(count) < 0.67, drawn[links + 1], draft[b, :count])
     return (logits, draft, starts, nodes, temperatures), parents
 
@@ -167,7 +142,7 @@ def test_trees(width: int, device: torch.device) -> None:
 
 def test_a_chain_given_as_a_tree_is_the_chain(device: torch.device) -> None:
     torch.manual_seed(5)
-    batch = chains(50, 5, [5, 2, 0], [5, 4, 3], [1.0, 1.0, 0.0])
+    batch = drawn_chains(50, 5, [5, 2, 0], [5, 4, 3], [1.0, 1.0, 0.0])
     parents = torch.arange(-1, 4).expand(3, 5)
     as_tree, as_chain = check(*batch, device, parents), check(*batch, device)
     assert all(torch.equal(*pair) for pair in zip(as_tree, as_chain, strict=True))
@@ -204,7 +179,7 @@ def test_padding_is_not_looked_at(device: torch.device) -> None:
 
 def test_at_temperature_0_it_is_greedy_verification(device: torch.device) -> None:
     torch.manual_seed(7)
-    logits, draft, starts, nodes, _ = chains(100, 4, [4, 2, 0], [4, 4, 2], [0.0] * 3)
+    logits, draft, starts, nodes, _ = drawn_chains(100, 4, [4, 2, 0], [4, 4, 2], [0.0] * 3)
     out = check(logits, draft, starts, nodes, [0.0] * 3, device)
     greedy = greedy_verify(*(tensor.to(device) for tensor in (logits, draft, starts, nodes)))
     assert torch.equal(out.token_ids, greedy.token_ids)
@@ -220,37 +195,16 @@ def test_views_and_requests_out_of_order(device: torch.device) -> None:
     order = torch.tensor([2, 0, 3, 1])
     draft, parents = (torch.cat((t[order], t[order]), 1)[:, :6] for t in (draft, parents))
     assert not draft.is_contiguous()
-    keys = NoiseKeys(*(key[order] for key in keys_for(4)))
-    straight = naive(*batch[:4], torch.ones(4), keys_for(4), None)
+    keys = NoiseKeys(*(key[order] for key in keys_for(4, -3)))
+    straight = naive(*batch[:4], torch.ones(4), keys_for(4, -3), None)
     assert straight
     check(wide[:, 2:5], draft, starts[order], nodes[order], temperatures, device, parents, keys)
-
-
-def of_core(method: str, batch, keys: NoiseKeys, **fields) -> list[list[list[int]]]:
-    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
-    pytest.importorskip("specdec")
-    from specdec import SamplingParams
-    from specdec.interfaces.draft import Draft
-    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
-    from specdec.interfaces.scorer import Scores
-
-    logits, draft, starts, counts = batch
-    rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
-    params = [SamplingParams(temperature=1.0)] * len(rows)
-    seeds, positions, samples = (key.tolist() for key in keys)
-    sampler = getattr(importlib.import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
-    verdict = sampler(SamplerConfig()).verify(
-        Scores(logits, starts.tolist(), logits, []),
-        Draft(draft, host_rows=tuple(rows), **fields),
-        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
-    )
-    return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]
 
 
 def test_verdicts_are_those_of_core(device: torch.device) -> None:
     torch.manual_seed(9)
     batch, parents = random_tree(12, 9, 4, [1.0] * 12)
-    nodes, tokens = of_core("strict", batch[:4], keys_for(12), parents=parents)
+    nodes, tokens = of_core("strict", batch[:4], keys_for(12, -3), parents=parents)
     found = check(*batch, device, parents)
     counts = found.num_accepted.tolist()
     assert [row[:n] for row, n in zip(found.accepted_nodes.tolist(), counts, strict=True)] == nodes
@@ -298,7 +252,7 @@ def test_wrong_arguments_are_named() -> None:
         "row_starts": ids,
         "num_nodes": ids,
         "temperatures": torch.ones(2),
-        "keys": keys_for(2),
+        "keys": keys_for(2, -3),
     }
     for name, wrong in {
         "logits": torch.zeros(0, 5),
@@ -306,7 +260,7 @@ def test_wrong_arguments_are_named() -> None:
         "row_starts": ids[:1],
         "num_nodes": ids.float(),
         "temperatures": torch.ones(3),
-        "keys": keys_for(3),
+        "keys": keys_for(3, -3),
         "parents": ids,
         "out": PathVerdict(ids, ids, ids),
     }.items():
@@ -328,28 +282,9 @@ MUTANTS = {
 }  # fmt: skip
 
 
-def mutant(change: tuple[str, str], folder: Path) -> ModuleType:
-    """The kernel's module with one piece of its source replaced."""
-    from specdec_kernels.strict_verify import kernel
-
-    assert kernel.__file__ is not None
-    source = Path(kernel.__file__).read_text()
-    assert source.count(change[0]) == 1
-    file = folder / "mutant_kernel.py"
-    file.write_text(source.replace(*change))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.interpreter
 @pytest.mark.parametrize("name", [None, *MUTANTS])
-def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from specdec_kernels.strict_verify import kernel
-
+def test_a_wrong_kernel_fails(name: str | None, check_mutant) -> None:
     cpu = torch.device("cpu")
 
     def check_all() -> None:
@@ -359,12 +294,4 @@ def test_a_wrong_kernel_fails(name: str | None, tmp_path: Path, monkeypatch: pyt
         test_of_equal_siblings_the_longest_path_stands_and_then_the_first(cpu)
         test_a_drafted_id_that_is_no_token_does_not_stand(cpu)
 
-    with use_backend(Backend.TRITON):
-        if name is None:
-            check_all()
-            return
-        monkeypatch.setattr(
-            kernel, "strict_verify_triton", mutant(MUTANTS[name], tmp_path).strict_verify_triton
-        )
-        with pytest.raises(AssertionError):
-            check_all()
+    check_mutant("strict_verify", None if name is None else MUTANTS[name], check_all)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from specdec_kernels.block_verify.config import LaunchConfig, heuristic
+from specdec_kernels.block_verify.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.block_verify.reference import block_verify_reference
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.greedy_verify import ChainVerdict
 from specdec_kernels.noise.keys import NoiseKeys
-from specdec_kernels.rejection_verify import checked_verdict, rejection_verify
+from specdec_kernels.rejection_verify import rejection_verify
+from specdec_kernels.rejection_verify.arguments import checked_verdict
+from specdec_kernels.results import ChainVerdict, written
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["block_verify"]
 
@@ -41,10 +43,9 @@ def block_verify(
     if draft_token_ids.shape[0] == 0:
         return out
     if backend_for(logits) is Backend.REFERENCE:
-        for tensor, result in zip(out, block_verify_reference(*given, draft_probs, has_probs), strict=True):
-            tensor.copy_(result)
-        return out
+        return written(out, block_verify_reference(*given, draft_probs, has_probs))
     from specdec_kernels.block_verify.kernel import block_verify_triton  # imports Triton
 
-    block_verify_triton(*given, draft_probs, has_probs, *out, config or heuristic(logits.shape[1]))
+    chosen = config or launch_config("block_verify", heuristic, candidates, logits.device, logits.shape[1])
+    block_verify_triton(*given, draft_probs, has_probs, *out, chosen)
     return out

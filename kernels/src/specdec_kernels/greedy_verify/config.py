@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from specdec_kernels.launch import VocabularyTiles as LaunchConfig
+from specdec_kernels.launch import power_of_two
+
+__all__ = ["LaunchConfig", "candidates", "heuristic"]
 
 _MAX_BLOCK_V = 8192
 
 
-@dataclass(frozen=True)
-class LaunchConfig:
-    """How the work is cut up.
-
-    Args:
-        block_v: ids that one program looks at; a power of two.
-        num_warps: warps of one program.
-    """
-
-    block_v: int
-    num_warps: int
-
-    def __post_init__(self) -> None:
-        if self.block_v < 1 or self.block_v & (self.block_v - 1):
-            raise ValueError(f"block_v={self.block_v} must be a power of two")
-
-    def num_tiles(self, vocab_size: int) -> int:
-        """Return how many programs share a row of `vocab_size` logits."""
-        return -(-vocab_size // self.block_v)
-
-
 def heuristic(vocab_size: int) -> LaunchConfig:
     """Return a configuration that fits a vocabulary: one tile where it is small, tiles of 8192 ids where it is not."""
-    block_v = min(_MAX_BLOCK_V, max(16, 1 << (vocab_size - 1).bit_length()))
+    block_v = power_of_two(vocab_size, 16, _MAX_BLOCK_V)
     return LaunchConfig(block_v=block_v, num_warps=8 if block_v >= 4096 else 4)
 
 

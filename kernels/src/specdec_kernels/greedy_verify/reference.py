@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-PADDING_ID = -1
+from specdec_kernels.results import PADDING_ID
 
 
 def greedy_verify_reference(

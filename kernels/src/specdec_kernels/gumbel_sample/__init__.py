@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import check_logits, check_tensor
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.gumbel_sample.config import LaunchConfig, heuristic
+from specdec_kernels.gumbel_sample.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.gumbel_sample.reference import gumbel_sample_reference
-from specdec_kernels.noise.arguments import check_keys, check_logits, check_tensor
-from specdec_kernels.noise.keys import NoiseKeys
+from specdec_kernels.noise.keys import NoiseKeys, check_keys
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["gumbel_sample"]
 
@@ -34,7 +35,7 @@ def gumbel_sample(
         keys: of `[R]` rows; `positions` are those of the tokens to draw.
         words: `[R]` int64 from `node_word`; None is the stream of the target, node 0.
         out: `[R]` int64 to write to; None allocates it.
-        config: launch parameters of the Triton kernels; None takes the heuristic.
+        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
 
     Returns:
         `[R]` int64 token ids.
@@ -57,5 +58,6 @@ def gumbel_sample(
         return out.copy_(gumbel_sample_reference(logits, temperatures, keys, words))
     from specdec_kernels.gumbel_sample.kernel import gumbel_sample_triton  # imports Triton
 
-    gumbel_sample_triton(logits, temperatures, keys, words, out, config or heuristic(logits.shape[1]))
+    chosen = config or launch_config("gumbel_sample", heuristic, candidates, logits.device, logits.shape[1])
+    gumbel_sample_triton(logits, temperatures, keys, words, out, chosen)
     return out

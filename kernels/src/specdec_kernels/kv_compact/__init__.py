@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import check_rows, check_tensor, shown
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.kv_compact.config import LaunchConfig, heuristic
+from specdec_kernels.kv_compact.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.kv_compact.reference import kv_compact_reference
-from specdec_kernels.kv_write.checks import check_ids, check_rows, shown
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["kv_compact"]
 
@@ -33,7 +34,7 @@ def kv_compact(
         value_pages: `[L, num_blocks, block_size, Hkv, Dv]` of the same type, written, likewise.
         src_slots: `[B, P]` int64 slots of each request's path, padded with -1 anywhere.
         dst_slots: `[B, P]` int64 slots they move to; an entry with -1 in either tensor moves nothing.
-        config: launch parameters of the Triton kernel; None takes the heuristic.
+        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -44,7 +45,7 @@ def kv_compact(
     if src_slots.dim() != 2:
         raise ValueError(f"src_slots must be int64 [B, P], not {shown(src_slots)}")
     for name, slots in (("src_slots", src_slots), ("dst_slots", dst_slots)):
-        check_ids(name, slots, src_slots.shape, key_pages.device, (torch.int64,))
+        check_tensor(name, slots, src_slots.shape, (torch.int64,), key_pages)
     if src_slots.numel() == 0:
         return
     if backend_for(key_pages) is Backend.REFERENCE:
@@ -52,4 +53,7 @@ def kv_compact(
         return
     from specdec_kernels.kv_compact.kernel import kv_compact_triton  # imports Triton
 
-    kv_compact_triton(key_pages, value_pages, src_slots, dst_slots, config or heuristic(src_slots.shape[1]))
+    chosen = config or launch_config(
+        "kv_compact", heuristic, candidates, key_pages.device, src_slots.shape[1]
+    )
+    kv_compact_triton(key_pages, value_pages, src_slots, dst_slots, chosen)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec_kernels.launch import check_power_of_two, power_of_two
+
 _NUMBERS_PER_PROGRAM = 4096
 
 
@@ -20,14 +22,13 @@ class LaunchConfig:
     num_warps: int
 
     def __post_init__(self) -> None:
-        if self.block_numbers < 1 or self.block_numbers & (self.block_numbers - 1):
-            raise ValueError(f"block_numbers={self.block_numbers} must be a power of two")
+        check_power_of_two("block_numbers", self.block_numbers)
 
 
 def heuristic(path_len: int) -> LaunchConfig:
     """Return a configuration in which the rows of a path that a program holds are about 4096 numbers."""
-    padded = 1 << (path_len - 1).bit_length()
-    return LaunchConfig(min(512, max(32, _NUMBERS_PER_PROGRAM // padded)), num_warps=4)
+    block_numbers = _NUMBERS_PER_PROGRAM // power_of_two(path_len)
+    return LaunchConfig(min(512, max(32, block_numbers)), num_warps=4)
 
 
 def candidates(path_len: int) -> list[LaunchConfig]:

@@ -13,7 +13,6 @@ def kv_compact_reference(
     sources, destinations = src_slots[is_move], dst_slots[is_move]
     block_size = key_pages.shape[2]
     for pages in (key_pages, value_pages):
-        rows = pages[
-            :, sources // block_size, sources % block_size
-        ]  # a copy: all are read before one is written
+        # A copy: all are read before one is written.
+        rows = pages[:, sources // block_size, sources % block_size]
         pages[:, destinations // block_size, destinations % block_size] = rows

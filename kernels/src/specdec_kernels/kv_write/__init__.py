@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import check_pages, check_rows, check_tensor
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.kv_write.checks import check_ids, check_pages, check_rows
-from specdec_kernels.kv_write.config import LaunchConfig, heuristic
+from specdec_kernels.kv_write.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.kv_write.reference import kv_write_reference
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["kv_write"]
 
@@ -33,7 +34,7 @@ def kv_write(
         key_pages: `[num_blocks, block_size, Hkv, D]`, written; any strides but a unit one along D.
         value_pages: `[num_blocks, block_size, Hkv, Dv]`, written, likewise.
         slot_mapping: `[T]` int64, -1 for padding rows.
-        config: launch parameters of the Triton kernel; None takes the heuristic.
+        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -42,7 +43,7 @@ def kv_write(
     num_rows, num_kv_heads, key_dim = key.shape
     check_rows("value", value, (num_rows, num_kv_heads, "Dv"), like=key)
     check_pages(key_pages, value_pages, (num_kv_heads, key_dim), value.shape[2], like=key)
-    check_ids("slot_mapping", slot_mapping, (num_rows,), key.device, (torch.int64,))
+    check_tensor("slot_mapping", slot_mapping, (num_rows,), (torch.int64,), key)
     if num_rows == 0:
         return
     if backend_for(key) is Backend.REFERENCE:
@@ -50,5 +51,7 @@ def kv_write(
         return
     from specdec_kernels.kv_write.kernel import kv_write_triton  # imports Triton
 
-    chosen = config or heuristic(num_kv_heads, max(key_dim, value.shape[2]))
+    chosen = config or launch_config(
+        "kv_write", heuristic, candidates, key.device, num_kv_heads, max(key_dim, value.shape[2])
+    )
     kv_write_triton(key, value, key_pages, value_pages, slot_mapping, chosen)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec_kernels.launch import check_power_of_two, power_of_two
+
 _NUMBERS_PER_PROGRAM = 2048
 
 
@@ -20,14 +22,13 @@ class LaunchConfig:
     num_warps: int
 
     def __post_init__(self) -> None:
-        if self.block_heads < 1 or self.block_heads & (self.block_heads - 1):
-            raise ValueError(f"block_heads={self.block_heads} must be a power of two")
+        check_power_of_two("block_heads", self.block_heads)
 
 
 def heuristic(num_kv_heads: int, head_dim: int) -> LaunchConfig:
     """Return a configuration in which a program copies about 2048 numbers of keys and as many of values."""
-    fitting = max(1, _NUMBERS_PER_PROGRAM // _power_of_two(head_dim))
-    block_heads = min(_power_of_two(num_kv_heads), fitting)
+    fitting = max(1, _NUMBERS_PER_PROGRAM // power_of_two(head_dim))
+    block_heads = power_of_two(num_kv_heads, most=fitting)
     return LaunchConfig(block_heads, num_warps=4 if block_heads * head_dim >= 1024 else 1)
 
 
@@ -36,7 +37,3 @@ def candidates(num_kv_heads: int, head_dim: int) -> list[LaunchConfig]:
     most = heuristic(num_kv_heads, head_dim).block_heads
     blocks = {1, max(1, most // 2), most}
     return [LaunchConfig(block, warps) for block in sorted(blocks) for warps in (1, 4)]
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()

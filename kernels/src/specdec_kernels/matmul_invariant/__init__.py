@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import check_input, check_rows
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.kv_write.checks import check_rows, shown
-from specdec_kernels.matmul_invariant.config import LaunchConfig, heuristic
+from specdec_kernels.matmul_invariant.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.matmul_invariant.reference import matmul_invariant_reference
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["matmul_invariant"]
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def matmul_invariant(
@@ -34,14 +33,12 @@ def matmul_invariant(
         weight: `[N, K]` of the same type, unit stride along K.
         bias: `[N]` of the same type, contiguous; None adds nothing.
         out: `[T, N]` to write to, not x; None allocates it.
-        config: launch parameters of the Triton kernel; None takes the heuristic.
+        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
     """
-    if x.dim() != 2 or x.dtype not in _DTYPES:
-        raise ValueError(f"x must be float32, float16 or bfloat16 [T, K], not {shown(x)}")
-    check_rows("x", x, (x.shape[0], "K"), like=x)
+    check_input("x", x, ("T", "K"))
     check_rows("weight", weight, ("N", x.shape[1]), like=x)
     if bias is not None:
         check_rows("bias", bias, weight.shape[:1], like=x)
@@ -54,5 +51,8 @@ def matmul_invariant(
         return out.copy_(matmul_invariant_reference(x, weight, bias))
     from specdec_kernels.matmul_invariant.kernel import matmul_invariant_triton  # imports Triton
 
-    matmul_invariant_triton(x, weight, bias, out, config or heuristic(weight.shape[0], weight.itemsize))
+    chosen = config or launch_config(
+        "matmul_invariant", heuristic, candidates, x.device, weight.shape[0], weight.itemsize
+    )
+    matmul_invariant_triton(x, weight, bias, out, chosen)
     return out

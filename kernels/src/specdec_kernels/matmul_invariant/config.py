@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_BLOCK_ROWS = (
-    64  # of matrix instructions that take all tile sizes alike; few rows are bound by reading weights
-)
+from specdec_kernels.launch import check_power_of_two
+
+_BLOCK_ROWS = 64
+"""Of matrix instructions that take all tile sizes alike; few rows are bound by reading weights."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,7 @@ class LaunchConfig:
 
     def __post_init__(self) -> None:
         for name in ("block_rows", "block_columns", "block_depth"):
-            size: int = getattr(self, name)
-            if size < 16 or size & (size - 1):
-                raise ValueError(f"{name}={size} must be a power of two and at least 16")
+            check_power_of_two(name, getattr(self, name), least=16)
 
 
 def heuristic(out_features: int, itemsize: int) -> LaunchConfig:

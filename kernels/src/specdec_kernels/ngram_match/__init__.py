@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
+from specdec_kernels.arguments import IDS, check_tensor, shown
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.ngram_match.config import LaunchConfig, heuristic
+from specdec_kernels.ngram_match.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.ngram_match.reference import ngram_match_reference
-from specdec_kernels.noise.arguments import IDS, check_tensor, shown
+from specdec_kernels.results import ChainDraft, prepared, written
+from specdec_kernels.tuned import launch_config
 
-__all__ = ["ChainDraft", "ngram_match"]
-
-
-class ChainDraft(NamedTuple):
-    """A chain per request."""
-
-    token_ids: torch.Tensor
-    """`[B, width]` int64, padded with -1."""
-    num_nodes: torch.Tensor
-    """`[B]` int64: drafted tokens of each request."""
+__all__ = ["ngram_match"]
 
 
 def ngram_match(
@@ -50,7 +41,7 @@ def ngram_match(
         max_nodes: `[B]` integer: most tokens to draft for each request; None for `width`.
         keeps_first: take the earliest instead of the most recent occurrence.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None takes the heuristic.
+        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
@@ -68,20 +59,14 @@ def ngram_match(
         raise ValueError(f"longest={longest} must be at least shortest={shortest}")
     if width < 1:
         raise ValueError(f"width={width} must be at least 1")
-    if out is None:
-        num_nodes = torch.empty(size, dtype=torch.int64, device=tokens.device)
-        out = ChainDraft(num_nodes.new_empty((size, width)), num_nodes)
-    check_tensor("out.token_ids", out.token_ids, (size, width), (torch.int64,), tokens)
-    check_tensor("out.num_nodes", out.num_nodes, (size,), (torch.int64,), tokens)
+    out = prepared(ChainDraft, ((size, width), (size,)), out, like=tokens)
     if size == 0:
         return out
     if backend_for(tokens) is Backend.REFERENCE:
-        results = ngram_match_reference(tokens, num_tokens, max_nodes, shortest, longest, width, keeps_first)
-        for tensor, result in zip(out, results, strict=True):
-            tensor.copy_(result)
-        return out
+        given = (tokens, num_tokens, max_nodes, shortest, longest, width, keeps_first)
+        return written(out, ngram_match_reference(*given))
     from specdec_kernels.ngram_match.kernel import ngram_match_triton  # imports Triton
 
-    chosen = config or heuristic(tokens.shape[1])
+    chosen = config or launch_config("ngram_match", heuristic, candidates, tokens.device, tokens.shape[1])
     ngram_match_triton(tokens, num_tokens, max_nodes, shortest, longest, keeps_first, *out, chosen)
     return out

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec_kernels.launch import check_power_of_two, power_of_two
+
 _MAX_BLOCK_L = 4096
 
 
@@ -20,8 +22,7 @@ class LaunchConfig:
     num_warps: int
 
     def __post_init__(self) -> None:
-        if self.block_l < 1 or self.block_l & (self.block_l - 1):
-            raise ValueError(f"block_l={self.block_l} must be a power of two")
+        check_power_of_two("block_l", self.block_l)
 
     def num_tiles(self, width: int) -> int:
         """Return how many programs share a text of `width` columns."""
@@ -30,7 +31,7 @@ class LaunchConfig:
 
 def heuristic(width: int) -> LaunchConfig:
     """Return a configuration that fits the width of the token buffer."""
-    return LaunchConfig(min(_MAX_BLOCK_L, max(16, 1 << max(0, width - 1).bit_length())), 4)
+    return LaunchConfig(power_of_two(width, 16, _MAX_BLOCK_L), 4)
 
 
 def candidates(width: int) -> list[LaunchConfig]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import check_tensor
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.noise.arguments import check_keys, check_tensor
-from specdec_kernels.noise.config import LaunchConfig, heuristic
-from specdec_kernels.noise.keys import NoiseKeys, Stream, node_word
+from specdec_kernels.noise.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.noise.keys import NoiseKeys, Stream, check_keys, node_word
 from specdec_kernels.noise.reference import gumbel_noise_reference, uniforms_reference
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["NoiseKeys", "Stream", "gumbel_noise", "node_word", "uniforms"]
 
@@ -28,7 +29,7 @@ def uniforms(
         words: `[R]` int64 from `node_word`; they count modulo 2^32.
         num_ids: V, ids from 0 on.
         out: float64 `[R, V]`, unit stride along V, to write to; None allocates it.
-        config: launch parameters of the Triton kernel; None takes the heuristic.
+        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
 
     Returns:
         `[R, V]` float64.
@@ -84,5 +85,6 @@ def _fill(
         return out.copy_(make(keys, words, num_ids))
     from specdec_kernels.noise.kernel import noise_triton  # imports Triton
 
-    noise_triton(keys, words, out, config or heuristic(num_ids), is_gumbel=is_gumbel)
+    chosen = config or launch_config("noise", heuristic, candidates, words.device, num_ids)
+    noise_triton(keys, words, out, chosen, is_gumbel=is_gumbel)
     return out

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec_kernels.greedy_verify import config as tiles
+from specdec_kernels.launch import VocabularyTiles, power_of_two
 
 _MAX_BLOCK_V = 2048
 
 
 @dataclass(frozen=True)
-class LaunchConfig(tiles.LaunchConfig):
+class LaunchConfig(VocabularyTiles):
     """How the work is cut up.
 
     Args:
@@ -26,8 +26,7 @@ class LaunchConfig(tiles.LaunchConfig):
 
 def heuristic(vocab_size: int) -> LaunchConfig:
     """Return a configuration that fits a vocabulary; tiles are small, for every id costs some fifty instructions."""
-    block_v = min(_MAX_BLOCK_V, max(16, 1 << (vocab_size - 1).bit_length()))
-    return LaunchConfig(block_v=block_v, num_warps=4)
+    return LaunchConfig(power_of_two(vocab_size, 16, _MAX_BLOCK_V), num_warps=4)
 
 
 def candidates(vocab_size: int) -> list[LaunchConfig]:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import torch
 
+from specdec_kernels.arguments import check_tensor
+
 _STREAM_BITS = 3
 
 
@@ -35,6 +37,16 @@ class NoiseKeys(NamedTuple):
     """Absolute position of the token to draw, or tokens committed when the step began: the operation says which."""
     samples: torch.Tensor
     """Sample indices."""
+
+
+def check_keys(keys: NoiseKeys, size: int, like: torch.Tensor) -> None:
+    """Refuse keys that are not contiguous int64 `[size]` on the device of `like`.
+
+    Raises:
+        ValueError: naming the field.
+    """
+    for name, tensor in zip(NoiseKeys._fields, keys, strict=True):
+        check_tensor(f"keys.{name}", tensor, (size,), (torch.int64,), like)
 
 
 def node_word(stream: Stream, node: int = 0) -> int:

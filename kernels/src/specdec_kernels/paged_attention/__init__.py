@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import check_rows
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.kv_write.checks import IDS, check_ids, check_pages, check_rows, shown
-from specdec_kernels.paged_attention.config import LaunchConfig, Problem, heuristic, invariant
+from specdec_kernels.paged_attention.arguments import check_inputs, check_options
+from specdec_kernels.paged_attention.config import LaunchConfig, Problem, candidates, heuristic, invariant
 from specdec_kernels.paged_attention.reference import paged_attention_reference
 from specdec_kernels.paged_attention.tree import pack_tree_mask
 from specdec_kernels.paged_attention.workspace import Workspace, allocate, check_workspace
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["Workspace", "make_workspace", "pack_tree_mask", "paged_attention"]
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def paged_attention(
@@ -68,7 +68,7 @@ def paged_attention(
             the same `config` and device; the reference, made of torch's products, promises no bits.
         out: `[T, H, Dv]` to write to; None allocates it.
         workspace: from `make_workspace`; None allocates it where it is needed.
-        config: launch parameters of the Triton kernels; None takes the heuristic.
+        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
 
     Returns:
         `[T, H, Dv]` of the query's type.
@@ -76,8 +76,8 @@ def paged_attention(
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
     """
-    _check(query, key_pages, value_pages, block_tables, query_starts, context_lens)
-    _check_options(query, window, softcap, sinks, tree_mask, positions)
+    check_inputs(query, key_pages, value_pages, block_tables, query_starts, context_lens)
+    check_options(query, window, softcap, sinks, tree_mask, positions)
     num_rows, num_heads, _ = query.shape
     value_dim = value_pages.shape[3]
     if out is None:
@@ -86,7 +86,7 @@ def paged_attention(
     if max_context_len is None:
         max_context_len = block_tables.shape[1] * key_pages.shape[1]
     problem = _problem(query, key_pages, value_pages, context_lens.shape[0], max_context_len)
-    chosen = _chosen(problem, batch_invariant, config)
+    chosen = _chosen(problem, batch_invariant, config, query.device)
     num_shares = chosen.shares(max_context_len)
     if workspace is not None:
         check_workspace(workspace, num_shares, query, value_dim)
@@ -141,7 +141,7 @@ def make_workspace(
         ValueError: for a configuration that does not go with `batch_invariant`.
     """
     problem = _problem(query, key_pages, value_pages, num_requests, max_context_len)
-    num_shares = _chosen(problem, batch_invariant, config).shares(max_context_len)
+    num_shares = _chosen(problem, batch_invariant, config, query.device).shares(max_context_len)
     return allocate(num_shares, query, value_pages.shape[3])
 
 
@@ -164,9 +164,13 @@ def _problem(
     )
 
 
-def _chosen(problem: Problem, batch_invariant: bool, config: LaunchConfig | None) -> LaunchConfig:
+def _chosen(
+    problem: Problem, batch_invariant: bool, config: LaunchConfig | None, device: torch.device
+) -> LaunchConfig:
+    if config is None and batch_invariant:
+        return invariant(problem)
     if config is None:
-        return invariant(problem) if batch_invariant else heuristic(problem)
+        return launch_config("paged_attention", heuristic, candidates, device, problem)
     if batch_invariant and not config.is_batch_invariant:
         raise ValueError(
             f"config cuts into num_splits={config.num_splits} shares, which is not batch_invariant: give it a split_size"
@@ -174,60 +178,3 @@ def _chosen(problem: Problem, batch_invariant: bool, config: LaunchConfig | None
     if config.block_rows < problem.group:
         raise ValueError(f"config.block_rows={config.block_rows} must be at least H / Hkv = {problem.group}")
     return config
-
-
-def _check(
-    query: torch.Tensor,
-    key_pages: torch.Tensor,
-    value_pages: torch.Tensor,
-    block_tables: torch.Tensor,
-    query_starts: torch.Tensor,
-    context_lens: torch.Tensor,
-) -> None:
-    if query.dim() != 3 or query.dtype not in _DTYPES:
-        raise ValueError(f"query must be float32, float16 or bfloat16 [T, H, D], not {shown(query)}")
-    check_rows("query", query, (query.shape[0], "H", "D"), like=query)
-    check_pages(key_pages, value_pages, ("Hkv", query.shape[2]), "Dv", like=query)
-    if query.shape[1] % key_pages.shape[2]:
-        raise ValueError(
-            f"query has H={query.shape[1]} heads, which is no multiple of the Hkv={key_pages.shape[2]} of key_pages"
-        )
-    if block_tables.dim() != 2 or block_tables.shape[1] == 0:
-        raise ValueError(f"block_tables must be int32 or int64 [B, M] with M > 0, not {shown(block_tables)}")
-    num_requests = block_tables.shape[0]
-    check_ids("block_tables", block_tables, block_tables.shape, query.device, IDS)
-    check_ids("query_starts", query_starts, (num_requests + 1,), query.device, IDS)
-    check_ids("context_lens", context_lens, (num_requests,), query.device, IDS)
-
-
-def _check_options(
-    query: torch.Tensor,
-    window: int | None,
-    softcap: float | None,
-    sinks: torch.Tensor | None,
-    tree_mask: torch.Tensor | None,
-    positions: torch.Tensor | None,
-) -> None:
-    num_rows, num_heads, _ = query.shape
-    if window is not None and window < 1:
-        raise ValueError(f"window={window} must be at least 1, or None for no window")
-    if softcap is not None and not softcap > 0:
-        raise ValueError(f"softcap={softcap} must be above 0, or None for no cap")
-    if sinks is not None:
-        fits = sinks.shape == (num_heads,) and sinks.is_floating_point() and sinks.is_contiguous()
-        if not fits or sinks.device != query.device:
-            raise ValueError(
-                f"sinks must be contiguous floating point [{num_heads}] on {query.device}, "
-                f"not {shown(sinks)} on {sinks.device}"
-            )
-    if tree_mask is not None:
-        width = tree_mask.shape[-1] if tree_mask.dim() else 0
-        check_ids("tree_mask", tree_mask, (num_rows, width), query.device, (torch.int64,))
-    if positions is not None:
-        check_ids("positions", positions, (num_rows,), query.device, IDS)
-        if tree_mask is None:
-            raise ValueError(
-                "positions are read with tree_mask alone: rows of chains have theirs by their order"
-            )
-    elif tree_mask is not None and window is not None:
-        raise ValueError("positions are needed with both tree_mask and window")

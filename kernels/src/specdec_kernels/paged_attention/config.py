@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from specdec_kernels.launch import check_power_of_two, power_of_two
+
 _PROGRAMS_WANTED = 264  # two per multiprocessor of the largest GPU aimed at
 _MOST_SPLITS = 32
 _FEWEST_TOKENS_PER_SPLIT = 256
@@ -51,9 +53,8 @@ class LaunchConfig:
     split_size: int | None = None
 
     def __post_init__(self) -> None:
-        for name, size in (("block_rows", self.block_rows), ("block_tokens", self.block_tokens)):
-            if size < 16 or size & (size - 1):
-                raise ValueError(f"{name}={size} must be a power of two and at least 16")
+        check_power_of_two("block_rows", self.block_rows, least=16)
+        check_power_of_two("block_tokens", self.block_tokens, least=16)
         if self.num_splits < 1:
             raise ValueError(f"num_splits={self.num_splits} must be at least 1")
         if self.split_size is None:
@@ -80,7 +81,7 @@ class LaunchConfig:
 def heuristic(problem: Problem) -> LaunchConfig:
     """Return a configuration whose tile fits the rows per request and whose splits fill the GPU."""
     rows_per_request = -(-problem.num_rows // max(1, problem.num_requests)) * problem.group
-    block_rows = min(64, max(16, _power_of_two(rows_per_request), _power_of_two(problem.group)))
+    block_rows = power_of_two(max(rows_per_request, problem.group), 16, 64)
     return _with_splits(_with_rows(problem, block_rows), problem)
 
 
@@ -102,8 +103,8 @@ def candidates(problem: Problem) -> list[LaunchConfig]:
 
 
 def _with_rows(problem: Problem, block_rows: int) -> LaunchConfig:
-    block_rows = max(block_rows, _power_of_two(problem.group))
-    bytes_per_token = (_power_of_two(problem.key_dim) + _power_of_two(problem.value_dim)) * problem.itemsize
+    block_rows = max(block_rows, power_of_two(problem.group))
+    bytes_per_token = (power_of_two(problem.key_dim) + power_of_two(problem.value_dim)) * problem.itemsize
     block_tokens = 64 if bytes_per_token <= 512 else 32 if bytes_per_token <= 1024 else 16
     return LaunchConfig(block_rows, block_tokens, num_warps=8 if block_rows >= 128 else 4)
 
@@ -113,7 +114,3 @@ def _with_splits(config: LaunchConfig, problem: Problem) -> LaunchConfig:
     wanted = _PROGRAMS_WANTED // max(1, tiles * problem.num_kv_heads)
     useful = problem.max_context_len // _FEWEST_TOKENS_PER_SPLIT
     return replace(config, num_splits=max(1, min(wanted, useful, _MOST_SPLITS)))
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import shown
+
 WORD = 64
 """Rows of a tree in one number of a mask."""
 
@@ -21,7 +23,7 @@ def pack_tree_mask(visible: torch.Tensor) -> torch.Tensor:
         ValueError: if `visible` is not bool `[T, W]`.
     """
     if visible.dim() != 2 or visible.dtype is not torch.bool:
-        raise ValueError(f"visible must be bool [T, W], not {visible.dtype} {list(visible.shape)}")
+        raise ValueError(f"visible must be bool [T, W], not {shown(visible)}")
     num_rows, width = visible.shape
     bits = visible.new_ones((num_rows, -(-width // WORD) * WORD))
     bits[:, :width] = visible

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from specdec_kernels.arguments import shown
+
 
 class Workspace(NamedTuple):
     """Partial results of P shares; one serves every layer of a pass. All float32 and contiguous."""
@@ -37,7 +39,7 @@ def check_workspace(workspace: Workspace, num_shares: int, query: torch.Tensor, 
         if tensor.shape != wanted or tensor.dtype is not torch.float32 or not tensor.is_contiguous():
             raise ValueError(
                 f"workspace.{name} must be contiguous float32 {list(wanted)}, "
-                f"not {str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}: see make_workspace"
+                f"not {shown(tensor)}: see make_workspace"
             )
         if tensor.device != query.device:
             raise ValueError(f"workspace.{name} is on {tensor.device}, query on {query.device}")

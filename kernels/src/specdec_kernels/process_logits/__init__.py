@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import IDS, check_logits, check_tensor, shown
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.noise.arguments import IDS, check_logits, check_tensor, shown
-from specdec_kernels.process_logits.config import LaunchConfig, heuristic
+from specdec_kernels.process_logits.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.process_logits.parameters import Bias, Cuts, Penalties
 from specdec_kernels.process_logits.reference import process_logits_reference
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["Bias", "Cuts", "Penalties", "process_logits"]
 
@@ -39,7 +40,7 @@ def process_logits(
         bitmask: `[R, ceil(V / 32)]` int32, unit stride: bit i % 32 of word i // 32 allows id i, as in xgrammar.
         cuts: temperature, min-p, top-k and top-p; None leaves the logits unheated.
         out: float32 `[R, V]`, unit stride along V, to write to; None allocates it.
-        config: launch parameters of the Triton kernels; None takes the heuristic.
+        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
 
     Returns:
         `[R, V]` float32.
@@ -63,7 +64,8 @@ def process_logits(
         return out.copy_(process_logits_reference(*given))
     from specdec_kernels.process_logits.kernel import process_logits_triton  # imports Triton
 
-    process_logits_triton(*given, out, config or heuristic(vocab_size))
+    chosen = config or launch_config("process_logits", heuristic, candidates, logits.device, vocab_size)
+    process_logits_triton(*given, out, chosen)
     return out
 
 

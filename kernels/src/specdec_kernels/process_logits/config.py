@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec_kernels.greedy_verify import config as tiles
+from specdec_kernels.launch import VocabularyTiles, check_power_of_two, power_of_two
 
 _MAX_BLOCK_V = 4096
 
 
 @dataclass(frozen=True)
-class LaunchConfig(tiles.LaunchConfig):
+class LaunchConfig(VocabularyTiles):
     """How the work is cut up.
 
     Args:
@@ -25,13 +25,12 @@ class LaunchConfig(tiles.LaunchConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.cut_block_v < 1 or self.cut_block_v & (self.cut_block_v - 1):
-            raise ValueError(f"cut_block_v={self.cut_block_v} must be a power of two")
+        check_power_of_two("cut_block_v", self.cut_block_v)
 
 
 def heuristic(vocab_size: int) -> LaunchConfig:
     """Return a configuration that fits a vocabulary."""
-    block_v = min(_MAX_BLOCK_V, max(16, 1 << (vocab_size - 1).bit_length()))
+    block_v = power_of_two(vocab_size, 16, _MAX_BLOCK_V)
     return LaunchConfig(block_v, 4, block_v, 16 if block_v == _MAX_BLOCK_V else 4)
 
 

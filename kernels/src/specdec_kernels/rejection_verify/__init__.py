@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.greedy_verify import ChainVerdict
-from specdec_kernels.noise.arguments import check_drafts, check_keys, check_logits, check_tensor, shown
 from specdec_kernels.noise.keys import NoiseKeys
-from specdec_kernels.rejection_verify.config import LaunchConfig, heuristic
+from specdec_kernels.rejection_verify.arguments import checked_verdict
+from specdec_kernels.rejection_verify.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.rejection_verify.reference import rejection_verify_reference
+from specdec_kernels.results import ChainVerdict, written
+from specdec_kernels.tuned import launch_config
 
-__all__ = ["checked_verdict", "rejection_verify"]
+__all__ = ["rejection_verify"]
 
 
 def rejection_verify(
@@ -48,7 +49,7 @@ def rejection_verify(
             Ids from V' on have none, ids from V on are never emitted. Half precision does not sum to 1. None: no q at all.
         has_probs: `[B]` bool: requests that carry q; None means all. The tokens of others are point masses.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None takes the heuristic.
+        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -58,53 +59,11 @@ def rejection_verify(
     if draft_token_ids.shape[0] == 0:
         return out
     if backend_for(logits) is Backend.REFERENCE:
-        for tensor, result in zip(out, rejection_verify_reference(*given), strict=True):
-            tensor.copy_(result)
-        return out
+        return written(out, rejection_verify_reference(*given))
     from specdec_kernels.rejection_verify.kernel import rejection_verify_triton  # imports Triton
 
-    rejection_verify_triton(*given, *out, config or heuristic(logits.shape[1]))
-    return out
-
-
-def checked_verdict(
-    logits: torch.Tensor,
-    draft_token_ids: torch.Tensor,
-    row_starts: torch.Tensor,
-    num_nodes: torch.Tensor,
-    temperatures: torch.Tensor,
-    keys: NoiseKeys,
-    draft_probs: torch.Tensor | None,
-    has_probs: torch.Tensor | None,
-    out: ChainVerdict | None,
-) -> ChainVerdict:
-    """Check the arguments of `rejection_verify`, and return `out`, or new tensors for None.
-
-    Raises:
-        ValueError: naming the argument whose shape, type, device or layout is wrong.
-    """
-    check_logits("logits", logits)
-    check_drafts(logits, draft_token_ids, row_starts, num_nodes)
-    size, width = draft_token_ids.shape
-    check_tensor("temperatures", temperatures, (size,), (torch.float32,), logits)
-    check_keys(keys, size, logits)
-    if draft_probs is not None:
-        shape = draft_probs.shape
-        if draft_probs.dim() != 3 or shape[0] != size or shape[1] < width or shape[2] == 0:
-            wanted = f"[{size}, {width} or more, V'] with V' > 0"
-            raise ValueError(f"draft_probs must be {wanted}, not {shown(draft_probs)}")
-        check_tensor(
-            "draft_probs", draft_probs, shape, (torch.float32, torch.float64), logits, is_row_strided=True
-        )
-    if has_probs is not None:
-        if draft_probs is None:
-            raise ValueError("has_probs says which requests carry q, and draft_probs is None: pass both")
-        check_tensor("has_probs", has_probs, (size,), (torch.bool,), logits)
-    if out is None:
-        num_accepted = torch.empty(size, dtype=torch.int64, device=logits.device)
-        out = ChainVerdict(num_accepted, num_accepted.new_empty((size, width + 1)))
-    for name, tensor, wanted_shape in zip(
-        ChainVerdict._fields, out, ((size,), (size, width + 1)), strict=True
-    ):
-        check_tensor(f"out.{name}", tensor, wanted_shape, (torch.int64,), logits)
+    chosen = config or launch_config(
+        "rejection_verify", heuristic, candidates, logits.device, logits.shape[1]
+    )
+    rejection_verify_triton(*given, *out, chosen)
     return out

@@ -8,8 +8,7 @@ from specdec_kernels.greedy_verify.reference import best_ids
 from specdec_kernels.gumbel_sample.reference import heated_logits
 from specdec_kernels.noise.keys import NoiseKeys, Stream, node_word
 from specdec_kernels.noise.reference import exponentials_reference, uniforms_reference
-
-PADDING_ID = -1
+from specdec_kernels.results import PADDING_ID
 
 
 def rejection_verify_reference(

@@ -6,14 +6,13 @@ from typing import NamedTuple
 
 import torch
 
+from specdec_kernels.arguments import check_input, check_rows, check_vector
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.kv_write.checks import check_rows, shown
-from specdec_kernels.rms_norm.config import LaunchConfig, heuristic
+from specdec_kernels.rms_norm.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.rms_norm.reference import rms_norm_reference
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["NormOutput", "rms_norm"]
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class NormOutput(NamedTuple):
@@ -48,20 +47,13 @@ def rms_norm(
         residual: `[T, H]` of the type of x; None adds nothing.
         weight_offset: added to the weight: 1 for models that store their weights around 0, as Gemma.
         out: tensors to write to; `normed` may be x, `residual` may be the residual. None allocates them.
-        config: launch parameters of the Triton kernel; None takes the heuristic.
+        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
     """
-    if x.dim() != 2 or x.dtype not in _DTYPES:
-        raise ValueError(f"x must be float32, float16 or bfloat16 [T, H], not {shown(x)}")
-    check_rows("x", x, (x.shape[0], "H"), like=x)
-    fits = weight.shape == x.shape[1:] and weight.is_floating_point() and weight.is_contiguous()
-    if not fits or weight.device != x.device:
-        raise ValueError(
-            f"weight must be contiguous floating point [{x.shape[1]}] on {x.device}, "
-            f"not {shown(weight)} on {weight.device}"
-        )
+    check_input("x", x, ("T", "H"))
+    check_vector("weight", weight, x.shape[1], like=x)
     if residual is not None:
         check_rows("residual", residual, x.shape, like=x)
     if not epsilon >= 0:
@@ -83,5 +75,6 @@ def rms_norm(
         return out
     from specdec_kernels.rms_norm.kernel import rms_norm_triton  # imports Triton
 
-    rms_norm_triton(x, weight, epsilon, residual, weight_offset, *out, config or heuristic(x.shape[1]))
+    chosen = config or launch_config("rms_norm", heuristic, candidates, x.device, x.shape[1])
+    rms_norm_triton(x, weight, epsilon, residual, weight_offset, *out, chosen)
     return out

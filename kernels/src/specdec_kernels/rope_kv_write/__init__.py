@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import torch
 
+from specdec_kernels.arguments import IDS, check_heads, check_input, check_pages, check_rows, check_tensor
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.kv_write.checks import IDS, check_ids, check_pages, check_rows, shown
-from specdec_kernels.rope_kv_write.config import LaunchConfig, heuristic
+from specdec_kernels.rope_kv_write.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.rope_kv_write.reference import rope_kv_write_reference
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["rope_kv_write"]
-
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def rope_kv_write(
@@ -48,7 +47,7 @@ def rope_kv_write(
         positions: `[T]` integer: which row of `cos` and `sin` each row takes, padding too; None takes row t for row t.
         interleaved: which numbers are pairs.
         out: `[T, H, D]` to write the queries to, may be `query`; None allocates it.
-        config: launch parameters of the Triton kernel; None takes the heuristic.
+        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
@@ -56,7 +55,7 @@ def rope_kv_write(
     _check(query, key, value, cos, sin, positions)
     num_rows, num_heads, key_dim = query.shape
     check_pages(key_pages, value_pages, (key.shape[1], key_dim), value.shape[2], like=query)
-    check_ids("slot_mapping", slot_mapping, (num_rows,), query.device, (torch.int64,))
+    check_tensor("slot_mapping", slot_mapping, (num_rows,), (torch.int64,), query)
     if out is None:
         out = query.new_empty(query.shape)
     check_rows("out", out, (num_rows, num_heads, key_dim), like=query)
@@ -67,7 +66,10 @@ def rope_kv_write(
         return out.copy_(rope_kv_write_reference(*inputs, interleaved))
     from specdec_kernels.rope_kv_write.kernel import rope_kv_write_triton  # imports Triton
 
-    rope_kv_write_triton(*inputs, interleaved, out, config or heuristic(num_heads // key.shape[1], key_dim))
+    chosen = config or launch_config(
+        "rope_kv_write", heuristic, candidates, query.device, num_heads // key.shape[1], key_dim
+    )
+    rope_kv_write_triton(*inputs, interleaved, out, chosen)
     return out
 
 
@@ -79,16 +81,11 @@ def _check(
     sin: torch.Tensor,
     positions: torch.Tensor | None,
 ) -> None:
-    if query.dim() != 3 or query.dtype not in _DTYPES:
-        raise ValueError(f"query must be float32, float16 or bfloat16 [T, H, D], not {shown(query)}")
-    num_rows, num_heads, key_dim = query.shape
-    check_rows("query", query, (num_rows, "H", "D"), like=query)
+    check_input("query", query, ("T", "H", "D"))
+    num_rows, _, key_dim = query.shape
     check_rows("key", key, (num_rows, "Hkv", key_dim), like=query)
     check_rows("value", value, (num_rows, key.shape[1], "Dv"), like=query)
-    if num_heads % key.shape[1]:
-        raise ValueError(
-            f"query has H={num_heads} heads, which is no multiple of the Hkv={key.shape[1]} of key"
-        )
+    check_heads(query, key.shape[1], "key")
     for name, table in (("cos", cos), ("sin", sin)):
         check_rows(name, table, ("P", "R / 2") if name == "cos" else cos.shape, like=cos)
         if not table.is_contiguous() or table.device != query.device:
@@ -96,6 +93,6 @@ def _check(
     if 2 * cos.shape[1] > key_dim:
         raise ValueError(f"cos rotates R={2 * cos.shape[1]} numbers of a head that has D={key_dim}")
     if positions is not None:
-        check_ids("positions", positions, (num_rows,), query.device, IDS)
+        check_tensor("positions", positions, (num_rows,), IDS, query)
     elif cos.shape[0] < num_rows:
         raise ValueError(f"cos has {cos.shape[0]} rows for {num_rows} of query: pass positions")

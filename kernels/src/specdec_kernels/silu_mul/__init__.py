@@ -6,17 +6,17 @@ from typing import Literal
 
 import torch
 
+from specdec_kernels.arguments import check_input, check_rows
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.kv_write.checks import check_rows, shown
-from specdec_kernels.silu_mul.config import LaunchConfig, heuristic
+from specdec_kernels.silu_mul.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.silu_mul.reference import silu_mul_reference
+from specdec_kernels.tuned import launch_config
 
 __all__ = ["Activation", "silu_mul"]
 
 Activation = Literal["silu", "gelu_tanh"]
 
 _ACTIVATIONS = ("silu", "gelu_tanh")
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def silu_mul(
@@ -36,14 +36,12 @@ def silu_mul(
         up: `[T, F]` of the same type, likewise.
         activation: `"silu"`, or `"gelu_tanh"`, the tanh approximation of GELU (https://arxiv.org/abs/1606.08415).
         out: `[T, F]` to write to, may be `gate` or `up`; None allocates it.
-        config: launch parameters of the Triton kernel; None takes the heuristic.
+        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.
     """
-    if gate.dim() != 2 or gate.dtype not in _DTYPES:
-        raise ValueError(f"gate must be float32, float16 or bfloat16 [T, F], not {shown(gate)}")
-    check_rows("gate", gate, (gate.shape[0], "F"), like=gate)
+    check_input("gate", gate, ("T", "F"))
     check_rows("up", up, gate.shape, like=gate)
     if activation not in _ACTIVATIONS:
         raise ValueError(f"activation={activation!r} must be one of {', '.join(_ACTIVATIONS)}")
@@ -56,5 +54,6 @@ def silu_mul(
         return out.copy_(silu_mul_reference(gate, up, activation))
     from specdec_kernels.silu_mul.kernel import silu_mul_triton  # imports Triton
 
-    silu_mul_triton(gate, up, activation, out, config or heuristic(gate.shape[1]))
+    chosen = config or launch_config("silu_mul", heuristic, candidates, gate.device, gate.shape[1])
+    silu_mul_triton(gate, up, activation, out, chosen)
     return out

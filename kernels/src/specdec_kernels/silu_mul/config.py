@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from specdec_kernels.launch import check_power_of_two, power_of_two
+
 _MAX_BLOCK = 1024
 
 
@@ -20,13 +22,12 @@ class LaunchConfig:
     num_warps: int
 
     def __post_init__(self) -> None:
-        if self.block < 1 or self.block & (self.block - 1):
-            raise ValueError(f"block={self.block} must be a power of two")
+        check_power_of_two("block", self.block)
 
 
 def heuristic(size: int) -> LaunchConfig:
     """Return a configuration for rows of `size` numbers."""
-    block = min(_MAX_BLOCK, max(32, 1 << (size - 1).bit_length()))
+    block = power_of_two(size, 32, _MAX_BLOCK)
     return LaunchConfig(block, num_warps=4 if block >= 512 else 1)
 
 

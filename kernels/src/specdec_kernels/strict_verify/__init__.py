@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
+from specdec_kernels.arguments import IDS, check_drafts, check_tensor
 from specdec_kernels.dispatch import Backend, backend_for
-from specdec_kernels.noise.arguments import IDS, check_drafts, check_keys, check_logits, check_tensor
-from specdec_kernels.noise.keys import NoiseKeys
-from specdec_kernels.strict_verify.config import LaunchConfig, heuristic
+from specdec_kernels.noise.keys import NoiseKeys, check_keys
+from specdec_kernels.results import PathVerdict, prepared, written
+from specdec_kernels.strict_verify.config import LaunchConfig, candidates, heuristic
 from specdec_kernels.strict_verify.reference import strict_verify_reference
+from specdec_kernels.tuned import launch_config
 
-__all__ = ["PathVerdict", "strict_verify"]
-
-
-class PathVerdict(NamedTuple):
-    """What stands of every request's chain or tree."""
-
-    num_accepted: torch.Tensor
-    """`[B]` int64: drafted tokens that stand."""
-    token_ids: torch.Tensor
-    """`[B, N + 1]` int64: those tokens and one more, padded with -1."""
-    accepted_nodes: torch.Tensor
-    """`[B, N]` int64: the nodes that stand, from the root's child down, padded with -1."""
+__all__ = ["strict_verify"]
 
 
 def strict_verify(
@@ -56,12 +45,11 @@ def strict_verify(
         parents: `[B, N]` integer, unit stride along N: a parent precedes its child, -1 is the last committed token. None for
             chains.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None takes the heuristic.
+        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.
     """
-    check_logits("logits", logits)
     check_drafts(logits, draft_token_ids, row_starts, num_nodes)
     num_requests, width = draft_token_ids.shape
     check_tensor("temperatures", temperatures, (num_requests,), (torch.float32,), logits)
@@ -69,18 +57,14 @@ def strict_verify(
     if parents is not None:
         check_tensor("parents", parents, (num_requests, width), IDS, logits, is_row_strided=True)
     shapes = ((num_requests,), (num_requests, width + 1), (num_requests, width))
-    if out is None:
-        out = PathVerdict(*(torch.empty(shape, dtype=torch.int64, device=logits.device) for shape in shapes))
-    for name, tensor, shape in zip(PathVerdict._fields, out, shapes, strict=True):
-        check_tensor(f"out.{name}", tensor, shape, (torch.int64,), logits)
+    out = prepared(PathVerdict, shapes, out, like=logits)
     if num_requests == 0:
         return out
     given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys, parents)
     if backend_for(logits) is Backend.REFERENCE:
-        for tensor, result in zip(out, strict_verify_reference(*given), strict=True):
-            tensor.copy_(result)
-        return out
+        return written(out, strict_verify_reference(*given))
     from specdec_kernels.strict_verify.kernel import strict_verify_triton  # imports Triton
 
-    strict_verify_triton(*given, *out, config or heuristic(logits.shape[1]))
+    chosen = config or launch_config("strict_verify", heuristic, candidates, logits.device, logits.shape[1])
+    strict_verify_triton(*given, *out, chosen)
     return out

@@ -6,8 +6,7 @@ import torch
 
 from specdec_kernels.gumbel_sample.reference import gumbel_sample_reference
 from specdec_kernels.noise.keys import NoiseKeys
-
-PADDING_ID = -1
+from specdec_kernels.results import PADDING_ID
 
 
 def strict_verify_reference(

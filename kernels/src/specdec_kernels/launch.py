@@ -1,0 +1,42 @@
+"""What the launch configurations of the operations share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+def power_of_two(size: int, least: int = 1, most: int | None = None) -> int:
+    """Return the smallest power of two that is not below `size`, within bounds that are powers of two."""
+    found = max(least, 1 << max(0, size - 1).bit_length())
+    return found if most is None else min(most, found)
+
+
+def check_power_of_two(name: str, size: int, least: int = 1) -> None:
+    """Refuse a size that is no power of two.
+
+    Raises:
+        ValueError: naming it.
+    """
+    if size < least or size & (size - 1):
+        bound = "" if least == 1 else f" and at least {least}"
+        raise ValueError(f"{name}={size} must be a power of two{bound}")
+
+
+@dataclass(frozen=True)
+class VocabularyTiles:
+    """How the work is cut up: rows of logits into tiles.
+
+    Args:
+        block_v: ids that one program looks at; a power of two.
+        num_warps: warps of one program.
+    """
+
+    block_v: int
+    num_warps: int
+
+    def __post_init__(self) -> None:
+        check_power_of_two("block_v", self.block_v)
+
+    def num_tiles(self, vocab_size: int) -> int:
+        """Return how many programs share a row of `vocab_size` logits."""
+        return -(-vocab_size // self.block_v)

@@ -1,0 +1,68 @@
+"""What the tests of verification share: chains with their q, laws of rows, and the verdicts of core's samplers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+
+from specdec_kernels import NoiseKeys
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""Logits, drafted ids, first rows and numbers of nodes."""
+
+
+def law_of(row: torch.Tensor, temperature: float) -> torch.Tensor:
+    """p of one row of logits; at temperature 0 all on the best id."""
+    row = row.double().nan_to_num(-torch.inf)
+    if temperature > 0:
+        return torch.softmax(row / temperature, -1)
+    return torch.nn.functional.one_hot(row.argmax(), len(row)).double()
+
+
+def chains(
+    nodes: int | list[int], width: int, vocab_size: int, likeness: float = 1.0
+) -> tuple[Batch, torch.Tensor]:
+    """Chains, and the q they are drawn from, which is `likeness` of p's logits and otherwise its own.
+
+    Args:
+        nodes: how many each request has, or how many requests with random numbers of them.
+        width: K.
+        vocab_size: V.
+        likeness: of p and q.
+    """
+    counts = torch.randint(0, width + 1, (nodes,)) if isinstance(nodes, int) else torch.tensor(nodes)
+    size = len(counts)
+    starts = torch.cat((torch.zeros(1, dtype=torch.int64), (counts + 1).cumsum(0)[:-1]))
+    logits = 2 * torch.randn(int((counts + 1).sum()), vocab_size)
+    rows = (starts[:, None] + torch.arange(width)).clamp(max=len(logits) - 1)
+    own = 2 * torch.randn(size, width, vocab_size)
+    q = torch.softmax(likeness * logits[rows] + (1 - likeness) * own, -1)
+    draft = torch.full((size, width), -1)
+    if width:
+        draft = torch.multinomial(q.flatten(0, 1), 1).reshape(size, width)
+    draft = torch.where(torch.arange(width) < counts[:, None], draft, -1)
+    return (logits, draft, starts, counts), q
+
+
+def of_core(method: str, batch: Batch, keys: NoiseKeys, **fields: Any) -> list[list[list[int]]]:
+    """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
+    pytest.importorskip("specdec")
+    from specdec import SamplingParams
+    from specdec.interfaces.draft import Draft
+    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
+    from specdec.interfaces.scorer import Scores
+
+    logits, draft, starts, counts = batch
+    rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
+    params = [SamplingParams(temperature=1.0)] * len(rows)
+    seeds, positions, samples = (key.tolist() for key in keys)
+    sampler = getattr(import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
+    verdict = sampler(SamplerConfig()).verify(
+        Scores(logits, starts.tolist(), logits, []),
+        Draft(draft, host_rows=tuple(rows), **fields),
+        VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
+    )
+    return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]
