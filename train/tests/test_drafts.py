@@ -20,6 +20,8 @@ from specdec_train.zoo import build_draft, build_zoo, main
 
 SHAPE = ModelShape(hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=24)
 MASK = 3
+ROUNDING = 2e-6
+"""What float32 leaves of the difference of two numbers of a few nats, cross-entropy and entropy."""
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +51,8 @@ def test_distillation_is_the_divergence_from_the_target(models, tokens) -> None:
     with torch.no_grad():
         p, q = (log_softmax(m(tokens[:, :-1]).logits, -1) for m in (target, draft))
         expected = (p.exp() * (p - q)).sum(-1).mean()
-        assert distillation_loss(draft, target, tokens).item() == pytest.approx(expected.item(), rel=1e-5)
-        assert distillation_loss(target, target, tokens).item() == pytest.approx(0.0, abs=1e-7)
+        assert distillation_loss(draft, target, tokens).item() == pytest.approx(expected.item(), abs=ROUNDING)
+        assert distillation_loss(target, target, tokens).item() == pytest.approx(0.0, abs=ROUNDING)
 
 
 def test_parallel_guesses_are_those_of_text_and_masks_alone(models, tokens) -> None:
@@ -80,7 +82,7 @@ def test_the_parallel_loss_counts_every_guess_inside_the_text(models, tokens) ->
             for j in range(3)
         ]
         loss = parallel_loss(draft, target, tokens, num_parallel=3, mask_id=MASK)
-    assert loss.item() == pytest.approx(torch.stack(parts).mean().item(), rel=1e-5)
+    assert loss.item() == pytest.approx(torch.stack(parts).mean().item(), abs=ROUNDING)
 
 
 def test_acceptance_is_one_for_the_target_itself_and_lower_for_others(models, tokens) -> None:

@@ -42,9 +42,18 @@ def prompts(count: int, vocab: int = VOCAB) -> list[list[int]]:
     return [[(7 * i * i + 3 * i + index) % vocab for i in range(LENGTHS[index])] for index in range(count)]
 
 
-def run(llm: LLM, count: int, temperature: float, vocab: int = VOCAB) -> list[RequestOutput]:
+def run(
+    llm: LLM, count: int, temperature: float, vocab: int = VOCAB, min_tokens: int = 0
+) -> list[RequestOutput]:
+    # As `min_new_tokens` of `transformers`: the end of text is not chosen, where it would be the best token too.
     params = [
-        SamplingParams(temperature=temperature, seed=i, max_tokens=MAX_TOKENS, ignore_eos=True)
+        SamplingParams(
+            temperature=temperature,
+            seed=i,
+            max_tokens=MAX_TOKENS,
+            min_tokens=min_tokens,
+            ignore_eos=not min_tokens,
+        )
         for i in range(count)
     ]
     return llm.generate(prompts(count, vocab), params)
@@ -119,6 +128,6 @@ def test_text_on_the_zoo_is_that_of_transformers(tmp_path: Path, kind: str) -> N
     if shape.is_eagle3:
         shape = Shape(**ZOO, num_logits=512, has_map=True)
     llm = LLM(model="zoo", dtype="float32", speculative_config=speculation(tmp_path, shape, 4, keys))
-    got = tokens(run(llm, 3, 0.0, 4096))
+    got = tokens(run(llm, 3, 0.0, 4096, MAX_TOKENS))
     reference = AutoModelForCausalLM.from_pretrained(specdec_zoo.path("target"), dtype=torch.float32).eval()
     assert got == [generated(reference, prompt) for prompt in prompts(3, 4096)]

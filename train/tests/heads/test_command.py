@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.cli.main import run
 from specdec_train.heads import command
+from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.texts import read_texts, split_texts
 
 SOURCES = Path(command.__file__).parents[1]
@@ -80,6 +82,7 @@ def test_what_is_trained_drafts(method, target, tmp_path, capsys):
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_been(target, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(HEADS, "mlp", replace(HEADS["mlp"], checkpoint_every=25))
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     more = ("--steps", "30", "--json")
     assert run(["train", "mlp", *options(target, whole, *more)]) == 0

@@ -8,6 +8,7 @@ from itertools import accumulate
 import numpy as np
 import torch
 
+from specdec.compiled.rows import best_ids
 from specdec.errors import PluginError
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft, DraftSampling
@@ -39,6 +40,8 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
                 f"sampler {sampler.name!r} cannot verify a draft of {draft.token_ids.shape[1]} nodes: "
                 f"{type(error).__name__}: {error}"
             ) from error
+    if info.device.type == "cpu":
+        best_ids(np.zeros((1, 4), np.float32), np.empty(1, np.int64))  # what greedy requests take
     if info.device.type == "cpu" and drafts is not None and Capability.DRAFT_PROBS in drafts:
         race(np.ones(4, np.float32), 0, 0, 0, 0)  # what proposers draw with
 
