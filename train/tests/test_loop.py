@@ -46,6 +46,7 @@ def run(
     resume: bool = False,
     kill_at: int | None = None,
     clock: Callable[[], float] = lambda: 0.0,
+    on_progress: Callable[[float], None] | None = None,
 ) -> tuple[nn.Module, RunState]:
     """Train a bigram model."""
     torch.manual_seed(1)
@@ -72,6 +73,7 @@ def run(
         folder,
         resume=resume,
         clock=clock,
+        on_progress=on_progress,
     )
     return model, state
 
@@ -111,6 +113,19 @@ def test_clock_ends_a_run_on_a_decayed_rate(tmp_path: Path) -> None:
     multipliers = [entry.lr_multiplier for entry in state.log]
     assert multipliers == sorted(multipliers, reverse=True)
     assert multipliers[-1] < 0.15
+
+
+def test_progress_is_told_before_each_step_by_steps_or_time(tmp_path: Path) -> None:
+    told: list[float] = []
+    run(tmp_path / "steps", on_progress=told.append)
+    assert told == [step / 12 for step in range(12)]
+    told.clear()
+    now = iter(range(10_000))
+    config = replace(CONFIG, max_steps=1000, max_seconds=20.0)
+    run(tmp_path / "time", config, clock=lambda: float(next(now)), on_progress=told.append)
+    assert told == sorted(told)
+    assert told[0] == 0.0
+    assert 0.9 < told[-1] < 1.0
 
 
 def test_a_run_that_diverges_stops(tmp_path: Path) -> None:

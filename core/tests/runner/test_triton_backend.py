@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from speccheck.interpreter import multiply_as_a_gpu
@@ -10,7 +12,9 @@ from speccheck.models import tiny
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.runner import KVCache, PackedBatch, Segment
 from specdec.runner.attention_backend import AttentionBackend, backend_factory, choose_backend
+from specdec.runner.attention_probe import disagreement
 from specdec.runner.kv_cache import LayerShape
+from specdec_kernels.paged_attention import paged_attention
 
 CPU = torch.device("cpu")
 LAYER, HEADS, KV_HEADS, DIM, VALUE_DIM = 1, 4, 2, 8, 6
@@ -193,6 +197,43 @@ def test_the_backend_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     with pytest.raises(ConfigError, match=r"needs a CUDA device.*TRITON_INTERPRET=1"):
         choose_backend("triton", CPU)
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_look_at_load_finds_nothing_wrong_with_right_kernels(dtype, kernels) -> None:
+    assert disagreement(CPU, dtype, (HEADS, KV_HEADS, 16)) is None
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize(
+    "change", [{"scale": 0.3}, {"tree_mask": None}, {"context_lens": torch.tensor([19, 21, 21])}]
+)
+def test_the_look_at_load_finds_wrong_kernels(change, kernels, monkeypatch) -> None:
+    def wrong(*args, **options):
+        if "context_lens" in change:
+            args = (*args[:5], change["context_lens"])
+        return paged_attention(*args, **{**options, **change_of_options})
+
+    change_of_options = {key: value for key, value in change.items() if key != "context_lens"}
+    monkeypatch.setattr("specdec.runner.triton_backend.paged_attention", wrong)
+    assert "differs from torch's by" in str(disagreement(CPU, torch.float32, (HEADS, KV_HEADS, 16)))
+
+
+def test_kernels_that_fail_at_load_are_not_used(monkeypatch, caplog) -> None:
+    def fail(*args, **options):
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr("specdec.runner.triton_backend.paged_attention", fail)
+    found = partial(disagreement, CPU, torch.float32, (HEADS, KV_HEADS, 16))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    cuda = torch.device("cuda")
+    assert choose_backend("auto", cuda, found) == "sdpa"
+    assert "attention runs through torch" in caplog.text
+    assert "RuntimeError: no kernel image" in caplog.text
+    with pytest.raises(ConfigError, match=r"fails on this device: .*no kernel image: use 'sdpa'"):
+        choose_backend("triton", cuda, found)
+    assert choose_backend("sdpa", cuda, found) == "sdpa"
 
 
 @pytest.mark.parametrize("package", ["specdec_kernels", "triton"])

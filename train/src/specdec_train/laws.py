@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,6 +12,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from specdec.compiled.math import fast_exp
+from specdec.runner.host.attention import is_available, use_threads
 
 Floats = npt.NDArray[np.float32]
 
@@ -59,8 +59,8 @@ class _Divergence(torch.autograd.Function):
     def forward(context: Any, logits: Tensor, probs: Tensor, entropies: Tensor, start: int) -> Tensor:
         end = start + logits.shape[1]
         scores = logits.detach().to(torch.float32, copy=True).contiguous()  # written to
-        if scores.device.type == "cpu":
-            numba.set_num_threads(min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]  # made from the environment
+        if scores.device.type == "cpu" and is_available():
+            use_threads()
             losses = torch.empty(scores.shape[:2])
             _compare(scores.numpy(), probs.contiguous().numpy(), start, losses.numpy())
         else:

@@ -98,6 +98,7 @@ def train(
     folder: Path,
     *,
     resume: bool,
+    on_progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> RunState:
     """Train until the steps or the time are used up.
@@ -111,6 +112,7 @@ def train(
         config: length and habits of the run.
         folder: where checkpoints go.
         resume: continue from the newest checkpoint in `folder` if there is one.
+        on_progress: told before each step how far along the run is, in [0, 1), by steps or time.
         clock: seconds, for the time budget.
 
     Returns:
@@ -124,6 +126,8 @@ def train(
     done = progress_of(state.step, config.max_steps, state.seconds, config.max_seconds)
     with RunProgress(config.title, config.max_steps) as progress:
         while done < 1.0:
+            if on_progress is not None:
+                on_progress(done)
             # The rate of the middle of this step, so that neither the first nor the last is zero.
             multiplier = config.schedule.multiplier(done + 0.5 / config.max_steps)
             state.losses.append(

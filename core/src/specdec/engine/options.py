@@ -54,7 +54,7 @@ class EngineOptions:
     tensor_parallel_size: int = 1
     attention_backend: str = "auto"
     """What attends to the cache: `sdpa` is torch's, on any device; `triton` the paged kernels of specdec-kernels, on CUDA
-    devices; `auto` takes the kernels where they run, and torch's elsewhere."""
+    devices; `auto` takes the kernels where they run and agree with torch when the model is loaded, and torch's elsewhere."""
     deterministic: bool = False
     """Give each token the same logits, bit for bit, whatever else is in the batch and however many tokens are verified at
     once, so that the same seed gives the same text with and without speculation, in bfloat16 too."""

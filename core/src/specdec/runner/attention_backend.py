@@ -58,8 +58,15 @@ BackendFactory = Callable[[KVCache, int], AttentionBackend]
 """Makes the backend of a cache and the longest sequence, in tokens."""
 
 
-def choose_backend(wanted: str, device: torch.device) -> str:
+def choose_backend(
+    wanted: str, device: torch.device, disagreement: Callable[[], str | None] = lambda: None
+) -> str:
     """Return `sdpa` or `triton` for a value of the option `attention_backend` and the device of the model.
+
+    Args:
+        wanted: the option.
+        device: where the model runs.
+        disagreement: tells what is wrong with the kernels there, None if nothing; called only where they could serve.
 
     Raises:
         ConfigError: if `triton` is asked for and cannot be had here.
@@ -68,9 +75,10 @@ def choose_backend(wanted: str, device: torch.device) -> str:
         return "sdpa"
     missing = missing_kernels()
     if wanted == "auto":
-        if missing is not None:
-            logger.warning("attention runs through torch: %s", missing)
-        return "sdpa" if missing is not None else "triton"
+        wrong = missing or _wrong(disagreement)
+        if wrong is not None:
+            logger.warning("attention runs through torch: %s", wrong)
+        return "sdpa" if wrong is not None else "triton"
     if missing is not None:
         raise ConfigError(f"LLM: attention_backend='triton': {missing}")
     if not runs_kernels(device):
@@ -78,7 +86,20 @@ def choose_backend(wanted: str, device: torch.device) -> str:
             f"LLM: attention_backend='triton' needs a CUDA device, and the model is on {str(device)!r}: use 'sdpa', or set "
             "TRITON_INTERPRET=1 to run the kernels in Triton's interpreter, for tests"
         )
+    wrong = _wrong(disagreement)
+    if wrong is not None:
+        raise ConfigError(f"LLM: attention_backend='triton': {wrong}: use 'sdpa'")
     return "triton"
+
+
+def _wrong(disagreement: Callable[[], str | None]) -> str | None:
+    """Return what the look at the kernels found, as a sentence."""
+    found = disagreement()
+    return (
+        None
+        if found is None
+        else f"attention by the kernels of specdec-kernels fails on this device: {found}"
+    )
 
 
 def missing_kernels() -> str | None:

@@ -23,6 +23,7 @@ from specdec.loading.draft import load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits.pipeline import p_logits
 from specdec.runner.attention_backend import backend_factory, choose_backend, missing_kernels
+from specdec.runner.attention_probe import disagreement
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.invariance import Invariance
 from specdec.runner.head import DraftHead
@@ -42,7 +43,11 @@ class TransformersScorer(Scorer):
         """Load the target and check that it can be served."""
         self.options = options
         self.target = target = load_target(options)
-        backend = choose_backend(options.attention_backend, target.device)
+        backend = choose_backend(
+            options.attention_backend,
+            target.device,
+            partial(disagreement, target.device, target.model.dtype, _attention_shape(target)),
+        )
         invariance = _invariance(options, backend, target.device)
         self._make_backend = backend_factory(
             backend
@@ -153,6 +158,14 @@ def _invariance(options: EngineOptions, backend: str, device: torch.device) -> I
         f"LLM: deterministic=True on {str(device)!r} needs batch-invariant kernels: "
         f"{missing_kernels() or 'they run on CUDA devices, with attention_backend=auto or triton'}"
     )
+
+
+def _attention_shape(target: LoadedTarget) -> tuple[int, int, int]:
+    """Return query heads, key and value heads, and their width."""
+    config = target.model.config.get_text_config()
+    heads: int = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return heads, getattr(config, "num_key_value_heads", None) or heads, width
 
 
 def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:

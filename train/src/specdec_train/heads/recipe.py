@@ -17,7 +17,8 @@ class HeadRecipe:
     Args:
         method: the kind of head.
         num_steps: steps that a recurrent head is trained to guess one after the other; heads of an MLP speculator.
-        first_steps: optimizer steps at the beginning that simulate one step only: a head learns soonest what comes next.
+        first_share: share of the run, from its beginning, that simulates one step only: a head learns soonest what comes
+            next.
         step_decay: weight of each step, times that of the one before.
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.
@@ -37,7 +38,7 @@ class HeadRecipe:
 
     method: HeadMethod
     num_steps: int = 4
-    first_steps: int = 0
+    first_share: float = 0.0
     step_decay: float = 0.8
     regression: float = 0.0
     draft_vocab_size: int = 0
@@ -61,6 +62,8 @@ class HeadRecipe:
     def __post_init__(self) -> None:
         if self.batch_size % self.micro_batch:
             raise ValueError(f"micro_batch={self.micro_batch} must divide batch_size={self.batch_size}")
+        if not 0.0 <= self.first_share <= 1.0:
+            raise ValueError(f"first_share={self.first_share} must be in [0, 1]")
         if self.num_steps >= self.seq_len:
             raise ValueError(f"seq_len={self.seq_len} must be above num_steps={self.num_steps}")
 
@@ -73,7 +76,6 @@ class HeadRecipe:
         """The same procedure in seconds, for tests."""
         return replace(
             self,
-            first_steps=min(self.first_steps, 4),
             draft_vocab_size=min(self.draft_vocab_size, 300),
             inner_size=min(self.inner_size, 32),
             seq_len=64,
@@ -88,9 +90,9 @@ class HeadRecipe:
 
 HEADS: dict[str, HeadRecipe] = {
     "draft": HeadRecipe("draft", muon_lr=0.02, adamw_lr=0.003),
-    "eagle": HeadRecipe("eagle", num_steps=3, first_steps=400, regression=0.5),
-    "eagle3": HeadRecipe("eagle3", num_steps=5, first_steps=800),
-    "mtp": HeadRecipe("mtp", num_steps=2, first_steps=600),
+    "eagle": HeadRecipe("eagle", num_steps=3, first_share=0.3, regression=0.5),
+    "eagle3": HeadRecipe("eagle3", num_steps=5, first_share=0.3),
+    "mtp": HeadRecipe("mtp", num_steps=2, first_share=0.3),
     "mlp": HeadRecipe("mlp", num_steps=3),
 }
 """How each kind is trained unless one says otherwise."""

@@ -86,9 +86,11 @@ def train_head(
         loss, accepted = evaluate(spread)
         return Evaluation(loss, tuple(place["sampled"] for place in accepted))
 
-    def batch_of(step: int) -> Tensor:
+    def on_progress(done: float) -> None:
         if isinstance(made.objective, RecurrentObjective):
-            made.objective.num_trained = 1 if step < recipe.first_steps else recipe.num_steps
+            made.objective.num_trained = 1 if done < recipe.first_share else recipe.num_steps
+
+    def batch_of(step: int) -> Tensor:
         return data.batch(step, recipe.batch_size).to(target.device)
 
     state = train(
@@ -102,6 +104,7 @@ def train_head(
         loop_config(recipe.method, recipe, max_minutes),
         folder,
         resume=resume,
+        on_progress=on_progress,
     )
     round_to_bfloat16(made.module)
     made.module.train(False)

@@ -1,0 +1,91 @@
+"""Whether the kernels attend on this device as torch does; asked once when a model is loaded."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.runner.attention_backend import AttentionBackend, backend_factory
+from specdec.runner.kv_cache import KVCache, LayerShape
+from specdec.runner.packed import PackedBatch, Segment
+
+_SPACING = 64
+"""Slots from one request of the probe to the next."""
+_CACHED_AND_NEW = ((0, 19), (21, 1), (17, 4))
+"""Rows in the cache and rows of the pass: a prompt, a step without a draft, and a tree."""
+_PARENTS = (-1, 0, 0)
+"""Of the tree's nodes, which follow its request's last token."""
+_TOLERANCES = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+"""Largest difference of outputs whose values are standard normal: some units of the last place of the dtype, and for float32
+of the tensor cores' inputs."""
+
+
+@torch.inference_mode()
+def disagreement(device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int]) -> str | None:
+    """Return what is wrong with the kernels' attention on a device, in a few words; None if it is that of torch.
+
+    Args:
+        device: where a model is about to run.
+        dtype: of its keys and values.
+        shape: its query heads, key and value heads, and their width.
+    """
+    try:
+        got, expected = (_attend(backend, device, dtype, shape) for backend in ("triton", "sdpa"))
+        worst = (got - expected).abs().max().item()
+    except Exception as error:  # a compiler, a driver or a launch may raise anything
+        return f"it raised {type(error).__name__}: {error}"
+    if not worst <= _TOLERANCES.get(dtype, 0.0):  # a NaN neither
+        return f"it differs from torch's by {worst:.2g}"
+    return None
+
+
+def _attend(
+    backend: str, device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int]
+) -> torch.Tensor:
+    """Return `[T, H, D]` float32 of the probe's pass."""
+    heads, kv_heads, width = shape
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> torch.Tensor:
+        return torch.randn(*size, generator=generator).to(device, dtype)
+
+    batch = _batch(device)
+    cache = KVCache(_SPACING * (len(batch.segments) + 1), device)
+    cache.allocate(0, LayerShape(kv_heads, width, width, dtype))
+    for stored in (cache.keys[0], cache.values[0]):
+        stored.copy_(normal(*stored.shape))
+    rows = len(batch.token_ids)
+    attention: AttentionBackend = backend_factory(backend)(cache, _SPACING)
+    output = attention.attend(
+        0,
+        batch,
+        normal(rows, heads, width),
+        normal(rows, kv_heads, width),
+        normal(rows, kv_heads, width),
+        scaling=width**-0.5,
+    )
+    return output.float().cpu()
+
+
+def _batch(device: torch.device) -> PackedBatch:
+    segments: list[Segment] = []
+    slots: list[torch.Tensor] = []
+    row = 0
+    for request, (cached, new) in enumerate(_CACHED_AND_NEW):
+        segments.append(Segment(row, new, _SPACING * (request + 1), cached))
+        slots.append(torch.arange(cached, cached + new) + segments[-1].first_slot)
+        row += new
+    visible = torch.eye(1 + len(_PARENTS), dtype=torch.bool)
+    for node, parent in enumerate(_PARENTS, 1):
+        visible[node] |= visible[parent + 1]
+    segments[-1].tree_mask = visible.to(device)
+    segments[-1].depths = (visible.sum(1) - 1).to(device)
+    starts = [segment.num_cached for segment in segments]
+    depths = [torch.arange(s.num_rows) if s.depths is None else s.depths.cpu() for s in segments]
+    positions = torch.cat([start + depth for start, depth in zip(starts, depths, strict=True)])
+    return PackedBatch(
+        torch.zeros(row, dtype=torch.int64, device=device),
+        positions.to(device),
+        segments,
+        torch.cat(slots).to(device),
+        None,
+    )
