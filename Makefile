@@ -6,6 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+# Tests have one thread each, so one process for each core; classes and modules stay together for what their tests share.
+WORKERS ?= --numprocesses logical --maxprocesses 4 --dist loadscope
 PROJECTS := $(wildcard core/pyproject.toml kernels/pyproject.toml server/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml)
 SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/*/src)
 
@@ -30,13 +32,13 @@ demo: install ## see speculative decoding at work on the built-in models
 	$(BIN)/specdec demo
 
 test: install ## all tests but the slow ones
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 test-full: install ## all tests
-	$(BIN)/python -m pytest -m "not interpreter"
+	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter"
 
 test-interpreter: install ## Triton kernels on the CPU
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest -m "interpreter and not full" core kernels plugins
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" core kernels plugins
 
 test-gpu: install ## tests that need a GPU
 	$(BIN)/python -m pytest -m gpu

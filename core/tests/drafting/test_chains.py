@@ -44,7 +44,7 @@ def test_rows_end_where_they_may_have_no_more() -> None:
     assert asked == [(3, [1.0, 0.0], [0, 1])]
     assert [sketch.token_ids for sketch in drafting] == [[4, 5, 6], [1]]
     assert drafting[0].parents == [-1, 0, 1]
-    assert run == [[4, 5], []]
+    assert run.fed == [[4, 5], []]
     assert drafting[0].laws == {}
 
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from specdec.interfaces.draws import NoiseKeys
 from specdec.noise.host import race
-from specdec.runner import ChainRules, ModelRunner, PackedBatch, Segment, SlotPool
+from specdec.runner import ChainRules, ModelRunner, NewRows, PackedBatch, Segment, SlotPool
 from specdec.runner.kv_cache import KVCache, LayerShape
 
 SIZES = {
@@ -128,6 +128,39 @@ def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
             current = run(plain, plain.forward, [token], slots[row], lengths[row] + step).logits[0]
     assert got.tolist() == expected.tolist()
     assert got.max() < num_ids
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_drawn", [False, True])
+def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_drawn):
+    at_once, in_turn = make_runner("llama", dtype), make_runner("llama", dtype)
+    slots, cached, counts = [0, 128, 64], [9, 4, 12], [3, 1, 2]
+    keys = NoiseKeys(np.array([11, -5, 2**62]), np.arange(3), np.array([12, 5, 14], np.int64))
+    for runner in (at_once, in_turn):
+        for row, (slot, length) in enumerate(zip(slots, cached, strict=True)):
+            run(runner, runner.forward, [(i * 3 + row) % 61 for i in range(length)], slot, 0)
+    tokens = np.array([7, 8, 9, 20, 31, 32])
+    rules = ChainRules(50, is_drawn=is_drawn, wants_chances=True)
+    settings = (4, [0.0, 0.7, 1.3], keys, rules)
+    got = at_once.draft_after(NewRows(tokens, counts), slots, cached, *settings)
+    logits = torch.stack(
+        [
+            run(in_turn, in_turn.forward, part.tolist(), slot, length).logits[-1]
+            for part, slot, length in zip(np.split(tokens, [3, 4]), slots, cached, strict=True)
+        ]
+    )
+    torch.testing.assert_close(torch.from_numpy(got.logits), logits, rtol=1e-5, atol=1e-5)
+    lengths = [length + count for length, count in zip(cached, counts, strict=True)]
+    expected = in_turn.draft_chain(logits.clone(), slots, lengths, *settings)
+    assert got.token_ids.tolist() == expected.token_ids.tolist()
+    np.testing.assert_allclose(got.chances, expected.chances, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(got.laws, expected.laws, rtol=1e-4, atol=1e-6)
+    for layer in range(len(at_once.layers)):
+        for slot, length in zip(slots, lengths, strict=True):
+            rows = slice(slot, slot + length + 3)
+            torch.testing.assert_close(
+                at_once.cache.keys[layer][rows], in_turn.cache.keys[layer][rows], rtol=1e-4, atol=1e-5
+            )
 
 
 @pytest.mark.parametrize("temperature", [1e-45, 1e-36, 1.0])

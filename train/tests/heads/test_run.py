@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 
+from specdec_train.heads.make import make_eagle
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.run import train_head
@@ -29,3 +31,15 @@ def test_a_share_of_the_run_simulates_one_step(share, single, target, documents,
 def test_a_share_is_a_share():
     with pytest.raises(ValueError, match=r"first_share=2 must be in \[0, 1\]"):
         replace(HEADS["eagle"], first_share=2)
+
+
+def test_an_eagle_head_begins_with_the_state_and_a_turned_embedding_half_as_large(target):
+    with torch.no_grad():
+        target.model.norm.weight.fill_(3.0)
+    embedding = target.model.embed_tokens.weight
+    weight = make_eagle(target).fc.weight.detach()
+    size = embedding.shape[1]
+    assert torch.equal(weight[:, size:], torch.eye(size))
+    assert float((embedding @ weight[:, :size].T).square().mean().sqrt()) == pytest.approx(1.5, rel=1e-4)
+    gram = weight[:, :size] @ weight[:, :size].T
+    torch.testing.assert_close(gram, torch.eye(size) * gram[0, 0], rtol=1e-4, atol=1e-4)

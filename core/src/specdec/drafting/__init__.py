@@ -1,7 +1,7 @@
 """A toolkit for proposers that run a model: choosing tokens from logits, honest q, reduced vocabularies, drafts that grow."""
 
 from specdec.drafting.assemble import draft_of
-from specdec.drafting.chains import ChainLoop
+from specdec.drafting.chains import ChainCall, ChainLoop
 from specdec.drafting.checkpoint import HeadCheckpoint
 from specdec.drafting.chooser import Choice, Chooser, Place
 from specdec.drafting.head_config import HeadConfig
@@ -11,6 +11,7 @@ from specdec.drafting.sketch import Sketch
 from specdec.drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
 
 __all__ = [
+    "ChainCall",
     "ChainLoop",
     "Choice",
     "Chooser",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -14,6 +15,15 @@ from specdec.sampling_params import SamplingParams
 
 ChainCall = Callable[[int, list[float], NoiseKeys, ChainRules], Chains]
 """Takes the number of steps, a temperature per row, what noise is keyed by, and the rules."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What a call has left behind."""
+
+    fed: list[list[int]]
+    """For each sketch the tokens that have been run: all but the last that it may have."""
+    chains: Chains
 
 
 class ChainLoop:
@@ -49,12 +59,8 @@ class ChainLoop:
         drafting: Sequence[Sketch],
         call: ChainCall,
         eos_token_ids: tuple[int, ...],
-    ) -> list[list[int]]:
-        """Fill the sketches; rows that may have fewer tokens than others end earlier.
-
-        Returns:
-            for each sketch the tokens that have been run: all but the last that it may have.
-        """
+    ) -> Drafted:
+        """Fill the sketches; rows that may have fewer tokens than others end earlier."""
         rows = [sketch.row for sketch in drafting]
         depths = [min(sketch.max_depth, sketch.max_nodes) for sketch in drafting]
         params = [batch.sampling_params[row] for row in rows]
@@ -78,7 +84,7 @@ class ChainLoop:
             sketch.parents = list(range(-1, length - 1))
             if self.rules.is_drawn and not params[index].is_greedy:
                 sketch.laws = {i: torch.from_numpy(chains.laws[index, i]) for i in range(length)}
-        return [tokens[index][: depth - 1] for index, depth in enumerate(depths)]
+        return Drafted([tokens[index][: depth - 1] for index, depth in enumerate(depths)], chains)
 
 
 def _has_cuts(params: SamplingParams) -> bool:

@@ -15,6 +15,7 @@ from specdec.drafting.chains import ChainLoop
 from specdec.drafting.chooser import Chooser
 from specdec.drafting.head_config import HeadConfig
 from specdec.drafting.head_context import HeadContext
+from specdec.drafting.news import News
 from specdec.drafting.passes import Piece, run
 from specdec.drafting.sketch import Sketch
 from specdec.drafting.tree import GrowingTree
@@ -33,7 +34,7 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec.loading.admission import check_rope
-from specdec.runner import DraftHead, HeadOutput, PackedBatch, SlotPool, in_inference_mode
+from specdec.runner import DraftHead, HeadOutput, NewRows, PackedBatch, SlotPool, in_inference_mode
 
 
 class HeadProposer(Proposer):
@@ -97,6 +98,8 @@ class HeadProposer(Proposer):
             if ids is None
             else reduced_vocabulary(ids.cpu().numpy(), info.vocab_size, info.device)
         )
+        self._is_parallel = self._head.mask_id is not None and config.parallel_drafting
+        self._is_chain = self._head.num_stages == 1 and not self._is_parallel and not config.is_tree
         threshold = config.draft_confidence_threshold
         self._chooser = Chooser(
             self._method, self._vocabulary, wants_confidence=threshold > 0 or config.is_tree
@@ -118,11 +121,14 @@ class HeadProposer(Proposer):
         """Take in the new tokens with their states, and draft for every row that wants it."""
         if self._pool is None:
             self._pool = SlotPool(self._runner.cache)
-        drafting = self._take_in(batch)
+        news = self._news(batch)
+        grown = self._draft_after(batch, news)
+        if grown is None:
+            drafting = self._take_in(batch, news)
+            grown = self._grow(batch, drafting) if drafting else []
         sketches: list[Sketch | None] = [None] * batch.batch_size
-        if drafting:
-            for sketch in self._grow(batch, drafting):
-                sketches[sketch.row] = sketch
+        for sketch in grown:
+            sketches[sketch.row] = sketch
         return draft_of(
             sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
         )
@@ -134,9 +140,8 @@ class HeadProposer(Proposer):
             if self._pool is not None:
                 self._pool.release(request_id)
 
-    def _take_in(self, batch: ProposeBatch) -> list[Sketch]:
-        """Run all new tokens through every stage; returns an empty sketch for each row that a draft can be made for."""
-        num_stages = self._head.num_stages
+    def _news(self, batch: ProposeBatch) -> News:
+        """Bring the contexts up to date; returns what each has to take in."""
         features = torch.empty(0, self._head.feature_size)
         if batch.hidden_states is not None:  # None where nothing is new
             features = self._combine(batch.hidden_states, batch.aux_hidden_states)
@@ -153,8 +158,32 @@ class HeadProposer(Proposer):
                 rows.append(row)
                 spans.append(slice(offset + first, offset + count))
             offset += count
-        carries = [features[span] for span in spans]
-        tokens = [ids[span] for span in spans]
+        return News(ids, features, rows, spans)
+
+    def _draft_after(self, batch: ProposeBatch, news: News) -> list[Sketch] | None:
+        """Take in what is new and draft chains in one call; None where not every row has news, or not all fit a call."""
+        most = self._runner.max_chain_rows
+        if not 0 < len(news.ids) <= most or not news.is_all_of(batch) or not self._is_chain:
+            return None
+        sketches = [sketch for row in news.rows if (sketch := self._sketch(batch, row)) is not None]
+        if len(sketches) < batch.batch_size or not self._loop.can_draft(batch, sketches, most):
+            return None
+        contexts = [self._contexts[request_id] for request_id in batch.request_ids]
+        new_rows = NewRows(news.ids, batch.counts, news.features.float().contiguous().numpy())
+        call = partial(self._runner.draft_after, new_rows, *self._places(batch, sketches))
+        chains = self._loop.draft(batch, sketches, call, self.target_info.eos_token_ids).chains
+        states, logits = torch.from_numpy(chains.states), torch.from_numpy(chains.logits)
+        for row, context in enumerate(contexts):
+            context.num_rows[0] += batch.counts[row]
+            context.last_carry[0], context.last_logits = states[row], logits[row]
+        return sketches
+
+    def _take_in(self, batch: ProposeBatch, news: News) -> list[Sketch]:
+        """Run all new tokens through every stage; returns an empty sketch for each row that a draft can be made for."""
+        num_stages = self._head.num_stages
+        rows = list(news.rows)
+        carries = [news.features[span] for span in news.spans]
+        tokens = [news.ids[span] for span in news.spans]
         befores: list[torch.Tensor | None] = [None] * len(rows)
         for stage in range(num_stages):
             pieces, kept = [], []
@@ -186,7 +215,12 @@ class HeadProposer(Proposer):
             befores = [befores[index] for index in kept]
             rows = [rows[index] for index in kept]
             tokens, carries = [tokens[index] for index in kept], [carries[index] for index in kept]
-        return [sketch for row in range(batch.batch_size) if (sketch := self._sketch(batch, row)) is not None]
+        return [
+            sketch
+            for row in range(batch.batch_size)
+            if self._contexts[batch.request_ids[row]].last_logits is not None
+            and (sketch := self._sketch(batch, row)) is not None
+        ]
 
     @in_inference_mode
     def _combine(
@@ -218,7 +252,7 @@ class HeadProposer(Proposer):
     def _sketch(self, batch: ProposeBatch, row: int) -> Sketch | None:
         context = self._contexts[batch.request_ids[row]]
         max_depth = min(batch.max_nodes[row], batch.max_depth[row], self._max_len - batch.num_tokens[row])
-        if context.is_lost or max_depth <= 0 or context.last_logits is None:
+        if context.is_lost or max_depth <= 0:
             return None
         return Sketch(row, batch.max_nodes[row], max_depth, width=1)
 
@@ -231,9 +265,9 @@ class HeadProposer(Proposer):
             return self._growth.grow(
                 batch, trees, logits, self._carries(contexts), partial(self._run_tree, batch)
             )
-        if self._head.mask_id is not None and self._config.parallel_drafting:
+        if self._is_parallel:
             self._draft_at_once(batch, drafting, logits)
-        elif not self._config.is_tree and self._loop.can_draft(batch, drafting, self._runner.max_chain_rows):
+        elif self._is_chain and self._loop.can_draft(batch, drafting, self._runner.max_chain_rows):
             self._draft_compiled(batch, drafting, logits, contexts)
         else:
             self._draft_in_turn(batch, drafting, logits, contexts)
@@ -245,14 +279,15 @@ class HeadProposer(Proposer):
     def _draft_compiled(
         self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]
     ) -> None:
-        assert self._pool is not None
-        call = partial(
-            self._runner.draft_chain,
-            HeadOutput(logits, self._carries(contexts)),
-            [self._pool.first_slot(batch.request_ids[sketch.row]) for sketch in drafting],
-            [context.num_rows[0] for context in contexts],
-        )
+        output = HeadOutput(logits, self._carries(contexts))
+        call = partial(self._runner.draft_chain, output, *self._places(batch, drafting))
         self._loop.draft(batch, drafting, call, self.target_info.eos_token_ids)
+
+    def _places(self, batch: ProposeBatch, drafting: list[Sketch]) -> tuple[list[int], list[int]]:
+        """Return the first slot of each row, and its rows in the cache."""
+        assert self._pool is not None
+        ids = [batch.request_ids[sketch.row] for sketch in drafting]
+        return [self._pool.first_slot(i) for i in ids], [self._contexts[i].num_rows[0] for i in ids]
 
     def _draft_in_turn(
         self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]

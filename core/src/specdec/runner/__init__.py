@@ -4,7 +4,7 @@ A proposer gets a `ModelRunner` from `TargetHandle.make_runner`, or a `HeadRunne
 request's rows in a `SlotPool` over its cache.
 """
 
-from specdec.runner.fused.chain import ChainRules, Chains
+from specdec.runner.fused.chain import ChainRules, Chains, NewRows
 from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput, HeadParts
 from specdec.runner.head_runner import HeadRunner
@@ -25,6 +25,7 @@ __all__ = [
     "HeadRunner",
     "KVCache",
     "ModelRunner",
+    "NewRows",
     "PackedBatch",
     "Segment",
     "SlotPool",

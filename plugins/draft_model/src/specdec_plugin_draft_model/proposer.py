@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from specdec.drafting import ChainLoop, Chooser, Piece, Sketch, draft_of, run
+from specdec.drafting import ChainCall, ChainLoop, Chooser, Piece, Sketch, draft_of, run
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -22,7 +22,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.runner import PackedBatch, SlotPool, in_inference_mode
+from specdec.runner import NewRows, PackedBatch, SlotPool, in_inference_mode
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token
@@ -110,7 +110,9 @@ class DraftModelProposer(Proposer):
                 pieces.append(piece)
             if sketch is not None:
                 drafting.append(sketch)
-        if pieces:
+        if pieces and len(pieces) == len(drafting) and self._can_chain(batch, drafting, pieces):
+            self._draft_after(batch, drafting, pieces)
+        elif pieces:
             logits = self._run(pieces)
             if drafting:
                 self._grow(batch, drafting, logits)
@@ -185,9 +187,12 @@ class DraftModelProposer(Proposer):
     def _pass(self, batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, None]:
         return self._runner.forward(batch).logits, None
 
-    def _can_chain(self, batch: ProposeBatch, drafting: list[Sketch]) -> bool:
+    def _can_chain(self, batch: ProposeBatch, drafting: list[Sketch], pieces: Sequence[Piece] = ()) -> bool:
+        """Return whether chains can be drafted in one call, with these pieces taken in by the same call."""
         is_chain = self._mask_id is None and self._config.tree_top_k == 1
-        return is_chain and self._loop.can_draft(batch, drafting, self._runner.max_chain_rows)
+        most = self._runner.max_chain_rows
+        is_small = sum(len(piece.ids) for piece in pieces) <= most
+        return is_chain and is_small and self._loop.can_draft(batch, drafting, most)
 
     def _draft_compiled(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
         """Draft chains in one call."""
@@ -200,9 +205,23 @@ class DraftModelProposer(Proposer):
             [self._pool.first_slot(request_id) for request_id in ids],
             [context.num_rows for context in contexts],
         )
-        fed = self._loop.draft(batch, drafting, call, self.target_info.eos_token_ids)
-        for context, tokens in zip(contexts, fed, strict=True):
-            context.guesses = tokens
+        self._draft_with(call, batch, drafting)
+
+    def _draft_after(self, batch: ProposeBatch, drafting: list[Sketch], pieces: list[Piece]) -> None:
+        """Take in pieces, one of each sketch, and draft chains, in one call."""
+        ids = [piece.ids for piece in pieces]
+        call = partial(
+            self._runner.draft_after,
+            NewRows(ids[0] if len(ids) == 1 else np.concatenate(ids), [len(tokens) for tokens in ids]),
+            [piece.first_slot for piece in pieces],
+            [piece.num_cached for piece in pieces],
+        )
+        self._draft_with(call, batch, drafting)
+
+    def _draft_with(self, call: ChainCall, batch: ProposeBatch, drafting: list[Sketch]) -> None:
+        fed = self._loop.draft(batch, drafting, call, self.target_info.eos_token_ids).fed
+        for sketch, tokens in zip(drafting, fed, strict=True):
+            self._contexts[batch.request_ids[sketch.row]].guesses = tokens
 
     def _draft_in_turn(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
         """Draft one depth after the other, each with a pass over the tokens chosen before."""

@@ -51,6 +51,7 @@ def make_eagle(target: PreTrainedModel) -> EagleHead:
     head = EagleHead(settings, input_embedding(target), output_head(target), has_fc_bias=False)
     size = settings.target_hidden_size
     _let_through(head.fc.weight, size)
+    _let_in(head.fc.weight[:, :size], target)
     layer = head.body.layers[0]
     _take_over(layer, decoder_layers(target)[-1])
     _silence(layer)
@@ -182,6 +183,17 @@ def _let_through(weight: Tensor, size: int) -> None:
         nn.init.normal_(weight, std=0.02)
         if weight.shape[0] == size:
             weight[:, -size:] = torch.eye(size)
+
+
+def _let_in(weight: Tensor, target: PreTrainedModel) -> None:
+    """Make the embedding's part `[H, H]` of a joining map a rotation after which it is half as large as the target's states.
+
+    Embeddings are often much smaller, and the map would take long to grow; turned, they do not look like guesses.
+    """
+    with torch.no_grad():
+        states, embedded = _weight(target.base_model.norm), _weight(input_embedding(target))
+        nn.init.orthogonal_(weight)
+        weight *= 0.5 * states.square().mean().sqrt() / embedded.square().mean().sqrt()
 
 
 def _take_over(layer: nn.Module, source: nn.Module) -> None:

@@ -90,9 +90,9 @@ class HeadRecipe:
 
 HEADS: dict[str, HeadRecipe] = {
     "draft": HeadRecipe("draft", muon_lr=0.02, adamw_lr=0.003),
-    "eagle": HeadRecipe("eagle", num_steps=3, first_share=0.3, regression=0.5),
+    "eagle": HeadRecipe("eagle", num_steps=3, first_share=0.3, regression=0.5, muon_lr=0.015, adamw_lr=0.002),
     "eagle3": HeadRecipe("eagle3", num_steps=5, first_share=0.3),
-    "mtp": HeadRecipe("mtp", num_steps=2, first_share=0.3),
+    "mtp": HeadRecipe("mtp", num_steps=2, first_share=0.3, muon_lr=0.015, adamw_lr=0.002),
     "mlp": HeadRecipe("mlp", num_steps=3),
 }
 """How each kind is trained unless one says otherwise."""

@@ -42,6 +42,8 @@ class HostStack:
         self.layers = layers
         self.num_logits = ends.head.shape[0]
         self.hidden_size = ends.embedding.shape[1]
+        distinct = {_address(weight): weight for weight in _weights(layers, ends) if weight is not None}
+        self.num_weight_bytes = sum(weight.nbytes for weight in distinct.values())
         is_mixed = len({weight.dtype for weight in _weights(layers, ends) if weight is not None}) > 1
         # Addresses stay valid as long as what they point to is kept.
         self._kept: list[object] = [list(norms), list(head_norms), ends]

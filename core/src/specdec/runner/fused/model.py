@@ -17,7 +17,7 @@ from specdec.runner.fused.invariance import Invariance, InvariantLinear, Invaria
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.linear import FastLinear, can_pack
 from specdec.runner.fused.norm import FastNorm
-from specdec.runner.fused.pieces import Piece, in_pieces, run_pieces
+from specdec.runner.fused.pieces import Piece, in_pieces, run_pieces, takes_pieces
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import LlamaParts, llama_parts
 from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
@@ -56,6 +56,7 @@ class FusedModel:
         self._rotary = RotaryTable(parts.rotary, self._embedding)
         self._host: HostLayers | None = None
         self._stack: HostStack | None = None
+        self._takes_pieces = False
         self.chain: HostChain | None = None
         if not has_kernels and HostLayers.supports(self._layers, runner.device, dtype):
             self._host = HostLayers(self._layers, self._norm, self._rotary)
@@ -64,6 +65,7 @@ class FusedModel:
             if ends is not None and HostStack.supports(*parts_of_it, ends):
                 self._stack = HostStack(*parts_of_it, ends)
                 self._max_stack_rows = self._stack.max_rows()
+                self._takes_pieces = takes_pieces(self._stack)
                 self.chain = HostChain(self._stack, self._rotary)
         name = type(runner.model).__name__
         if invariance is Invariance.COMPILED:
@@ -89,13 +91,11 @@ class FusedModel:
                 return self._by_layers(batch, wants_hidden, aux_ids)
         if self._host is not None:
             segments = self._host.segments(batch)
-            if (
-                segments is not None
-                and self._stack is not None
-                and len(batch.token_ids) <= self._max_stack_rows
-            ):
-                whole = Piece(0, len(batch.token_ids), segments)
-                return self._compiled(batch, [whole], wants_hidden, aux_ids)
+            num_rows = len(batch.token_ids)
+            if segments is not None and self._stack is not None and num_rows <= self._max_stack_rows:
+                return self._compiled(batch, [Piece(0, num_rows, segments)], wants_hidden, aux_ids)
+            if self._takes_pieces:
+                return self._compiled(batch, in_pieces(batch), wants_hidden, aux_ids)
             if segments is not None:
                 x = self._embedding[batch.token_ids]
                 hidden, aux = self._host.forward(x.float(), batch, segments, runner.cache, aux_ids)

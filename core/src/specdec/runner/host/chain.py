@@ -1,8 +1,9 @@
-"""A chain of tokens drafted in one compiled call: choose, embed, run the layers, project, and again."""
+"""A chain of tokens drafted in one compiled call: take in what is new, choose, embed, run the layers, project, and again."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from specdec.compiled.math import fast_exp
@@ -19,6 +20,10 @@ _COLDEST = np.float32(1e-30)
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def run_chain(
+    tokens: Ints,
+    features: Floats,
+    taken_logits: Floats,
+    taken_states: Floats,
     logits: Floats,
     states: Floats,
     num_ids: int,
@@ -42,11 +47,15 @@ def run_chain(
     chances: Floats,
     laws: Floats,
 ) -> None:
-    """Choose `out.shape[1]` tokens for each row; the last of them is not run.
+    """Take in new tokens, if there are any, and choose `out.shape[1]` more for each row; the last of them is not run.
 
     Args:
-        logits: `[B, Vd]` of the last token of each row; overwritten.
-        states: `[B, H]` of the last token of each row, for heads; overwritten.
+        tokens: `[T]` new tokens of all rows, one row's after another's, or empty.
+        features: `[T, H]` of heads, else empty.
+        taken_logits: `[B, Vd]` of each row's last new token, written if there are new tokens.
+        taken_states: `[B, H]` ditto.
+        logits: `[B, Vd]` of the last token of each row, where nothing is new; overwritten.
+        states: `[B, H]` of the last token of each row, for heads, where nothing is new; overwritten.
         num_ids: only logits below it are looked at.
         target_ids: `[num_ids]` the target's id of each, ascending, or empty where they are the same.
         temperatures: `[B]`; at 0 the highest logit is chosen, else an id is drawn.
@@ -63,7 +72,7 @@ def run_chain(
         num_slots: ditto.
         cos: ditto.
         sin: ditto.
-        segments: `[5, B]` as in `HostSegments.table`, one row each; advanced.
+        segments: `[5, B]` as in `HostSegments.table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
         chances: `[B, K]` probability of each at its temperature (at 1 for greedy rows), written; or empty.
         laws: `[B, K, num_ids]` the law each was drawn from, written; or empty.
@@ -76,6 +85,13 @@ def run_chain(
     no_aux = np.empty((0, num_rows, frame[Part.HIDDEN]), np.float32)
     no_tree = np.empty((0, 0), np.bool_)
     all_rows = np.arange(num_rows)
+    if tokens.shape[0]:
+        _take_in(
+            tokens, features, taken_logits, taken_states, table, frame, numbers, like, stored_like, num_slots, cos, sin,
+            segments, no_tree, nowhere,
+        )  # fmt: skip
+        logits[:] = taken_logits
+        states[:] = taken_states
     for step in range(out.shape[1]):
         for row in range(num_rows):
             place = noise_positions[row] + (step if is_coupled else 0)
@@ -96,6 +112,46 @@ def run_chain(
             segments[3].copy(), slots, segments, no_tree, nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
         segments[3] += 1
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _take_in(
+    tokens: Ints,
+    features: Floats,
+    logits: Floats,
+    states: Floats,
+    table: Ints,
+    frame: Ints,
+    numbers: Doubles,
+    like: Weights,
+    stored_like: Stored,
+    num_slots: int,
+    cos: Floats,
+    sin: Floats,
+    segments: Ints,
+    no_tree: npt.NDArray[np.bool_],
+    nowhere: Ints,
+) -> None:
+    """Run new tokens; writes what their requests' last ones give, and makes `segments` those of one row behind them each."""
+    num_tokens = tokens.shape[0]
+    positions, slots = np.empty(num_tokens, np.int64), np.empty(num_tokens, np.int64)
+    for request in range(segments.shape[1]):
+        row, cached = segments[0, request], segments[3, request]
+        for i in range(segments[1, request]):
+            positions[row + i] = cached + i
+            slots[row + i] = segments[2, request] + cached + i
+    every = np.empty((num_tokens, states.shape[1]), np.float32)
+    no_aux = np.empty((0, num_tokens, states.shape[1]), np.float32)
+    last = segments[0] + segments[1] - 1
+    run_pass(
+        tokens, features, table, frame, numbers, like, stored_like, num_slots, cos, sin, positions, slots, segments,
+        no_tree, nowhere, no_aux, last, every, logits,
+    )  # fmt: skip
+    for request in range(segments.shape[1]):
+        states[request] = every[last[request]]
+        segments[0, request] = request
+    segments[3] += segments[1]
+    segments[1] = 1
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
