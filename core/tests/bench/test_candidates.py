@@ -72,7 +72,8 @@ def test_a_published_method_gets_its_draft_from_the_zoo(
     assert target.path is not None
     found = contender_for(method.name, target, target_facts(target.path), workload)
     assert isinstance(found, Contender), found
-    assert found.config == {"method": method.name, "model": "zoo", "num_speculative_tokens": 5}
+    options = {"num_speculative_tokens": 5} | dict(method.zoo_options)
+    assert found.config == {"method": method.name, "model": "zoo", **options}
 
 
 def test_reasons_are_one_line(site: Any, target: LoadedTarget, workload: Workload, monkeypatch: Any) -> None:
