@@ -224,7 +224,7 @@ def test_kernels_that_fail_at_load_are_not_used(monkeypatch, caplog) -> None:
     def fail(*args, **options):
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr("specdec.runner.triton_backend.paged_attention", fail)
+    monkeypatch.setattr("specdec.runner.triton_backend.kv_write", fail)
     found = partial(disagreement, CPU, torch.float32, (HEADS, KV_HEADS, 16))
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     cuda = torch.device("cuda")

@@ -122,7 +122,10 @@ def speed_up_linears(module: nn.Module) -> None:
 def _flat(linear: FastLinear) -> Callable[[torch.Tensor], torch.Tensor]:
     def forward(x: torch.Tensor) -> torch.Tensor:
         """Return `[..., out]` for `x [..., in]`."""
-        return linear(x) if x.dim() == 2 else linear(x.reshape(-1, x.shape[-1])).unflatten(0, x.shape[:-1])
+        if x.dim() == 2:
+            return linear(x)
+        out = linear(x.reshape(-1, x.shape[-1]))
+        return out.reshape(*x.shape[:-1], out.shape[-1])
 
     return forward
 
