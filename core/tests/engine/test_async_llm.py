@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -68,10 +69,13 @@ def test_leaving_a_stream_early_aborts_its_request(llm, subject):
 
 def test_an_id_in_use_is_refused_and_harms_nobody(llm, subject):
     async def run() -> list[RequestOutput]:
-        first = asyncio.create_task(collect(llm, subject.prompts[0], "same"))
+        gate = threading.Event()
+        llm._order(gate.wait)  # or the first could end before the second is there
+        first, second = (asyncio.create_task(collect(llm, subject.prompts[i], "same")) for i in (0, 1))
         await asyncio.sleep(0)
+        gate.set()
         with pytest.raises(ValueError, match="'same' is in use"):
-            await collect(llm, subject.prompts[1], "same")
+            await second
         return await first
 
     assert asyncio.run(run())[-1].outputs[0].token_ids == subject.expected[0][:24]
