@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 import specdec_zoo
-from specdec import LLM, SamplingParams
+from specdec import LLM, RequestOutput, SamplingParams
 from specdec_train.heads.recipe import ZOO_HEADS
 
 HEADS = [name for name in ZOO_HEADS if name in specdec_zoo.names()]
@@ -47,23 +47,42 @@ def test_weights_are_small_and_in_bfloat16(name: str) -> None:
     assert file.stat().st_size < 14_000_000
 
 
+def make_llm(name: str, **keys: Any) -> LLM:
+    config = {"method": name, "model": "zoo", "num_speculative_tokens": K[name]}
+    return LLM(model="zoo", dtype="float32", speculative_config=config | keys)
+
+
+def first_stands(outputs: list[RequestOutput]) -> float:
+    """How often the first token of a draft stands."""
+    metrics = [output.metrics for output in outputs if output.metrics is not None]
+    assert len(metrics) == len(outputs)
+    first = sum(m.accepted_per_position[0] for m in metrics if m.accepted_per_position)
+    return first / sum(m.num_drafts for m in metrics)
+
+
 @pytest.mark.parametrize("name", HEADS)
-def test_text_is_the_targets_and_guesses_stand_about_as_often_as_recorded(
-    name: str, prompts: list[str], plain: list[list[int]]
-) -> None:
-    llm = LLM(
-        model="zoo",
-        dtype="float32",
-        speculative_config={"method": name, "model": "zoo", "num_speculative_tokens": K[name]},
-    )
+def test_text_is_the_targets(name: str, prompts: list[str], plain: list[list[int]]) -> None:
+    llm = make_llm(name)
+    proposer, calls = llm._built.engine._guard.proposer, []
+    if name != "mlp":  # which has no cache and no pass to share
+        inner = proposer._runner.draft_after
+        proposer._runner.draft_after = lambda *given: calls.append(given) or inner(*given)
     outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
+    # Most steps take in what is new and draft in one compiled call.
+    assert name == "mlp" or len(calls) > llm._built.engine.metrics.num_drafts / len(prompts) / 2
     assert [output.outputs[0].token_ids for output in outputs] == plain
-    metrics = [output.metrics for output in outputs]
-    drafts = sum(m.num_drafts for m in metrics if m is not None)
-    first = sum(m.accepted_per_position[0] for m in metrics if m is not None and m.accepted_per_position)
-    # Recorded is the mass in common at temperature 1 on all held-out files; here a few prompts at 0.8, coupled.
-    assert first / drafts == pytest.approx(facts(name)["heldout"]["acceptance"][0]["sampled"], abs=0.2)
-    assert first / drafts > 0.3
+    assert first_stands(outputs) > 0.3
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_guesses_stand_as_often_as_recorded(name: str) -> None:
+    """At temperature 1 rejection sampling accepts the mass in common, which is what the record says of held-out text."""
+    llm = make_llm(name, rejection_sample_method="probabilistic")
+    texts = [prompt["prompt"] for prompt in specdec_zoo.prompts(32)]
+    params = SamplingParams(max_tokens=64, temperature=1.0, seed=5, ignore_eos=True)
+    recorded = facts(name)["heldout"]["acceptance"][0]["sampled"]
+    # The record is of all held-out files; these are drafts behind the target's own text, and some hundreds of them.
+    assert first_stands(llm.generate(texts, params, use_tqdm=False)) == pytest.approx(recorded, abs=0.08)
 
 
 def test_the_readme_states_the_recorded_numbers() -> None:

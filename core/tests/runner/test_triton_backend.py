@@ -8,16 +8,18 @@ import pytest
 import torch
 from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
+from transformers import GPT2Config, LlamaConfig, PretrainedConfig
 
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.runner import KVCache, PackedBatch, Segment
 from specdec.runner.attention_backend import AttentionBackend, backend_factory, choose_backend
-from specdec.runner.attention_probe import disagreement
+from specdec.runner.attention_probe import _shape, disagreement
 from specdec.runner.kv_cache import LayerShape
 from specdec_kernels.paged_attention import paged_attention
 
 CPU = torch.device("cpu")
 LAYER, HEADS, KV_HEADS, DIM, VALUE_DIM = 1, 4, 2, 8, 6
+CONFIG = LlamaConfig(hidden_size=16 * HEADS, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS)
 TREE = [-1, 0, 0, -1, 2, 3]
 
 
@@ -202,7 +204,7 @@ def test_the_backend_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.interpreter
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_look_at_load_finds_nothing_wrong_with_right_kernels(dtype, kernels) -> None:
-    assert disagreement(CPU, dtype, (HEADS, KV_HEADS, 16)) is None
+    assert disagreement(CPU, dtype, CONFIG) is None
 
 
 @pytest.mark.interpreter
@@ -217,7 +219,7 @@ def test_the_look_at_load_finds_wrong_kernels(change, kernels, monkeypatch) -> N
 
     change_of_options = {key: value for key, value in change.items() if key != "context_lens"}
     monkeypatch.setattr("specdec.runner.triton_backend.paged_attention", wrong)
-    assert "differs from torch's by" in str(disagreement(CPU, torch.float32, (HEADS, KV_HEADS, 16)))
+    assert "differs from torch's by" in str(disagreement(CPU, torch.float32, CONFIG))
 
 
 def test_kernels_that_fail_at_load_are_not_used(monkeypatch, caplog) -> None:
@@ -225,7 +227,7 @@ def test_kernels_that_fail_at_load_are_not_used(monkeypatch, caplog) -> None:
         raise RuntimeError("no kernel image")
 
     monkeypatch.setattr("specdec.runner.triton_backend.kv_write", fail)
-    found = partial(disagreement, CPU, torch.float32, (HEADS, KV_HEADS, 16))
+    found = partial(disagreement, CPU, torch.float32, CONFIG)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     cuda = torch.device("cuda")
     assert choose_backend("auto", cuda, found) == "sdpa"
@@ -234,6 +236,13 @@ def test_kernels_that_fail_at_load_are_not_used(monkeypatch, caplog) -> None:
     with pytest.raises(ConfigError, match=r"fails on this device: .*no kernel image: use 'sdpa'"):
         choose_backend("triton", cuda, found)
     assert choose_backend("sdpa", cuda, found) == "sdpa"
+
+
+def test_heads_are_those_of_the_configuration() -> None:
+    assert _shape(CONFIG) == (HEADS, KV_HEADS, 16)
+    assert _shape(GPT2Config(n_embd=64, n_head=2)) == (2, 2, 32)
+    assert _shape(LlamaConfig(hidden_size=64, num_attention_heads=2, head_dim=8))[2] == 8
+    assert "AttributeError" in str(disagreement(CPU, torch.float32, PretrainedConfig()))
 
 
 @pytest.mark.parametrize("package", ["specdec_kernels", "triton"])

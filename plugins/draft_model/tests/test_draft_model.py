@@ -88,12 +88,20 @@ def test_the_compiled_loop_drafts_what_the_plain_one_does(monkeypatch, method):
         llm = make_llm(draft_sample_method=method)
         proposer = proposer_of(llm)
         monkeypatch.setattr(type(proposer._runner), "max_chain_rows", rows)
-        seen = []
+        seen, taken = [], []
+        draft_after = proposer._runner.draft_after
+        monkeypatch.setattr(
+            proposer._runner,
+            "draft_after",
+            lambda *arguments, d=draft_after, t=taken: t.append(arguments) or d(*arguments),
+        )
         propose = proposer.propose
         monkeypatch.setattr(proposer, "propose", lambda batch, p=propose, s=seen: s.append(p(batch)) or s[-1])
         params = [SamplingParams(temperature=0.8, seed=i, max_tokens=24) for i in range(len(PROMPTS))]
         llm.generate(PROMPTS, params)
         drafted.append([draft.host_rows for draft in seen])
+        # Most steps take in what is new and draft in one call, where there is such a call.
+        assert (len(taken) > len(seen) / 2) == (rows > 0)
     assert drafted[0] == drafted[1]
     assert sum(len(row) for rows in drafted[0] for row in rows) > 200
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from transformers import PretrainedConfig
 
 from specdec.runner.attention_backend import AttentionBackend, backend_factory
 from specdec.runner.kv_cache import KVCache, LayerShape
@@ -15,20 +16,21 @@ _CACHED_AND_NEW = ((0, 19), (21, 1), (17, 4))
 _PARENTS = (-1, 0, 0)
 """Of the tree's nodes, which follow its request's last token."""
 _TOLERANCES = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""Largest difference of outputs whose values are standard normal: some units of the last place of the dtype, and for float32
-of the tensor cores' inputs."""
+"""Largest difference of outputs whose values are standard normal: some units of the last place of the dtype; for float32 of
+TF32, to which torch rounds where that is allowed, unlike the kernels."""
 
 
 @torch.inference_mode()
-def disagreement(device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int]) -> str | None:
+def disagreement(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) -> str | None:
     """Return what is wrong with the kernels' attention on a device, in a few words; None if it is that of torch.
 
     Args:
         device: where a model is about to run.
         dtype: of its keys and values.
-        shape: its query heads, key and value heads, and their width.
+        config: its configuration, whose heads are tried.
     """
     try:
+        shape = _shape(config.get_text_config())
         got, expected = (_attend(backend, device, dtype, shape) for backend in ("triton", "sdpa"))
         worst = (got - expected).abs().max().item()
     except Exception as error:  # a compiler, a driver or a launch may raise anything
@@ -36,6 +38,13 @@ def disagreement(device: torch.device, dtype: torch.dtype, shape: tuple[int, int
     if not worst <= _TOLERANCES.get(dtype, 0.0):  # a NaN neither
         return f"it differs from torch's by {worst:.2g}"
     return None
+
+
+def _shape(config: PretrainedConfig) -> tuple[int, int, int]:
+    """Return query heads, key and value heads, and their width."""
+    heads: int = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return heads, getattr(config, "num_key_value_heads", None) or heads, width
 
 
 def _attend(

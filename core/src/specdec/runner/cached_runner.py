@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
+from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains, HostChain, NewRows
+from specdec.runner.inference import in_inference_mode
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PROBE_ROWS
 from specdec.runner.sdpa import SdpaBackend
@@ -32,6 +37,43 @@ class CachedRunner:
     def bytes_per_token(self) -> int:
         """Bytes of cache that one token takes over all layers."""
         return self.cache.bytes_per_token
+
+    @property
+    def chain(self) -> HostChain | None:
+        """The compiled draft loop of what runs here; None where it has none."""
+        return None
+
+    @property
+    def max_chain_rows(self) -> int:
+        """The most rows that `draft_chain` and `draft_after` take here; 0 where there is no such loop."""
+        return 0 if self.chain is None else MAX_CHAIN_ROWS
+
+    @in_inference_mode
+    def draft_after(
+        self,
+        rows: NewRows,
+        first_slots: Sequence[int],
+        num_cached: Sequence[int],
+        num_steps: int,
+        temperatures: Sequence[float],
+        keys: NoiseKeys,
+        rules: ChainRules,
+    ) -> Chains:
+        """Take in new rows, and then do what `draft_chain` does from each request's last one, all in one compiled call.
+
+        Args:
+            rows: what is new, no more than `max_chain_rows` rows in all.
+            first_slots: `[B]` cache slot of position 0.
+            num_cached: `[B]` rows in the cache before.
+            num_steps: tokens to choose; the slots of all but the last are written.
+            temperatures: `[B]`; 0 chooses greedily.
+            keys: what noise is keyed by, for the B rows.
+            rules: how tokens are chosen.
+        """
+        assert self.chain is not None
+        return self.chain.draft_after(
+            self.cache, rows, first_slots, num_cached, num_steps, temperatures, keys, rules
+        )
 
     def allocate(self, num_slots: int) -> None:
         """Make the cache for `num_slots` tokens."""

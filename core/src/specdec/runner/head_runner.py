@@ -11,7 +11,7 @@ from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
-from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains, NewRows
+from specdec.runner.fused.chain import ChainRules, Chains, HostChain
 from specdec.runner.fused.head import FusedHead, fuse_head
 from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput
@@ -77,9 +77,10 @@ class HeadRunner(CachedRunner):
         return self._forward(batch, features, stage, AttentionContext(self.backend, batch, self.windows))
 
     @property
-    def max_chain_rows(self) -> int:
-        """The most rows that `draft_chain` and `draft_after` take here; 0 where this head or device has no such loop."""
-        return MAX_CHAIN_ROWS if len(self.fused) == 1 and self.fused[0] is not None else 0
+    def chain(self) -> HostChain | None:
+        """See `CachedRunner.chain`."""
+        only = self.fused[0] if len(self.fused) == 1 else None
+        return None if only is None else only.chain
 
     @in_inference_mode
     def draft_chain(
@@ -103,9 +104,8 @@ class HeadRunner(CachedRunner):
             keys: what noise is keyed by, for the B rows.
             rules: how tokens are chosen.
         """
-        fused = self.fused[0]
-        assert fused is not None
-        return fused.chain.draft(
+        assert self.chain is not None
+        return self.chain.draft(
             self.cache,
             output.logits,
             output.carry,
@@ -115,24 +115,6 @@ class HeadRunner(CachedRunner):
             temperatures,
             keys,
             rules,
-        )
-
-    @in_inference_mode
-    def draft_after(
-        self,
-        rows: NewRows,
-        first_slots: Sequence[int],
-        num_cached: Sequence[int],
-        num_steps: int,
-        temperatures: Sequence[float],
-        keys: NoiseKeys,
-        rules: ChainRules,
-    ) -> Chains:
-        """Take in new rows, then draft chains, in one compiled call; see `ModelRunner.draft_after`."""
-        fused = self.fused[0]
-        assert fused is not None
-        return fused.chain.draft_after(
-            self.cache, rows, first_slots, num_cached, num_steps, temperatures, keys, rules
         )
 
     def probe_features(self, num_rows: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused import FusedModel, fuse
-from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains, NewRows
+from specdec.runner.fused.chain import ChainRules, Chains, HostChain
 from specdec.runner.fused.invariance import Invariance
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
@@ -83,9 +83,9 @@ class ModelRunner(CachedRunner):
         return self.forward_reference(batch)
 
     @property
-    def max_chain_rows(self) -> int:
-        """The most rows that `draft_chain` and `draft_after` take here; 0 where this model or device has no such loop."""
-        return MAX_CHAIN_ROWS if self.fused is not None and self.fused.chain is not None else 0
+    def chain(self) -> HostChain | None:
+        """See `CachedRunner.chain`."""
+        return None if self.fused is None else self.fused.chain
 
     @in_inference_mode
     def draft_chain(
@@ -111,36 +111,9 @@ class ModelRunner(CachedRunner):
             keys: what that noise is keyed by, for the B rows.
             rules: how tokens are chosen.
         """
-        assert self.fused is not None and self.fused.chain is not None
-        return self.fused.chain.draft(
+        assert self.chain is not None
+        return self.chain.draft(
             self.cache, logits, None, first_slots, num_cached, num_steps, temperatures, keys, rules
-        )
-
-    @in_inference_mode
-    def draft_after(
-        self,
-        rows: NewRows,
-        first_slots: Sequence[int],
-        num_cached: Sequence[int],
-        num_steps: int,
-        temperatures: Sequence[float],
-        keys: NoiseKeys,
-        rules: ChainRules,
-    ) -> Chains:
-        """Take in new rows, and then do what `draft_chain` does from each request's last one, all in one compiled call.
-
-        Args:
-            rows: what is new, no more than `max_chain_rows` rows in all.
-            first_slots: `[B]` cache slot of position 0.
-            num_cached: `[B]` rows in the cache before.
-            num_steps: tokens to choose; the slots of all but the last are written.
-            temperatures: `[B]`; 0 chooses greedily.
-            keys: what noise is keyed by, for the B rows.
-            rules: how tokens are chosen.
-        """
-        assert self.fused is not None and self.fused.chain is not None
-        return self.fused.chain.draft_after(
-            self.cache, rows, first_slots, num_cached, num_steps, temperatures, keys, rules
         )
 
     @in_inference_mode

@@ -46,7 +46,7 @@ class TransformersScorer(Scorer):
         backend = choose_backend(
             options.attention_backend,
             target.device,
-            partial(disagreement, target.device, target.model.dtype, _attention_shape(target)),
+            partial(disagreement, target.device, target.model.dtype, target.model.config),
         )
         invariance = _invariance(options, backend, target.device)
         self._make_backend = backend_factory(
@@ -158,14 +158,6 @@ def _invariance(options: EngineOptions, backend: str, device: torch.device) -> I
         f"LLM: deterministic=True on {str(device)!r} needs batch-invariant kernels: "
         f"{missing_kernels() or 'they run on CUDA devices, with attention_backend=auto or triton'}"
     )
-
-
-def _attention_shape(target: LoadedTarget) -> tuple[int, int, int]:
-    """Return query heads, key and value heads, and their width."""
-    config = target.model.config.get_text_config()
-    heads: int = config.num_attention_heads
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return heads, getattr(config, "num_key_value_heads", None) or heads, width
 
 
 def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:

@@ -121,7 +121,7 @@ class HostChain:
         keys: NoiseKeys,
         rules: ChainRules,
     ) -> Chains:
-        """Take in new rows first; see `ModelRunner.draft_after`."""
+        """Take in new rows first; see `CachedRunner.draft_after`."""
         num_rows = len(first_slots)
         starts = [0, *accumulate(rows.counts)]
         segments = np.array([starts[:-1], rows.counts, first_slots, num_cached, [-1] * num_rows], np.int64)
