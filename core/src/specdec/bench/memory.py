@@ -8,13 +8,14 @@ import psutil
 import torch
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+_SLACK = 32_000_000  # what other threads may take while the system forgets, in bytes
 
 
 class PeakMemory:
     """From its making on: the most device memory that torch had allocated, on the host the most of the process.
 
-    Where the system cannot forget an earlier peak (other than Linux), what is in use when it is read stands in
-    for the peak.
+    Where the system cannot forget an earlier peak (other than Linux, or a sandbox that ignores the request), what
+    is in use when it is read stands in for the peak.
 
     Args:
         device: where the model is.
@@ -26,19 +27,30 @@ class PeakMemory:
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
             return
-        try:
-            _CLEAR.write_text("5", encoding="ascii")
-            self._has_peak = True
-        except OSError:
-            pass
+        self._has_peak = _forget_peak()
 
     def read_mb(self) -> float:
         """Return the peak, in millions of bytes."""
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) / 1e6
-        if self._has_peak:
-            for line in _STATUS.read_text(encoding="ascii").splitlines():
-                name, _, value = line.partition(":")
-                if name == "VmHWM":
-                    return int(value.split()[0]) * 1024 / 1e6
-        return psutil.Process().memory_info().rss / 1e6
+        in_use = psutil.Process().memory_info().rss
+        return max(in_use, _read_peak()) / 1e6 if self._has_peak else in_use / 1e6
+
+
+def _forget_peak() -> bool:
+    """Make the system forget the process's peak; whether it did."""
+    in_use = psutil.Process().memory_info().rss
+    try:
+        _CLEAR.write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return 0 < _read_peak() <= in_use + _SLACK
+
+
+def _read_peak() -> int:
+    """Return the most that was resident, in bytes; 0 if the system does not say."""
+    for line in _STATUS.read_text(encoding="ascii").splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmHWM":
+            return int(value.split()[0]) * 1024
+    return 0
