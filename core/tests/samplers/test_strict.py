@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from specdec.interfaces import Draft, SamplerConfig, Scores, VerifyBatch
 from specdec.noise import exponentials
+from specdec.samplers import device_kernels
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.tree import follow, node_depths
 from specdec.sampling_params import SamplingParams
@@ -102,3 +106,57 @@ def test_logits_that_are_not_numbers_are_not_sampled_from() -> None:
     scores.logits[:, 2] = float("nan")
     with pytest.raises(FloatingPointError, match="not numbers"):
         SAMPLER.verify(scores, draft, batch)
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("is_tree", [False, True])
+@pytest.mark.parametrize("temperatures", [[0.0], [1.0], [1.0, 0.0, 1.0, 1.0]])
+def test_the_kernels_draw_what_the_host_form_draws(is_tree, temperatures, monkeypatch) -> None:
+    num_accepted = 0
+    for seed in range(12):
+        problem = case(seed, is_tree, temperatures)
+        monkeypatch.setattr("specdec.samplers.strict.serves_device", lambda device: False)
+        expected = SAMPLER.verify(*problem)
+        monkeypatch.setattr("specdec.samplers.strict.serves_device", lambda device: True)
+        got = SAMPLER.verify(*problem)
+        assert list(map(list, got.accepted_nodes)) == list(map(list, expected.accepted_nodes))
+        assert list(map(list, got.token_ids)) == list(map(list, expected.token_ids))
+        num_accepted += sum(got.num_accepted)
+    assert num_accepted > 0
+
+
+@pytest.mark.interpreter
+def test_the_look_at_the_kernels_sees_what_they_draw(monkeypatch, caplog) -> None:
+    assert device_kernels._difference(torch.device("cpu")) is None
+    module = sys.modules["specdec_kernels.gumbel_sample"]  # the package has a function of that name
+    monkeypatch.setattr(module, "gumbel_sample", lambda logits, *_: logits.argmax(-1))
+    assert device_kernels._difference(torch.device("cpu")) == "they draw other tokens"
+    device_kernels._agrees.cache_clear()
+    assert not device_kernels._agrees(torch.device("cpu"))
+    assert "drafts are verified through torch" in caplog.text
+    device_kernels._agrees.cache_clear()
+
+
+def test_without_a_device_nothing_is_asked_of_the_kernels(monkeypatch, caplog) -> None:
+    def fail(*args):
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(device_kernels, "_difference", fail)
+    assert not device_kernels.serves_device(torch.device("cpu"))
+    assert not caplog.text
+    device_kernels._agrees.cache_clear()
+    assert not device_kernels.serves_device(torch.device("cuda"))
+    assert "RuntimeError: no kernel image" in caplog.text
+    device_kernels._agrees.cache_clear()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("is_tree", [False, True])
+def test_on_a_gpu_the_kernels_draw_what_the_host_draws(is_tree) -> None:
+    assert device_kernels.serves_device(torch.device("cuda"))
+    for seed in range(40):
+        scores, draft, batch = case(seed, is_tree, [1.0, 0.0, 1.0, 1.0])
+        expected = SAMPLER.verify(scores, draft, batch)
+        logits = scores.logits.cuda()
+        got = SAMPLER.verify(replace(scores, logits=logits, raw_logits=logits), draft, batch)
+        assert list(map(list, got.token_ids)) == list(map(list, expected.token_ids))

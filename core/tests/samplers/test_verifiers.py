@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import Capability, Draft, DraftSampling, Sampler, SamplerConfig, Scores, VerifyBatch
-from specdec.samplers import verifier
+from specdec.samplers import device_kernels, verifier
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.block_law import block_law
 from specdec.samplers.decide import decide
@@ -316,6 +316,26 @@ def test_a_gpu_decides_what_the_host_decides(sampler, is_tree, sampling) -> None
         }
         verdict = sampler.verify(replace(scores, logits=scores.logits.cuda()), replace(draft, **there), batch)
         assert verdict == sampler.verify(scores, draft, batch)
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("sampler", LOSSLESS, ids=lambda s: s.name)
+@pytest.mark.parametrize("sampling", [DraftSampling.DETERMINISTIC, DraftSampling.IID])
+@pytest.mark.parametrize("is_double", [False, True])
+def test_the_kernels_decide_what_the_host_decides(sampler, sampling, is_double, monkeypatch) -> None:
+    served = []
+    monkeypatch.setattr(device_kernels, "serves_device", lambda device: served.append(device) or True)
+    for seed in range(12):
+        scores, draft, batch = a_problem(seed, [1.0, 0.0, 1.0, 1.0], sampling=sampling)
+        if is_double:
+            scores = replace(scores, logits=scores.logits.double())
+        got = sampler.verify(scores, draft, batch)
+        with monkeypatch.context() as patch:
+            patch.setattr(type(sampler), "kernel", None)
+            expected = sampler.verify(scores, draft, batch)
+        assert [list(row) for row in got.accepted_nodes] == [list(row) for row in expected.accepted_nodes]
+        assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
+    assert len(served) == 12
 
 
 def test_a_device_says_where_logits_are_not_numbers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-SUPPORT = str(Path(__file__).parent / "support")
-if SUPPORT not in sys.path:
-    sys.path.insert(0, SUPPORT)
+HERE = Path(__file__).parent
+for support in (HERE / "support", HERE.parents[2] / "tests" / "support"):
+    if str(support) not in sys.path:
+        sys.path.insert(0, str(support))

@@ -9,6 +9,7 @@ import torch
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains, HostChain, NewRows
+from specdec.runner.graphs import PagedBackend, PassGraphs, Recorder, RunPass
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PROBE_ROWS
@@ -22,14 +23,20 @@ class CachedRunner:
         device: where they are.
         max_context: the longest sequence, in tokens.
         make_backend: makes the attention backend of a cache; None takes torch's attention.
+        recorder: records passes for the device to repeat; None has the host name every operation.
     """
 
     def __init__(
-        self, device: torch.device, max_context: int, make_backend: BackendFactory | None = None
+        self,
+        device: torch.device,
+        max_context: int,
+        make_backend: BackendFactory | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.device = device
         self.max_context = max_context
         self._make_backend: BackendFactory = make_backend or SdpaBackend
+        self._recorder = recorder
         self.cache = KVCache(PROBE_ROWS, device)
         self.backend = self._make_backend(self.cache, max_context)
 
@@ -74,6 +81,16 @@ class CachedRunner:
         return self.chain.draft_after(
             self.cache, rows, first_slots, num_cached, num_steps, temperatures, keys, rules
         )
+
+    def make_graphs(self, run: RunPass) -> PassGraphs | None:
+        """Return what replays passes on the cache as it is now; None where nothing is recorded.
+
+        Args:
+            run: runs a pass operation by operation.
+        """
+        if self._recorder is None or not isinstance(self.backend, PagedBackend):
+            return None
+        return PassGraphs(run, self._recorder, self.backend, self.max_context)
 
     def allocate(self, num_slots: int) -> None:
         """Make the cache for `num_slots` tokens."""

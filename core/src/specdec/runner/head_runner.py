@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -14,6 +15,7 @@ from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.chain import ChainRules, Chains, HostChain
 from specdec.runner.fused.head import FusedHead, fuse_head
 from specdec.runner.fused.linear import speed_up_linears
+from specdec.runner.graphs import PassGraphs, Recorder
 from specdec.runner.head import DraftHead, HeadOutput
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.packed import PackedBatch, probe_batch
@@ -28,7 +30,7 @@ class HeadRunner(CachedRunner):
         device: where it runs.
         max_context: the longest sequence, in tokens.
         fused: whether stages of a known structure may run as one compiled call.
-        make_backend: see `CachedRunner`.
+        make_backend, recorder: see `CachedRunner`.
 
     Raises:
         ModelError: if some of its layers do not reach our attention.
@@ -42,8 +44,9 @@ class HeadRunner(CachedRunner):
         *,
         fused: bool = True,
         make_backend: BackendFactory | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(device, max_context, make_backend)
+        super().__init__(device, max_context, make_backend, recorder)
         self.head = head
         register()
         head.config._attn_implementation = ATTENTION_NAME
@@ -57,6 +60,14 @@ class HeadRunner(CachedRunner):
         ]
         if fused:
             speed_up_linears(head)
+        self._graphs: list[PassGraphs | None] = [None] * head.num_stages
+
+    def allocate(self, num_slots: int) -> None:
+        """See `CachedRunner.allocate`."""
+        super().allocate(num_slots)
+        self._graphs = [
+            self.make_graphs(partial(self._run_whole, stage)) for stage in range(self.head.num_stages)
+        ]
 
     @in_inference_mode
     def forward(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
@@ -67,9 +78,21 @@ class HeadRunner(CachedRunner):
             features: `[T, F]`; see `DraftHead.forward`.
             stage: which stage.
         """
-        fused = self.fused[stage]
+        graphs, fused = self._graphs[stage], self.fused[stage]
+        replayed = None if graphs is None else graphs.forward(batch, features.to(self._dtype))
+        if replayed is not None:
+            logits, carry = replayed
+            return HeadOutput(logits if batch.logits_rows is None else logits[batch.logits_rows], carry)
         output = fused.forward(batch, features) if fused is not None else None
         return self.forward_reference(batch, features, stage) if output is None else output
+
+    def _run_whole(
+        self, stage: int, batch: PackedBatch, features: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
+        """Run a stage over a batch that wants all its logits."""
+        assert features is not None
+        output = self.forward_reference(batch, features, stage)
+        return output.logits, output.carry
 
     @in_inference_mode
     def forward_reference(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:

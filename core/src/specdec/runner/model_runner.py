@@ -16,6 +16,7 @@ from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused import FusedModel, fuse
 from specdec.runner.fused.chain import ChainRules, Chains, HostChain
 from specdec.runner.fused.invariance import Invariance
+from specdec.runner.graphs import PassGraphs, Recorder
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
@@ -32,6 +33,7 @@ class ModelRunner(CachedRunner):
         fused: whether layers of a known structure may run as fused operations (same arithmetic, fewer calls).
         make_backend: see `CachedRunner`.
         invariance: whether the logits of a row must have the same bits in any pass; with `fused` only.
+        recorder: see `CachedRunner`.
 
     Raises:
         ModelError: if some of the model's layers do not reach our attention, so that they would run without a cache, or if it
@@ -47,8 +49,9 @@ class ModelRunner(CachedRunner):
         fused: bool = True,
         make_backend: BackendFactory | None = None,
         invariance: Invariance = Invariance.NONE,
+        recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(device, max_context, make_backend)
+        super().__init__(device, max_context, make_backend, recorder)
         self.model = model
         self.layers = decoder_layers(model)
         self._keeps_rows = keeps_logits_rows(model)
@@ -59,9 +62,12 @@ class ModelRunner(CachedRunner):
         register()
         model.set_attn_implementation(ATTENTION_NAME)
         self._probe()
+        self._graphs: PassGraphs | None = None
         self.fused: FusedModel | None = None
         if fused:
             self.fused = fuse(model, self, invariance)
+        if self.fused is not None and recorder is not None:
+            self.fused.hold_positions(max_context)
 
     def capture_hidden(self, wants_hidden: bool, aux_layer_ids: Sequence[int] = ()) -> None:
         """Choose the hidden states that every pass returns from now on.
@@ -74,10 +80,33 @@ class ModelRunner(CachedRunner):
             raise ModelError(f"aux layer ids {wrong} are not in 0..{len(self.layers) - 1}")
         self._wants_hidden = wants_hidden
         self._aux_ids = tuple(aux_layer_ids)
+        self._graphs = self.make_graphs(self._run_whole)
+
+    def allocate(self, num_slots: int) -> None:
+        """See `CachedRunner.allocate`."""
+        super().allocate(num_slots)
+        self._graphs = self.make_graphs(self._run_whole)
 
     @in_inference_mode
     def forward(self, batch: PackedBatch) -> ForwardOutput:
         """Run the model over a packed batch, writing its keys and values to the cache."""
+        outputs = None if self._graphs is None else self._graphs.forward(batch)
+        if outputs is None:
+            return self._run(batch)
+        logits, *states = outputs
+        return ForwardOutput(
+            logits=logits if batch.logits_rows is None else logits[batch.logits_rows],
+            hidden_states=states.pop(0) if self._wants_hidden else None,
+            aux_hidden_states=tuple(states),
+        )
+
+    def _run_whole(self, batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        """Run a pass that wants all its logits; returns all that a pass does."""
+        output = self._run(batch)
+        hidden = () if output.hidden_states is None else (output.hidden_states,)
+        return (output.logits, *hidden, *output.aux_hidden_states)
+
+    def _run(self, batch: PackedBatch) -> ForwardOutput:
         if self.fused is not None:
             return self.fused.forward(batch, self._wants_hidden, self._aux_ids)
         return self.forward_reference(batch)

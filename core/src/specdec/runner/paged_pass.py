@@ -37,6 +37,9 @@ class PagedPass:
     """`[T, W]` bool which of its request's rows in this pass each row of a tree sees; rows of chains see all before them."""
     positions: torch.Tensor | None = None
     """`[T]` int64 position of each row; with `visible` only."""
+    outputs: dict[tuple[int, ...], torch.Tensor] | None = None
+    """Of a pass with padding rows: where attention writes, by shape, zero from the start since it leaves those rows as they
+    are. None: new tensors."""
 
 
 def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPass:

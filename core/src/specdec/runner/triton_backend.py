@@ -51,7 +51,7 @@ class TritonBackend:
                 layer, batch, query, key, value, scaling=scaling, window=window, softcap=softcap, sinks=sinks
             )
         self.cache.ensure(layer, key, value)
-        rows, tree_mask = self._pass(batch)
+        rows, tree_mask = self.prepare(batch)
         pages = (-1, rows.page_size, key.shape[1])
         key_pages = self.cache.keys[layer].view(*pages, key.shape[2])
         value_pages = self.cache.values[layer].view(*pages, value.shape[2])
@@ -72,15 +72,31 @@ class TritonBackend:
                 positions=None if window is None else rows.positions,
                 max_context_len=rows.max_context_len,
                 batch_invariant=self._is_invariant,
+                out=_place(rows, query, value),
             )
 
-    def _pass(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
+    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
         """Return a pass as the kernels see it, and its tree mask; made once for all its layers."""
         if self._prepared is None or self._prepared[0] is not batch:
             rows = paged_pass(batch, self.cache.num_slots, is_exact=self._is_invariant)
-            tree_mask = None if rows.visible is None else pack_tree_mask(rows.visible)
-            self._prepared = batch, rows, tree_mask
+            self.use(batch, rows, None if rows.visible is None else pack_tree_mask(rows.visible))
+        assert self._prepared is not None
         return self._prepared[1:]
+
+    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
+        """Attend by these tensors for a batch, whatever its segments say."""
+        self._prepared = batch, rows, tree_mask
+
+
+def _place(rows: PagedPass, query: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
+    """Return where a padded pass has its output, one place for all layers of a shape; None for other passes."""
+    if rows.outputs is None:
+        return None
+    shape = (*query.shape[:2], value.shape[2])
+    place = rows.outputs.get(shape)
+    if place is None:
+        place = rows.outputs[shape] = query.new_zeros(shape)
+    return place
 
 
 def kernels_on(device: torch.device) -> AbstractContextManager[None]:

@@ -21,6 +21,7 @@ class BlockSampler(Verifier):
     name: ClassVar[str] = "block"
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
+    kernel: ClassVar[str | None] = "block_verify"
 
     def law(self, trial: Trial) -> Law:
         """Return the law of block verification."""

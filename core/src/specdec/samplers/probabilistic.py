@@ -22,6 +22,7 @@ class ProbabilisticSampler(Verifier):
     aliases: ClassVar[tuple[str, ...]] = ("standard",)
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
+    kernel: ClassVar[str | None] = "rejection_verify"
 
     def law(self, trial: Trial) -> Law:
         """Return the law of rejection, recursive over siblings."""

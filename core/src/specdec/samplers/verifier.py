@@ -11,6 +11,7 @@ from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.samplers.decide import decide
+from specdec.samplers.device_kernels import judge_on_device
 from specdec.samplers.emission import accept_uniforms, draw_tokens
 from specdec.samplers.law import Law
 from specdec.samplers.target_probs import raise_not_numbers
@@ -27,11 +28,17 @@ class Verifier(Sampler):
 
     api_version: ClassVar[int] = SPECDEC_API
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
+    kernel: ClassVar[str | None] = None
+    """The operation of specdec-kernels that decides chains by the same law; None where there is none."""
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
         if not batch.num_nodes or (batch.is_all_greedy and self.is_greedy_exact):
             return greedy_verdict(scores, draft)
+        if self.kernel is not None:
+            verdict = judge_on_device(self.kernel, scores, draft, batch)
+            if verdict is not None:
+                return verdict
         uses_q = Capability.DRAFT_PROBS in self.capabilities
         trial = make_trial(scores, draft, batch, uses_q=uses_q)
         law = self.law(trial)

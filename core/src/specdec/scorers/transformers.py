@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-import psutil
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -26,11 +25,13 @@ from specdec.runner.attention_backend import backend_factory, choose_backend, mi
 from specdec.runner.attention_probe import disagreement
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.invariance import Invariance
+from specdec.runner.graphs import CudaRecorder, Recorder
 from specdec.runner.head import DraftHead
 from specdec.runner.head_runner import HeadRunner
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
+from specdec.scorers.memory import num_slots, step_bytes
 from specdec.scorers.packing import pack
 
 
@@ -49,6 +50,7 @@ class TransformersScorer(Scorer):
             partial(disagreement, target.device, target.model.dtype, target.model.config),
         )
         invariance = _invariance(options, backend, target.device)
+        self._recorder = _recorder(options, backend, target.device)
         self._make_backend = backend_factory(
             backend
         )  # of proposers' models, which keep no bits: they only guess
@@ -59,6 +61,7 @@ class TransformersScorer(Scorer):
             fused=not options.enforce_eager,
             make_backend=backend_factory(backend, is_invariant=options.deterministic),
             invariance=invariance,
+            recorder=self._recorder,
         )
         self._lent: list[CachedRunner] = []
         self._num_slots = 0
@@ -80,7 +83,10 @@ class TransformersScorer(Scorer):
     def allocate(self) -> None:
         """Divide the memory for keys and values: as many slots for each model that the proposer runs as for the target."""
         runners: list[CachedRunner] = [self.runner, *self._lent]
-        self._num_slots = _num_slots(self.options, self.target, sum(r.bytes_per_token for r in runners))
+        num_recorded = 0 if self._recorder is None else len(runners)
+        needed = partial(step_bytes, self.runner, self.options, num_recorded)
+        bytes_per_token = sum(runner.bytes_per_token for runner in runners)
+        self._num_slots = num_slots(self.options, self.target, bytes_per_token, needed)
         for runner in runners:
             runner.allocate(self._num_slots)
         self._lent = []
@@ -124,6 +130,7 @@ class TransformersScorer(Scorer):
             self.target.max_model_len,
             fused=not self.options.enforce_eager,
             make_backend=self._make_backend,
+            recorder=self._recorder,
         )
         self._lend(runner)
         return runner
@@ -135,6 +142,7 @@ class TransformersScorer(Scorer):
             self.target.max_model_len,
             fused=not self.options.enforce_eager,
             make_backend=self._make_backend,
+            recorder=self._recorder,
         )
         self._lend(runner)
         return runner
@@ -144,6 +152,13 @@ class TransformersScorer(Scorer):
             runner.allocate(self._num_slots)
         else:
             self._lent.append(runner)
+
+
+def _recorder(options: EngineOptions, backend: str, device: torch.device) -> Recorder | None:
+    """Return what records passes, where the attention reads them from tensors alone."""
+    if options.enforce_eager or backend != "triton" or device.type != "cuda":
+        return None
+    return CudaRecorder(device)
 
 
 def _invariance(options: EngineOptions, backend: str, device: torch.device) -> Invariance:
@@ -175,32 +190,3 @@ def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:
         tokenizer_fingerprint=fingerprint(target.tokenizer),
         max_num_seqs=options.max_num_seqs,
     )
-
-
-def _num_slots(options: EngineOptions, target: LoadedTarget, bytes_per_token: int) -> int:
-    """Return how many tokens the caches hold: what fits, and no more than the batch can use."""
-    size = options.block_size
-    per_sequence = -(-(target.max_model_len + 1) // size) * size
-    if options.num_gpu_blocks_override is not None:
-        slots = options.num_gpu_blocks_override * size
-        if slots < per_sequence:
-            raise ConfigError(
-                f"LLM: num_gpu_blocks_override={options.num_gpu_blocks_override} blocks of {size} tokens are less than "
-                f"max_model_len={target.max_model_len}: lower max_model_len or raise it to {per_sequence // size}"
-            )
-        return slots
-    wanted = per_sequence * options.max_num_seqs
-    budget = options.kv_cache_memory_bytes
-    if budget is None:
-        if target.device.type == "cuda":
-            free, total = torch.cuda.mem_get_info(target.device)
-            budget = int(max(0, free - (1 - options.gpu_memory_utilization) * total))
-        else:
-            budget = psutil.virtual_memory().available // 4
-    slots = min(wanted, budget // bytes_per_token // size * size)
-    if slots < per_sequence:
-        raise ConfigError(
-            f"the KV cache has room for {slots} tokens ({budget / 2**20:.0f} MiB), less than max_model_len="
-            f"{target.max_model_len}: lower max_model_len or raise kv_cache_memory_bytes"
-        )
-    return slots

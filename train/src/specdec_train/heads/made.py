@@ -19,7 +19,8 @@ from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.saving import layer_tensors
 from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.distilled import DistilledObjective
-from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mlp, make_mtp
+from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mtp
+from specdec_train.heads.make_mlp import make_mlp
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader

@@ -12,9 +12,10 @@ from transformers import PreTrainedModel
 
 from specdec.runner import DraftHead, decoder_layers, input_embedding, output_head
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
-from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout
 from specdec_plugin_mtp import MtpHead
+from specdec_train.heads.own_token import read_own_token
 from specdec_train.heads.recipe import HeadRecipe
+from specdec_train.heads.weights import weight_of
 
 _LEFT_OUT = (
     "architectures",
@@ -42,7 +43,7 @@ def head_config(target: PreTrainedModel) -> dict[str, Any]:
             f"{type(target).__name__}: heads are made of layers like Llama's (self_attn, mlp, two norms), which it has not"
         )
     kept = {key: value for key, value in config.items() if key not in _LEFT_OUT and value is not None}
-    return kept | {"num_hidden_layers": 1, "vocab_size": _weight(output_head(target)).shape[0]}
+    return kept | {"num_hidden_layers": 1, "vocab_size": weight_of(output_head(target)).shape[0]}
 
 
 def make_eagle(target: PreTrainedModel) -> EagleHead:
@@ -72,21 +73,23 @@ def make_eagle3(
     config = head_config(target)
     vocab_size = int(config["vocab_size"])
     count = min(recipe.draft_vocab_size or vocab_size, vocab_size)
-    config["draft_vocab_size"] = count
+    config |= {"draft_vocab_size": count, "norm_before_residual": True}
     settings = EagleSettings.from_dict(config, "the target", is_eagle3=True)
     head = Eagle3Head(settings, input_embedding(target))
     last = decoder_layers(target)[-1]
     assert head.fc is not None
     _let_through(head.fc.weight, settings.target_hidden_size)
     _take_over(head.body.layers[0], last)
+    _silence(head.body.layers[0])
     with torch.no_grad():
-        _weight(head.hidden_norm).copy_(_weight(last.input_layernorm))
-        _weight(head.norm).copy_(_weight(target.base_model.norm))
-        projection = _weight(output_head(target))
+        weight_of(head.hidden_norm).copy_(weight_of(last.input_layernorm))
+        weight_of(head.norm).copy_(weight_of(target.base_model.norm))
+        projection = weight_of(output_head(target))
         if count < vocab_size:
             head.target_ids = frequent_ids(documents, vocab_size, count)
             projection = projection[head.target_ids]
         head.lm_head.weight.copy_(projection)
+    read_own_token(head, target)
     _prepare(head, target)
     return head, config
 
@@ -96,14 +99,14 @@ def make_mtp(target: PreTrainedModel) -> MtpHead:
     head_config(target)
     projection = output_head(target)
     head = MtpHead(
-        target.config.get_text_config(), input_embedding(target), projection, _weight(projection).shape[0]
+        target.config.get_text_config(), input_embedding(target), projection, weight_of(projection).shape[0]
     )
     stage = head.stage(0)
-    _let_through(stage.join.weight, _weight(projection).shape[1])
+    _let_through(stage.join.weight, weight_of(projection).shape[1])
     _take_over(stage.layers[0], decoder_layers(target)[-1])
     _silence(stage.layers[0])
     with torch.no_grad():
-        _weight(stage.norm).copy_(_weight(target.base_model.norm))
+        weight_of(stage.norm).copy_(weight_of(target.base_model.norm))
     _prepare(head, target)
     return head
 
@@ -112,7 +115,7 @@ def _silence(layer: nn.Module) -> None:
     """Let a layer add nothing to begin with: states behind the final norm are much smaller than those inside the target."""
     with torch.no_grad():
         for name in ("self_attn.o_proj", "mlp.down_proj"):
-            _weight(layer.get_submodule(name)).zero_()
+            weight_of(layer.get_submodule(name)).zero_()
 
 
 def make_draft(target: PreTrainedModel, recipe: HeadRecipe) -> PreTrainedModel:
@@ -151,24 +154,6 @@ def _is_outside(name: str, model: PreTrainedModel) -> bool:
     return not name.startswith(f"{layers}.")
 
 
-def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
-    """Return an MLP speculator for a target; what is read and guessed is learnt from the target's own vocabulary weights."""
-    size = target.config.get_text_config().hidden_size
-    layout = MLPSpeculatorLayout(
-        vocab_size=_weight(output_head(target)).shape[0],
-        emb_dim=size,
-        inner_dim=recipe.inner_size,
-        n_predict=recipe.num_steps,
-        scale_input=True,
-    )
-    heads = MLPSpeculator(layout)
-    if layout.width == size:
-        with torch.no_grad():
-            for head in heads.head:
-                _weight(head).copy_(_weight(output_head(target)))
-    return heads
-
-
 def frequent_ids(documents: Sequence[Sequence[int]], vocab_size: int, count: int) -> Tensor:
     """Return the `count` most frequent ids of a text, ascending; of equally frequent ones the lowest."""
     occurrences = torch.zeros(vocab_size, dtype=torch.int64)
@@ -191,7 +176,7 @@ def _let_in(weight: Tensor, target: PreTrainedModel) -> None:
     Embeddings are often much smaller, and the map would take long to grow; turned, they do not look like guesses.
     """
     with torch.no_grad():
-        states, embedded = _weight(target.base_model.norm), _weight(input_embedding(target))
+        states, embedded = weight_of(target.base_model.norm), weight_of(input_embedding(target))
         nn.init.orthogonal_(weight)
         weight *= 0.5 * states.square().mean().sqrt() / embedded.square().mean().sqrt()
 
@@ -214,14 +199,8 @@ def _take_over(layer: nn.Module, source: nn.Module) -> None:
 def _prepare(head: DraftHead, target: PreTrainedModel) -> None:
     """Let all of a head learn but what it shares with the target."""
     head.config._attn_implementation = "sdpa"
-    head.config.vocab_size = _weight(output_head(target)).shape[0]
+    head.config.vocab_size = weight_of(output_head(target)).shape[0]
     head.requires_grad_(True)
     for shared in (input_embedding(target), output_head(target)):
         shared.requires_grad_(False)
     head.train()
-
-
-def _weight(module: object) -> Tensor:
-    weight = getattr(module, "weight", None)
-    assert isinstance(weight, Tensor)
-    return weight

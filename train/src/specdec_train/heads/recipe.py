@@ -22,7 +22,8 @@ class HeadRecipe:
         step_decay: weight of each step, times that of the one before.
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.
-        inner_size: D of an MLP speculator; 0 for the target's hidden size.
+        inner_size: D of an MLP speculator; 0 for the target's hidden size. Twice that size begins best; see `make_mlp`.
+        is_tied: whether the heads of an MLP speculator share their weights.
         kept_layers: layers of the target that a draft model begins with; negative ones count from the end.
         seq_len: tokens of a window.
         batch_size: windows per optimizer step.
@@ -43,6 +44,7 @@ class HeadRecipe:
     regression: float = 0.0
     draft_vocab_size: int = 0
     inner_size: int = 0
+    is_tied: bool = False
     kept_layers: tuple[int, ...] = (0, -1)
     seq_len: int = 512
     batch_size: int = 2
@@ -91,9 +93,9 @@ class HeadRecipe:
 HEADS: dict[str, HeadRecipe] = {
     "draft": HeadRecipe("draft", muon_lr=0.02, adamw_lr=0.003),
     "eagle": HeadRecipe("eagle", num_steps=3, first_share=0.3, regression=0.5, muon_lr=0.015, adamw_lr=0.002),
-    "eagle3": HeadRecipe("eagle3", num_steps=5, first_share=0.3),
+    "eagle3": HeadRecipe("eagle3", num_steps=3, first_share=0.4, muon_lr=0.025, adamw_lr=0.003),
     "mtp": HeadRecipe("mtp", num_steps=2, first_share=0.3, muon_lr=0.015, adamw_lr=0.002),
-    "mlp": HeadRecipe("mlp", num_steps=3),
+    "mlp": HeadRecipe("mlp", num_steps=3, is_tied=True),
 }
 """How each kind is trained unless one says otherwise."""
 
@@ -101,6 +103,6 @@ ZOO_HEADS: dict[str, HeadRecipe] = {
     "eagle": HEADS["eagle"],
     "eagle3": replace(HEADS["eagle3"], draft_vocab_size=3072),
     "mtp": HEADS["mtp"],
-    "mlp": HEADS["mlp"],
+    "mlp": replace(HEADS["mlp"], inner_size=512),
 }
 """The heads of the zoo by artefact name, which is their method's too."""

@@ -75,9 +75,13 @@ class FusedModel:
                     f"loops; this model ({str(dtype).removeprefix('torch.')}) or this machine has none: leave deterministic out"
                 )
             # Made once, for all positions: a table that grows is computed anew.
-            self._rotary.host_tables(runner.max_context)
+            self.hold_positions(runner.max_context)
         elif has_kernels and not all(layer.is_silu for layer in self._layers):
             raise ModelError(f"{name}: deterministic=True has no kernel for its activation: leave it out")
+
+    def hold_positions(self, length: int) -> None:
+        """Make the factors of all positions below `length` now and keep them where they are."""
+        self._rotary.hold(length)
 
     def forward(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
         """Run a packed batch; arguments and result as in `ModelRunner`."""

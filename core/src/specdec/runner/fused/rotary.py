@@ -21,6 +21,11 @@ class RotaryTable:
         self._like = like
         self._cos = self._sin = like.new_empty((0, 1, 0))
 
+    def hold(self, length: int) -> None:
+        """Make the table for positions below `length`; no shorter context changes it any more."""
+        if length > self._cos.shape[0]:
+            self._grow(length)
+
     def rows(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and signed sines, each `[T, 1, D]`, for `positions [T]`, all below `length`."""
         if length > self._cos.shape[0]:

@@ -54,7 +54,8 @@ class MLPSpeculator(nn.Module):
         self.head = self._modules_of(lambda i: nn.Linear(width, vocab_size, bias=False))
         # The state's share of a head's input shrinks to sqrt(1/2) over all heads; the norm behind takes care of the scale.
         state_weight = 0.5 ** (0.5 / layout.n_predict)
-        self._token_scale = math.sqrt((1 - state_weight**2) * width / 2) / state_weight
+        self.token_weight = math.sqrt((1 - state_weight**2) * width / 2) / state_weight
+        """c, the weight of a token's embedding beside the state."""
         self.reset_parameters()
 
     def _modules_of(self, make: Callable[[int], nn.Module], *, first: int = 0) -> nn.ModuleList:
@@ -94,7 +95,7 @@ class MLPSpeculator(nn.Module):
         Returns:
             states `[..., D]` for the next head, and logits `[..., V]`.
         """
-        mixed = torch.add(self.proj[index](states), self.emb[index](token_ids), alpha=self._token_scale)
+        mixed = torch.add(self.proj[index](states), self.emb[index](token_ids), alpha=self.token_weight)
         states = _gelu(self.ln[index](mixed))
         return states, self.head[index](states)
 

@@ -1,0 +1,150 @@
+"""The recorded passes of one runner: made when a shape comes again, the least used given up."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from specdec.runner.graphs.pass_shape import MAX_ROWS, MAX_WHOLE_ROWS, PassShape, padded_shape
+from specdec.runner.graphs.recorder import Recorder, Recording, Tensors
+from specdec.runner.graphs.static_pass import StaticPass
+from specdec.runner.packed import PackedBatch
+from specdec.runner.paged_pass import PagedPass
+
+logger = logging.getLogger("specdec")
+
+MAX_RECORDINGS = 48
+"""Recordings kept by one runner."""
+MAX_BYTES = 2**29
+"""Device memory that the recordings of one runner may hold; their outputs are the most of it, and of these logits."""
+_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
+"""Relative distance of a replay from the pass it repeats; padded products may sum in another order."""
+
+RunPass = Callable[[PackedBatch, torch.Tensor | None], Tensors]
+"""Runs a pass over all its rows, given features `[T, F]` or None; each result has T rows."""
+
+
+@runtime_checkable
+class PagedBackend(Protocol):
+    """Attention that reads a pass from tensors alone."""
+
+    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
+        """Return a pass as the kernels see it, and its tree mask."""
+
+    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
+        """Attend for a batch by these tensors."""
+
+
+class PassGraphs:
+    """Replays the passes of a runner that are short enough for the host to be what takes long.
+
+    A shape that comes a second time is recorded, and what the recording computes is compared once with what the pass
+    computed. If recording fails or the two differ, a warning says so once and passes run operation by operation from then on.
+
+    Args:
+        run: the pass.
+        recorder: of the device.
+        backend: the runner's attention.
+        max_context: the longest sequence, in tokens.
+    """
+
+    def __init__(self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int) -> None:
+        self._run, self._recorder, self._backend = run, recorder, backend
+        self._max_context = max_context
+        self._recorded: OrderedDict[PassShape, tuple[StaticPass, Recording]] = OrderedDict()
+        self._seen: set[PassShape] = set()
+        self.failure: str | None = None
+        """Why nothing is recorded any more; None while all is well."""
+        self.num_replays = 0
+        self.num_plain = 0
+        """Passes that ran operation by operation."""
+
+    @property
+    def num_recordings(self) -> int:
+        """Recordings that are kept."""
+        return len(self._recorded)
+
+    @property
+    def num_bytes(self) -> int:
+        """Device memory that they hold."""
+        return sum(recording.num_bytes for _, recording in self._recorded.values())
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
+        """Replay a pass; returns what `run` does for its rows, all of them, or None if it has to run operation by operation."""
+        outputs = None if self.failure is not None else self._replay(batch, features)
+        if outputs is None:
+            self.num_plain += 1
+        return outputs
+
+    def _replay(self, batch: PackedBatch, features: torch.Tensor | None) -> Tensors | None:
+        num_rows = len(batch.token_ids)
+        if num_rows > (MAX_ROWS if batch.logits_rows is None else MAX_WHOLE_ROWS):
+            return None
+        rows, tree_mask = self._backend.prepare(batch)
+        shape = padded_shape(num_rows, rows)
+        if shape not in self._recorded:
+            is_new = shape not in self._seen
+            self._seen.add(shape)
+            if is_new or not self._record(shape, batch, rows, tree_mask, features):
+                return None
+        self._recorded.move_to_end(shape)
+        static, recording = self._recorded[shape]
+        static.fill(batch, rows, tree_mask, features)
+        recording.replay()
+        self.num_replays += 1
+        return _own_rows(recording.outputs, num_rows)
+
+    def _run_static(self, static: StaticPass) -> Tensors:
+        self._backend.use(static.batch, static.rows, static.tree_mask)
+        return self._run(static.batch, static.features)
+
+    def _record(
+        self,
+        shape: PassShape,
+        batch: PackedBatch,
+        rows: PagedPass,
+        tree_mask: torch.Tensor | None,
+        features: torch.Tensor | None,
+    ) -> bool:
+        """Record a shape by a pass of it; whether that went well. All runs of the pass write the same to the cache."""
+        static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
+        static.fill(batch, rows, tree_mask, features)
+        try:
+            expected = self._run(replace(batch, logits_rows=None), features)
+            recording = self._recorder.record(partial(self._run_static, static))
+            recording.replay()
+            wrong = _difference(_own_rows(recording.outputs, len(batch.token_ids)), expected)
+        except RuntimeError as error:  # what the device cannot record, or has no memory for
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong is not None:
+            self.failure = wrong
+            self._recorded.clear()
+            logger.warning("passes are not captured in graphs and run operation by operation: %s", wrong)
+            return False
+        self._recorded[shape] = static, recording
+        while len(self._recorded) > MAX_RECORDINGS or (
+            self.num_bytes > MAX_BYTES and len(self._recorded) > 1
+        ):
+            dropped, _ = self._recorded.popitem(last=False)
+            self._seen.discard(dropped)
+        return True
+
+
+def _own_rows(outputs: Tensors, num_rows: int) -> Tensors:
+    """Return copies of what belongs to the rows that are not padding: the next replay writes to the same place."""
+    return tuple(output[:num_rows].clone() for output in outputs)
+
+
+def _difference(got: Tensors, expected: Tensors) -> str | None:
+    """Return how a replay differs from the pass it repeats; None if it does not."""
+    for ours, theirs in zip(got, expected, strict=True):
+        error = (ours.float() - theirs.float()).norm() / theirs.float().norm().clamp_min(1e-30)
+        if not error <= _TOLERANCES.get(theirs.dtype, 3e-2):
+            return f"a replay differs from the pass it repeats by {float(error):.1e}"
+    return None

@@ -1,0 +1,62 @@
+"""Heads whose passes are recorded and replayed draft what heads draft whose passes are not."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eagle_check.layout import Layout
+from eagle_check.session import config_of
+from eagle_check.shape import VOCAB, Shape
+from eagle_check.targets import make_head, target_model
+from speccheck.interpreter import multiply_as_a_gpu
+from speccheck.recorder import Rerun
+
+from specdec import LLM, SamplingParams
+from specdec.drafting import HeadProposer
+
+SHAPE = Shape(num_logits=40, has_map=True)
+PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1)]
+PARAMS = [SamplingParams(temperature=1.0, seed=seed, max_tokens=10, ignore_eos=True) for seed in range(2)]
+
+
+def make_llm(folder: str, keys: dict[str, Any]) -> tuple[LLM, HeadProposer]:
+    config = {"method": "eagle3", "model": folder, "num_speculative_tokens": 4, "on_proposer_error": "raise"}
+    llm = LLM(
+        copy.deepcopy(target_model()),
+        speculative_config=config | {"rejection_sample_method": "probabilistic"} | keys,
+        max_model_len=96,
+        skip_tokenizer_init=True,
+        enforce_eager=True,
+        attention_backend="triton",
+        device="cpu",
+    )
+    return llm, llm._built.engine._guard.proposer
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize(("kind", "num_prompts"), [("chain", 2), ("drawn tree", 1)])
+def test_drafts_of_recorded_passes(
+    tmp_path: Path, kind: str, num_prompts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multiply_as_a_gpu(monkeypatch)
+    path, _ = make_head(tmp_path, SHAPE, Layout(aux_ids=(1, 3, 6)))
+    told = []
+    for recorder in (None, Rerun()):
+        monkeypatch.setattr("specdec.scorers.transformers._recorder", lambda *_, chosen=recorder: chosen)
+        llm, proposer = make_llm(path, config_of(kind))
+        outputs = llm.generate(PROMPTS[:num_prompts], PARAMS[:num_prompts])
+        metrics = llm._built.engine.metrics
+        told.append(
+            (
+                [output.outputs[0].token_ids for output in outputs],
+                metrics.num_draft_tokens,
+                metrics.num_accepted_tokens,
+            )
+        )
+    assert told[0] == told[1]
+    (graphs,) = proposer._runner._graphs
+    assert graphs.failure is None
+    assert graphs.num_replays > graphs.num_recordings > 0

@@ -1,0 +1,57 @@
+"""An MLP speculator to begin with."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specdec.runner import input_embedding, output_head
+from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout
+from specdec_train.heads.recipe import HeadRecipe
+from specdec_train.heads.weights import weight_of
+
+_SHARE = 0.5**0.5
+"""Of a sum of two parts of one size that has that size again."""
+
+
+def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
+    """Return an MLP speculator for a target; what is read and guessed is learnt from the target's own vocabulary weights.
+
+    Twice as wide as the target, its heads begin as linear maps: GELU(x) - GELU(-x) = x, so that a state beside its negative
+    goes through unharmed. As wide as the target, they begin with its output projection only.
+    """
+    size = target.config.get_text_config().hidden_size
+    projection = weight_of(output_head(target))
+    layout = MLPSpeculatorLayout(
+        vocab_size=projection.shape[0],
+        emb_dim=size,
+        inner_dim=recipe.inner_size,
+        n_predict=recipe.num_steps,
+        tie_weights=recipe.is_tied,
+        scale_input=True,
+    )
+    heads = MLPSpeculator(layout)
+    with torch.no_grad():
+        if layout.width == size:
+            for head in heads.head:
+                weight_of(head).copy_(projection)
+        elif layout.width == 2 * size:
+            embedded = weight_of(input_embedding(target))
+            turned = F.rms_norm(embedded, (embedded.shape[1],)) @ nn.init.orthogonal_(torch.empty(size, size))
+            through = torch.eye(size)
+            for index in range(layout.n_predict):
+                _mirror(weight_of(heads.emb[index]), _SHARE * heads.token_weight**-1 * turned)
+                _mirror(weight_of(heads.head[index]), 0.5 * projection)
+                if index:
+                    _mirror(weight_of(heads.proj[index])[:size], _SHARE * through)
+                    weight_of(heads.proj[index])[size:] = -weight_of(heads.proj[index])[:size]
+                else:
+                    _mirror(weight_of(heads.proj[index]).T, through)
+    return heads
+
+
+def _mirror(weight: Tensor, half: Tensor) -> None:
+    """Fill `weight [n, 2 m]` with `half [n, m]` and its negative."""
+    weight.copy_(torch.cat((half, -half), 1))

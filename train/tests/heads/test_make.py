@@ -1,0 +1,63 @@
+"""What heads begin with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specdec_train.heads.make import make_eagle3
+from specdec_train.heads.make_mlp import make_mlp
+from specdec_train.heads.recipe import HEADS
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_some_attention_of_an_eagle3_head_reads_its_own_token(has_bias, target, documents):
+    if has_bias:
+        target.config.attention_bias = True
+    head, config = make_eagle3(target, HEADS["eagle3"], documents)
+    attention = head.body.layers[0].self_attn
+    width, num_queries = attention.head_dim, 2
+    tokens = torch.arange(1, 60)
+    embedded = head.body.layers[0].input_layernorm(head.embed_tokens(tokens))
+    entry = torch.cat((embedded, torch.randn(len(tokens), 32)), -1)
+    queries, keys, values = (
+        F.linear(entry, projection.weight, None if projection.bias is None else projection.bias)
+        for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+    )
+    for query in range(num_queries):
+        scores = queries[:, query * width : (query + 1) * width] @ keys[:, :width].T * width**-0.5
+        assert scores.diagonal().mean() == pytest.approx(10.0, rel=0.2)
+        assert scores.mean().abs() < 2.0
+        assert (scores.argmax(1) == torch.arange(len(tokens))).float().mean() > 0.5
+    read = values[:, :width].repeat(1, num_queries) @ attention.o_proj.weight[:, : num_queries * width].T
+    again = F.linear(
+        torch.cat((embedded, torch.randn(len(tokens), 32)), -1),
+        attention.v_proj.weight,
+        attention.v_proj.bias,
+    )
+    assert torch.allclose(again[:, :width], values[:, :width], atol=1e-6)
+    # A head of 8 dimensions shows a quarter of the 32 of the embedding, which is half of its length.
+    states = head.hidden_norm(torch.randn(100, 32))
+    assert read.square().mean().sqrt() == pytest.approx(0.15 * states.square().mean().sqrt().item(), rel=0.25)
+    assert config["norm_before_residual"] is True
+    assert not attention.o_proj.weight[:, num_queries * width :].any()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_heads_twice_as_wide_begin_as_linear_maps(is_tied, target):
+    heads = make_mlp(target, replace(HEADS["mlp"], inner_size=64, is_tied=is_tied))
+    states, tokens = torch.randn(7, 32), torch.randint(0, 97, (7, 3))
+    wide = heads(states, tokens)
+    x = F.rms_norm(states, (32,)) / 2**0.5
+    for index in range(3):
+        x = x + heads.token_weight * heads.emb[index].weight[tokens[:, index], :32]
+        x = F.rms_norm(x, (32,))
+        expected = 0.5 * x @ target.lm_head.weight.T
+        torch.testing.assert_close(wide[:, index], expected, rtol=1e-4, atol=1e-4)
+        x = x / 2**0.5
+    assert len({id(head) for head in heads.head}) == (1 if is_tied else 3)
