@@ -36,6 +36,7 @@ def step(rows: list[int], cached: list[int], **more) -> PackedBatch:
 class Backend:
     """Prepares passes as the kernels' backend does, and keeps what it was told to use."""
 
+    dtypes = (torch.float32,)
     used: PackedBatch | None = None
 
     def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
@@ -61,7 +62,12 @@ def test_a_shape_is_recorded_when_it_comes_again() -> None:
         tokens, positions = made.forward(batch)
         assert torch.equal(tokens, 2.0 * batch.token_ids[:, None])
         assert torch.equal(positions, batch.positions[:, None] + 0.5)
-    assert (made.num_recordings, made.num_replays, made.num_plain, made.num_bytes) == (1, 2, 1, 1000)
+    assert (made.num_recordings, made.num_replays, made.num_plain, made.num_bytes) == (
+        1,
+        2,
+        1,
+        1000 + 2 * 256 // 16 * 8,
+    )
 
 
 def test_what_was_returned_is_not_written_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from specdec.interfaces import Draft, SamplerConfig, Scores, VerifyBatch
 from specdec.noise import exponentials
-from specdec.samplers import device_kernels
+from specdec.samplers import device_kernels, kernel_probe
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.tree import follow, node_depths
 from specdec.sampling_params import SamplingParams
+from specdec_kernels import Backend, dispatch
 
 SAMPLER = StrictSampler(SamplerConfig())
 VOCAB = 4
@@ -115,9 +117,9 @@ def test_the_kernels_draw_what_the_host_form_draws(is_tree, temperatures, monkey
     num_accepted = 0
     for seed in range(12):
         problem = case(seed, is_tree, temperatures)
-        monkeypatch.setattr("specdec.samplers.strict.serves_device", lambda device: False)
+        monkeypatch.setattr(device_kernels, "serves_device", lambda *_: False)
         expected = SAMPLER.verify(*problem)
-        monkeypatch.setattr("specdec.samplers.strict.serves_device", lambda device: True)
+        monkeypatch.setattr(device_kernels, "serves_device", lambda *_: True)
         got = SAMPLER.verify(*problem)
         assert list(map(list, got.accepted_nodes)) == list(map(list, expected.accepted_nodes))
         assert list(map(list, got.token_ids)) == list(map(list, expected.token_ids))
@@ -125,35 +127,60 @@ def test_the_kernels_draw_what_the_host_form_draws(is_tree, temperatures, monkey
     assert num_accepted > 0
 
 
+OPERATIONS = ["strict_verify", "rejection_verify", "block_verify"]
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Kernels that nobody has looked at yet."""
+    kernel_probe._agrees.cache_clear()
+    yield
+    kernel_probe._agrees.cache_clear()
+
+
 @pytest.mark.interpreter
-def test_the_look_at_the_kernels_sees_what_they_draw(monkeypatch, caplog) -> None:
-    assert device_kernels._difference(torch.device("cpu")) is None
-    module = sys.modules["specdec_kernels.gumbel_sample"]  # the package has a function of that name
-    monkeypatch.setattr(module, "gumbel_sample", lambda logits, *_: logits.argmax(-1))
-    assert device_kernels._difference(torch.device("cpu")) == "they draw other tokens"
-    device_kernels._agrees.cache_clear()
-    assert not device_kernels._agrees(torch.device("cpu"))
-    assert "drafts are verified through torch" in caplog.text
-    device_kernels._agrees.cache_clear()
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_look_at_a_kernel_sees_what_it_decides(operation, monkeypatch, caplog, fresh) -> None:
+    cpu = torch.device("cpu")
+    assert kernel_probe.difference(operation, cpu) is None
+    module = sys.modules[f"specdec_kernels.{operation}"]  # the package has a function of that name
+    honest = getattr(module, operation)
+
+    def wrong(*given, **options):
+        verdict = honest(*given, **options)
+        if dispatch.backend_for(given[0]) is Backend.TRITON:
+            verdict.token_ids[-1, 0] += 1
+        return verdict
+
+    monkeypatch.setattr(module, operation, wrong)
+    assert kernel_probe.difference(operation, cpu) == "it decides otherwise than its reference"
+    assert not kernel_probe._agrees(operation, cpu)
+    assert f"the kernel {operation} fails here" in caplog.text
 
 
-def test_without_a_device_nothing_is_asked_of_the_kernels(monkeypatch, caplog) -> None:
+def test_without_a_device_nothing_is_asked_of_the_kernels(monkeypatch, caplog, fresh) -> None:
     def fail(*args):
         raise RuntimeError("no kernel image")
 
-    monkeypatch.setattr(device_kernels, "_difference", fail)
-    assert not device_kernels.serves_device(torch.device("cpu"))
+    monkeypatch.setattr(kernel_probe, "difference", fail)
+    assert not kernel_probe.serves_device("strict_verify", torch.device("cpu"))
     assert not caplog.text
-    device_kernels._agrees.cache_clear()
-    assert not device_kernels.serves_device(torch.device("cuda"))
+    assert not kernel_probe.serves_device("strict_verify", torch.device("cuda"))
     assert "RuntimeError: no kernel image" in caplog.text
-    device_kernels._agrees.cache_clear()
+
+
+def test_a_step_in_which_nobody_samples(monkeypatch) -> None:
+    monkeypatch.setattr(device_kernels, "serves_device", lambda *_: True)
+    nothing = torch.empty(0, VOCAB)
+    batch = VerifyBatch([], [], [], [], [], is_all_greedy=True)
+    verdict = SAMPLER.verify(Scores(nothing, [], nothing, []), Draft.empty(0), batch)
+    assert (list(verdict.accepted_nodes), list(verdict.token_ids)) == ([], [])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("is_tree", [False, True])
 def test_on_a_gpu_the_kernels_draw_what_the_host_draws(is_tree) -> None:
-    assert device_kernels.serves_device(torch.device("cuda"))
+    assert kernel_probe.serves_device("strict_verify", torch.device("cuda"))
     for seed in range(40):
         scores, draft, batch = case(seed, is_tree, [1.0, 0.0, 1.0, 1.0])
         expected = SAMPLER.verify(scores, draft, batch)

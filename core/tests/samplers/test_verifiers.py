@@ -322,13 +322,18 @@ def test_a_gpu_decides_what_the_host_decides(sampler, is_tree, sampling) -> None
 @pytest.mark.parametrize("sampler", LOSSLESS, ids=lambda s: s.name)
 @pytest.mark.parametrize("sampling", [DraftSampling.DETERMINISTIC, DraftSampling.IID])
 @pytest.mark.parametrize("is_double", [False, True])
-def test_the_kernels_decide_what_the_host_decides(sampler, sampling, is_double, monkeypatch) -> None:
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, "transposed"])
+def test_the_kernels_decide_what_the_host_decides(sampler, sampling, is_double, kind, monkeypatch) -> None:
     served = []
-    monkeypatch.setattr(device_kernels, "serves_device", lambda device: served.append(device) or True)
+    monkeypatch.setattr(device_kernels, "serves_device", lambda *given: served.append(given) or True)
     for seed in range(12):
         scores, draft, batch = a_problem(seed, [1.0, 0.0, 1.0, 1.0], sampling=sampling)
         if is_double:
             scores = replace(scores, logits=scores.logits.double())
+        if draft.node_probs is not None:
+            probs = draft.node_probs
+            probs = probs.mT.contiguous().mT if kind == "transposed" else probs.to(kind)
+            draft = replace(draft, node_probs=probs)
         got = sampler.verify(scores, draft, batch)
         with monkeypatch.context() as patch:
             patch.setattr(type(sampler), "kernel", None)

@@ -65,13 +65,23 @@ def test_a_step_needs_its_peak_and_the_copies_of_its_logits(monkeypatch: pytest.
     given = options(max_num_batched_tokens=40)
     assert step_bytes(runner, given, 0) == 300 + memory._FLOAT32_COPIES * logits
     assert step_bytes(runner, given, 2) == 300 + memory._FLOAT32_COPIES * logits + 2 * MAX_BYTES
-    assert step_bytes(runner, options(), 0) == 300 + memory._FLOAT32_COPIES * logits // 40 * 64
-    assert passes == [40, 40, 64]
+    longer = options(max_num_batched_tokens=150)
+    assert step_bytes(runner, longer, 0) == 300 + memory._FLOAT32_COPIES * logits // 40 * 150
+    assert passes == [40, 40, 150]
     assert runner.cache.num_slots == 0
 
+    def fail(batch):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
 
-def test_the_longest_pass_writes_each_of_its_rows() -> None:
-    batch = longest_pass(5, torch.device("cpu"))
-    (segment,) = batch.segments
-    assert batch.positions.tolist() == [0, 1, 2, 3, 4]
-    assert (segment.num_rows, segment.kv_len, batch.logits_rows) == (5, 5, None)
+    monkeypatch.setattr(runner, "forward", fail)
+    with pytest.raises(
+        ConfigError, match=r"max_num_batched_tokens=150 tokens does not fit.*CUDA out of memory\)"
+    ):
+        step_bytes(runner, longer, 0)
+
+
+def test_the_longest_pass_is_of_requests_as_long_as_they_may_be() -> None:
+    batch = longest_pass(11, 4, torch.device("cpu"))
+    assert batch.positions.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    assert batch.slots.tolist() == list(range(11))
+    assert [(s.row, s.num_rows, s.first_slot) for s in batch.segments] == [(0, 4, 0), (4, 4, 4), (8, 3, 8)]

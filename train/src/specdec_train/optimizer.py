@@ -12,6 +12,8 @@ from specdec_train.muon import Muon
 
 _VOCABULARY = re.compile(r"(^|\.)(embed_tokens|emb|wte|lm_head|head)(\.|$)")
 """Names of weights that have a row for each token."""
+_MAP = ".through"
+"""How the name of a map ends that a fixed table goes through: a matrix like others."""
 
 
 class OptimizerPair:
@@ -30,7 +32,8 @@ class OptimizerPair:
         others: list[nn.Parameter] = []
         for name, param in model.named_parameters():
             if param.requires_grad:
-                is_body = param.ndim == 2 and not _VOCABULARY.search(name)
+                is_table = _VOCABULARY.search(name) is not None and not name.endswith(_MAP)
+                is_body = param.ndim == 2 and not is_table
                 (matrices if is_body else others).append(param)
         self._optimizers: list[torch.optim.Optimizer] = []
         if matrices:

@@ -8,9 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from specdec_plugin_mlp import MLPSpeculator
+from specdec_train.heads.factored import merge
 from specdec_train.heads.make import make_eagle3
 from specdec_train.heads.make_mlp import make_mlp
 from specdec_train.heads.recipe import HEADS
+from specdec_train.optimizer import OptimizerPair
 
 
 @torch.no_grad()
@@ -61,3 +64,25 @@ def test_heads_twice_as_wide_begin_as_linear_maps(is_tied, target):
         torch.testing.assert_close(wide[:, index], expected, rtol=1e-4, atol=1e-4)
         x = x / 2**0.5
     assert len({id(head) for head in heads.head}) == (1 if is_tied else 3)
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_tables_learnt_as_maps_become_plain_ones(is_tied, target):
+    heads = make_mlp(target, replace(HEADS["mlp"], inner_size=64, is_tied=is_tied))
+    names = dict(MLPSpeculator(heads.layout).named_parameters())
+    states, tokens = torch.randn(7, 32), torch.randint(0, 97, (7, 3))
+    optimizer = OptimizerPair(heads, muon_lr=0.01, adamw_lr=0.001, weight_decay=0.0)
+    learnt = dict(heads.named_parameters())
+    muon, adamw = ({id(p) for p in o.param_groups[0]["params"]} for o in optimizer._optimizers)
+    for name, parameter in learnt.items():
+        is_matrix = name.endswith(".through") or name.startswith("proj.")
+        assert id(parameter) in (muon if is_matrix else adamw)
+    before = {name: parameter.detach().clone() for name, parameter in learnt.items()}
+    heads(states, tokens).square().mean().backward()
+    optimizer.step(1.0)
+    assert not any(torch.equal(before[name], parameter) for name, parameter in learnt.items())
+    expected = heads(states, tokens)
+    merge(heads)
+    assert {name: p.shape for name, p in heads.named_parameters()} == {n: p.shape for n, p in names.items()}
+    torch.testing.assert_close(heads(states, tokens), expected)
+    merge(heads)  # nothing is left to do

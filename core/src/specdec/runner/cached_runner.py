@@ -46,6 +46,11 @@ class CachedRunner:
         return self.cache.bytes_per_token
 
     @property
+    def num_recorded(self) -> int:
+        """How many sets of recorded passes it has."""
+        return 0 if self._recorder is None else 1
+
+    @property
     def chain(self) -> HostChain | None:
         """The compiled draft loop of what runs here; None where it has none."""
         return None
@@ -89,6 +94,8 @@ class CachedRunner:
             run: runs a pass operation by operation.
         """
         if self._recorder is None or not isinstance(self.backend, PagedBackend):
+            return None
+        if any(shape.dtype not in self.backend.dtypes for shape in self.cache.shapes.values()):
             return None
         return PassGraphs(run, self._recorder, self.backend, self.max_context)
 

@@ -86,6 +86,11 @@ class HeadRunner(CachedRunner):
         output = fused.forward(batch, features) if fused is not None else None
         return self.forward_reference(batch, features, stage) if output is None else output
 
+    @property
+    def num_recorded(self) -> int:
+        """See `CachedRunner.num_recorded`: one for each stage."""
+        return super().num_recorded * self.head.num_stages
+
     def _run_whole(
         self, stage: int, batch: PackedBatch, features: torch.Tensor | None
     ) -> tuple[torch.Tensor, ...]:

@@ -38,8 +38,8 @@ class PagedPass:
     positions: torch.Tensor | None = None
     """`[T]` int64 position of each row; with `visible` only."""
     outputs: dict[tuple[int, ...], torch.Tensor] | None = None
-    """Of a pass with padding rows: where attention writes, by shape, zero from the start since it leaves those rows as they
-    are. None: new tensors."""
+    """Of a pass with padding rows: where attention writes, by shape. It leaves those rows as they are, so they must hold
+    numbers from the start. None: new tensors."""
 
 
 def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPass:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import torch
 
@@ -26,6 +26,9 @@ class TritonBackend:
         is_invariant: whether a row's result must have the same bits in any company, of a tree too.
     """
 
+    dtypes = _DTYPES
+    """Types of keys and values that the kernels take; torch attends to others."""
+
     def __init__(self, cache: KVCache, max_context: int, *, is_invariant: bool = False) -> None:
         self.cache = cache
         self._is_invariant = is_invariant
@@ -46,7 +49,7 @@ class TritonBackend:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Write keys and values to the cache and attend; see `AttentionBackend.attend`."""
-        if query.dtype not in _DTYPES:  # float64: the kernels have no such products
+        if query.dtype not in self.dtypes:  # float64: the kernels have no such products
             return self._torch.attend(
                 layer, batch, query, key, value, scaling=scaling, window=window, softcap=softcap, sinks=sinks
             )
@@ -100,8 +103,8 @@ def _place(rows: PagedPass, query: torch.Tensor, value: torch.Tensor) -> torch.T
 
 
 def kernels_on(device: torch.device) -> AbstractContextManager[None]:
-    """Have tensors on the host take the kernels too, which are chosen there under the interpreter only."""
-    return nullcontext() if device.type == "cuda" else use_backend(Backend.TRITON)
+    """Launch kernels on a device, which need not be the current one; on the host too, for the interpreter."""
+    return torch.cuda.device(device) if device.type == "cuda" else use_backend(Backend.TRITON)
 
 
 def _with_unit_stride(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,9 +1,7 @@
-"""Verification by the kernels of specdec-kernels, where they run and draw what torch draws."""
+"""Verification by the kernels of specdec-kernels."""
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -12,27 +10,20 @@ import torch
 from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
-from specdec.noise import Stream, exponentials, node_word
-from specdec.runner.attention_backend import missing_kernels
-
-logger = logging.getLogger("specdec")
-
-_PROBE_ROWS, _PROBE_IDS = 6, 5003
+from specdec.samplers.draft_probs import normalised
+from specdec.samplers.kernel_probe import serves_device
 
 
-def serves_device(device: torch.device) -> bool:
-    """Return whether the kernels serve a device: a GPU, where they are installed and draw what torch draws."""
-    return device.type == "cuda" and missing_kernels() is None and _agrees(device)
-
-
-def walk_on_device(scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-    """Verify chains or trees along the tokens that the target draws, and wait for the device once.
+def walk_on_device(scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict | None:
+    """Verify chains or trees along the tokens that the target draws, and wait for the device once; None without a kernel.
 
     Args:
         scores: p-logits; temperature is in them already.
         draft: a checked draft.
         batch: facts about its rows.
     """
+    if not batch.num_nodes or not serves_device("strict_verify", scores.logits.device):
+        return None
     from specdec.runner.triton_backend import kernels_on  # imports the optional kernels
     from specdec_kernels.strict_verify import strict_verify
 
@@ -55,7 +46,7 @@ def judge_on_device(operation: str, scores: Scores, draft: Draft, batch: VerifyB
         batch: facts about its rows.
     """
     device = scores.logits.device
-    if draft.parents is not None or draft.vocab_map is not None or not serves_device(device):
+    if draft.parents is not None or draft.vocab_map is not None or not serves_device(operation, device):
         return None
     from specdec.runner.triton_backend import kernels_on  # imports the optional kernels
 
@@ -72,12 +63,18 @@ def _drawn_rows(
     draft: Draft, batch: VerifyBatch, device: torch.device
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Return q, and `[B]` the rows that were drawn from it and are sampled; None and None where no row has any."""
-    if draft.node_probs is None or draft.sampling is DraftSampling.DETERMINISTIC:
+    if (
+        draft.node_probs is None
+        or draft.sampling is DraftSampling.DETERMINISTIC
+        or not draft.node_probs.shape[2]
+    ):
         return None, None
-    probs = draft.node_probs.to(device)
+    kind = torch.float64 if draft.node_probs.dtype is torch.float64 else torch.float32
+    probs = normalised(draft.node_probs, torch.empty(0, dtype=kind, device=device))
+    probs = probs if probs.stride(-1) == 1 else probs.contiguous()
     is_sampled = torch.tensor([not params.is_greedy for params in batch.sampling_params]).to(device)
     is_drawn = is_sampled if draft.has_probs is None else is_sampled & draft.has_probs.to(device)
-    return probs if probs.dtype is torch.float64 else probs.float(), is_drawn
+    return probs, is_drawn
 
 
 def _arguments(
@@ -100,36 +97,3 @@ def _arguments(
     temperatures = torch.tensor([0.0 if params.is_greedy else 1.0 for params in batch.sampling_params])
     temperatures = temperatures.to(device, non_blocking=True)
     return scores.logits, ids, starts, counts, temperatures, NoiseKeys(*keys)
-
-
-@cache
-def _agrees(device: torch.device) -> bool:
-    """Try the kernels once on rows of which torch knows the tokens; warn if they fail or draw others."""
-    try:
-        wrong = _difference(device)
-    except Exception as error:  # a compiler, a driver or a launch may raise anything
-        wrong = f"they raised {type(error).__name__}: {error}"
-    if wrong is not None:
-        logger.warning(
-            "drafts are verified through torch: the kernels of specdec-kernels fail here: %s", wrong
-        )
-    return wrong is None
-
-
-def _difference(device: torch.device) -> str | None:
-    from specdec.runner.triton_backend import kernels_on  # imports the optional kernels
-    from specdec_kernels.gumbel_sample import gumbel_sample
-    from specdec_kernels.noise.keys import NoiseKeys
-
-    generator = torch.Generator().manual_seed(0)
-    logits = (3.0 * torch.randn(_PROBE_ROWS, _PROBE_IDS, generator=generator)).to(device)
-    keys = NoiseKeys(*(torch.arange(_PROBE_ROWS, device=device) + start for start in (11, 40, 0)))
-    temperatures = torch.ones(_PROBE_ROWS, device=device)
-    temperatures[0] = 0.0
-    with kernels_on(device):
-        drawn = gumbel_sample(logits, temperatures, keys)
-    words = torch.full_like(keys.seeds, node_word(Stream.TARGET))
-    noise = exponentials(keys.seeds, keys.positions, keys.samples, words, _PROBE_IDS)
-    expected = (noise / torch.softmax(logits.double(), -1)).argmin(-1)
-    expected[0] = logits[0].argmax()
-    return None if torch.equal(drawn, expected) else "they draw other tokens"

@@ -27,6 +27,12 @@ class HostProbs(NamedTuple):
 _HALVES = (torch.float16, torch.bfloat16)
 
 
+def normalised(node_probs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Return q in the type and on the device of `like`; halves, which do not sum to 1, are made to."""
+    probs = node_probs.detach().to(like)
+    return probs / probs.sum(-1, keepdim=True) if node_probs.dtype in _HALVES else probs
+
+
 class DraftProbs:
     """The laws that drafted tokens were drawn from.
 
@@ -51,10 +57,7 @@ class DraftProbs:
         is_taken_out: bool,
         like: torch.Tensor,
     ) -> None:
-        probs = node_probs.detach().to(like)
-        if node_probs.dtype in _HALVES:
-            probs = probs / probs.sum(-1, keepdim=True)
-        self._probs = probs
+        self._probs = normalised(node_probs, like)
         self._vocab_size = vocab_size
         self._vocab_map: torch.Tensor | None = None
         if vocab_map is not None:

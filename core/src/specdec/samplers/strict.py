@@ -14,7 +14,7 @@ from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
 from specdec.noise.host import walk
-from specdec.samplers.device_kernels import serves_device, walk_on_device
+from specdec.samplers.device_kernels import walk_on_device
 from specdec.samplers.target_probs import raise_not_numbers
 from specdec.samplers.tree import node_depths
 from specdec.samplers.verdicts import follow_all, greedy_verdict
@@ -36,8 +36,9 @@ class StrictSampler(Sampler):
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
         """Walk every request's draft along the drawn tokens."""
-        if serves_device(scores.logits.device):
-            return walk_on_device(scores, draft, batch)
+        walked = walk_on_device(scores, draft, batch)
+        if walked is not None:
+            return walked
         if batch.is_all_greedy:
             return greedy_verdict(scores, draft)
         rows = draft.host_rows

@@ -69,15 +69,24 @@ def step_bytes(runner: ModelRunner, options: EngineOptions, num_recorded: int) -
     Args:
         runner: of the target, its cache not yet made; it is left as it was but for that cache.
         options: say how many tokens a step may have.
-        num_recorded: runners whose passes are recorded.
+        num_recorded: sets of recorded passes that there will be.
+
+    Raises:
+        ConfigError: if that pass does not fit.
     """
-    num_rows = min(options.max_num_batched_tokens, runner.max_context)
-    runner.allocate(num_rows)
-    torch.cuda.synchronize(runner.device)
-    torch.cuda.reset_peak_memory_stats(runner.device)
-    before = torch.cuda.memory_allocated(runner.device)
-    logits = runner.forward(longest_pass(num_rows, runner.device)).logits
-    torch.cuda.synchronize(runner.device)
+    batch = longest_pass(options.max_num_batched_tokens, runner.max_context, runner.device)
+    try:
+        runner.allocate(len(batch.token_ids))
+        torch.cuda.synchronize(runner.device)
+        torch.cuda.reset_peak_memory_stats(runner.device)
+        before = torch.cuda.memory_allocated(runner.device)
+        logits = runner.forward(batch).logits
+        torch.cuda.synchronize(runner.device)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"LLM: a step of max_num_batched_tokens={options.max_num_batched_tokens} tokens does not fit beside the weights: "
+            f"lower it ({str(error).split('. ')[0]})"
+        ) from None
     peak = torch.cuda.max_memory_allocated(runner.device) - before
     copies = _FLOAT32_COPIES * logits.numel() * torch.float32.itemsize
     del logits
@@ -86,8 +95,17 @@ def step_bytes(runner: ModelRunner, options: EngineOptions, num_recorded: int) -
     return peak + copies + num_recorded * MAX_BYTES
 
 
-def longest_pass(num_rows: int, device: torch.device) -> PackedBatch:
-    """Return a pass of one request, all logits wanted, as when every row is verified."""
-    rows = torch.arange(num_rows, device=device)
-    segment = Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=0)
-    return PackedBatch(torch.zeros_like(rows), rows, [segment], slots=None, logits_rows=None)
+def longest_pass(num_rows: int, max_context: int, device: torch.device) -> PackedBatch:
+    """Return a pass of requests that are as long as they may be, all logits wanted, as when every row is verified.
+
+    Args:
+        num_rows: rows of the pass.
+        max_context: the longest request, in tokens.
+        device: where its tensors are.
+    """
+    slots = torch.arange(num_rows, device=device)
+    segments = [
+        Segment(row=start, num_rows=min(max_context, num_rows - start), first_slot=start, num_cached=0)
+        for start in range(0, num_rows, max_context)
+    ]
+    return PackedBatch(torch.zeros_like(slots), slots % max_context, segments, slots, logits_rows=None)

@@ -83,7 +83,7 @@ class TransformersScorer(Scorer):
     def allocate(self) -> None:
         """Divide the memory for keys and values: as many slots for each model that the proposer runs as for the target."""
         runners: list[CachedRunner] = [self.runner, *self._lent]
-        num_recorded = 0 if self._recorder is None else len(runners)
+        num_recorded = sum(runner.num_recorded for runner in runners)
         needed = partial(step_bytes, self.runner, self.options, num_recorded)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
         self._num_slots = num_slots(self.options, self.target, bytes_per_token, needed)

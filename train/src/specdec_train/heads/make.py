@@ -178,7 +178,7 @@ def _let_in(weight: Tensor, target: PreTrainedModel) -> None:
     with torch.no_grad():
         states, embedded = weight_of(target.base_model.norm), weight_of(input_embedding(target))
         nn.init.orthogonal_(weight)
-        weight *= 0.5 * states.square().mean().sqrt() / embedded.square().mean().sqrt()
+        weight *= 0.5 * (states.square().mean() / embedded.square().mean()).sqrt().item()
 
 
 def _take_over(layer: nn.Module, source: nn.Module) -> None:

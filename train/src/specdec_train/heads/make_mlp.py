@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from specdec.runner import input_embedding, output_head
 from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout
+from specdec_train.heads.factored import factor
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
 
@@ -20,10 +21,11 @@ def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
     """Return an MLP speculator for a target; what is read and guessed is learnt from the target's own vocabulary weights.
 
     Twice as wide as the target, its heads begin as linear maps: GELU(x) - GELU(-x) = x, so that a state beside its negative
-    goes through unharmed. As wide as the target, they begin with its output projection only.
+    goes through unharmed. What they read and guess with is then learnt as maps of the target's own tables; `merge` makes plain
+    tables of it. As wide as the target, they begin with its output projection only.
     """
     size = target.config.get_text_config().hidden_size
-    projection = weight_of(output_head(target))
+    projection = weight_of(output_head(target)).cpu()  # heads are made on the host
     layout = MLPSpeculatorLayout(
         vocab_size=projection.shape[0],
         emb_dim=size,
@@ -38,20 +40,22 @@ def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
             for head in heads.head:
                 weight_of(head).copy_(projection)
         elif layout.width == 2 * size:
-            embedded = weight_of(input_embedding(target))
-            turned = F.rms_norm(embedded, (embedded.shape[1],)) @ nn.init.orthogonal_(torch.empty(size, size))
+            embedded = weight_of(input_embedding(target)).cpu()
+            turned = nn.init.orthogonal_(torch.empty(size, size))
             through = torch.eye(size)
             for index in range(layout.n_predict):
-                _mirror(weight_of(heads.emb[index]), _SHARE * heads.token_weight**-1 * turned)
-                _mirror(weight_of(heads.head[index]), 0.5 * projection)
+                normed = F.rms_norm(embedded, (size,))
+                factor(heads.emb[index], normed, _mirrored(turned), _SHARE / heads.token_weight)
+                factor(heads.head[index], projection, _mirrored(through), 0.5)
+                joined = weight_of(heads.proj[index])
                 if index:
-                    _mirror(weight_of(heads.proj[index])[:size], _SHARE * through)
-                    weight_of(heads.proj[index])[size:] = -weight_of(heads.proj[index])[:size]
+                    half = _SHARE * _mirrored(through)
+                    joined.copy_(torch.cat((half, -half)))
                 else:
-                    _mirror(weight_of(heads.proj[index]).T, through)
+                    joined.copy_(_mirrored(through).T)
     return heads
 
 
-def _mirror(weight: Tensor, half: Tensor) -> None:
-    """Fill `weight [n, 2 m]` with `half [n, m]` and its negative."""
-    weight.copy_(torch.cat((half, -half), 1))
+def _mirrored(half: Tensor) -> Tensor:
+    """Return `[n, 2 m]`: `half [n, m]` and its negative."""
+    return torch.cat((half, -half), 1)

@@ -35,8 +35,8 @@ def read_own_token(head: Eagle3Head, target: PreTrainedModel) -> None:
     if width > size:
         return
     with torch.no_grad():
-        embedded = weight_of(input_embedding(target))
-        embedded = F.rms_norm(embedded, (size,)) * weight_of(layer.input_layernorm)
+        norm = weight_of(layer.input_layernorm)
+        embedded = F.rms_norm(weight_of(input_embedding(target)).to(norm.device), (size,)) * norm
         seen = nn.init.orthogonal_(torch.empty(width, size))
         seen *= (_OWN_SCORE * width**0.5 / (embedded @ seen.T).square().sum(-1).mean()).sqrt()
         shown = nn.init.orthogonal_(torch.empty(width, size))

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from specdec_train.claim import claim
 from specdec_train.distillation import overlap
+from specdec_train.heads.factored import merge
 from specdec_train.heads.made import Made, make
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
@@ -106,6 +107,7 @@ def train_head(
         resume=resume,
         on_progress=on_progress,
     )
+    merge(made.module)
     round_to_bfloat16(made.module)
     made.module.train(False)
     loss, accepted = evaluate(seen)

@@ -34,6 +34,10 @@ RunPass = Callable[[PackedBatch, torch.Tensor | None], Tensors]
 class PagedBackend(Protocol):
     """Attention that reads a pass from tensors alone."""
 
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """Types of keys and values of which that holds."""
+
     def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
         """Return a pass as the kernels see it, and its tree mask."""
 
@@ -73,7 +77,7 @@ class PassGraphs:
     @property
     def num_bytes(self) -> int:
         """Device memory that they hold."""
-        return sum(recording.num_bytes for _, recording in self._recorded.values())
+        return sum(static.num_bytes + recording.num_bytes for static, recording in self._recorded.values())
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns what `run` does for its rows, all of them, or None if it has to run operation by operation."""

@@ -44,20 +44,30 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool: tuple[int, int] | None = None
+        self._side: torch.cuda.Stream | None = None
 
     def record(self, function: Callable[[], Tensors]) -> Recording:
         """See `Recorder.record`."""
         with torch.cuda.device(self._device):
             # A run on a side stream first, as capture wants it: libraries set up their workspaces there.
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
+            if self._side is None:
+                self._side = torch.cuda.Stream()
+            current = torch.cuda.current_stream()
+            self._side.wait_stream(current)
+            with torch.cuda.stream(self._side):
                 function()
-            torch.cuda.current_stream().wait_stream(side)
+            current.wait_stream(self._side)
             torch.cuda.synchronize()
+            torch.cuda.empty_cache()  # capture begins so; what is reserved then is what the recording holds
             before = torch.cuda.memory_reserved()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            # Entered again from outside: a capture that fails leaves its own stream as the current one.
+            with (
+                torch.cuda.stream(current),
+                torch.cuda.graph(
+                    graph, pool=self._pool, stream=self._side, capture_error_mode="thread_local"
+                ),
+            ):
                 outputs = function()
             if self._pool is None:
                 self._pool = graph.pool()

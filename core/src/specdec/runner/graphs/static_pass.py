@@ -12,8 +12,7 @@ from specdec.runner.paged_pass import PagedPass
 class StaticPass:
     """A padded pass that is filled anew before each replay.
 
-    Padding rows have token 0 at position 0, write to no slot and attend to nothing, which gives zeros; padding requests have
-    no rows.
+    Padding rows have token 0 at position 0 and write to no slot; padding requests have no rows.
 
     Args:
         shape: its sizes.
@@ -50,6 +49,13 @@ class StaticPass:
             slots=self.rows.slots,
             logits_rows=None,
         )
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the largest tensors: tables, features and what attention writes to."""
+        outputs = (self.rows.outputs or {}).values()
+        tensors = [self.rows.block_tables, *outputs, *([] if self.features is None else [self.features])]
+        return sum(tensor.nbytes for tensor in tensors)
 
     def fill(
         self,
