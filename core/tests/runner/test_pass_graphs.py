@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from speccheck.engines import greedy, make_llm, scripted, tokens_of
 from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
 from speccheck.recorder import Rerun
 
-from specdec import LLM, SamplingParams
+from specdec import LLM
 from specdec.runner import PackedBatch, Segment
 from specdec.runner.graphs import pass_graphs
 from specdec.runner.graphs.pass_graphs import PassGraphs
@@ -145,21 +146,12 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_says_so_once(recorder, reason
 
 
 PROMPTS = [[5, 9, 3], list(range(20, 39)), [7]]
-SCRIPTED = {"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 4, "wrong": 0.3, "seed": 1}
+SCRIPTED = scripted(wrong=0.3, seed=1)
 
 
-def generate(speculation, **options) -> tuple[list[list[int]], LLM]:
-    llm = LLM(
-        tiny("llama"),
-        speculative_config=speculation,
-        attention_backend="triton",
-        device="cpu",
-        max_model_len=64,
-        skip_tokenizer_init=True,
-        **options,
-    )
-    outputs = llm.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True))
-    return [output.outputs[0].token_ids for output in outputs], llm
+def generate(speculation, num_tokens=12, **options) -> tuple[list[list[int]], LLM]:
+    llm = make_llm(tiny("llama"), speculation, max_model_len=64, **options)
+    return tokens_of(llm, PROMPTS, greedy(num_tokens)), llm
 
 
 @pytest.mark.interpreter
@@ -167,6 +159,7 @@ def generate(speculation, **options) -> tuple[list[list[int]], LLM]:
 @pytest.mark.parametrize("options", [{"enforce_eager": True}, {"deterministic": True}], ids=["own", "fused"])
 def test_generations_through_recorded_passes(shape, options, monkeypatch) -> None:
     multiply_as_a_gpu(monkeypatch)
+    options = options | {"attention_backend": "triton", "device": "cpu"}
     expected, _ = generate(None, **options)
     texts = [[*p, *e] for p, e in zip(PROMPTS, expected, strict=True)]
     monkeypatch.setattr("specdec.scorers.transformers._recorder", lambda *_: Rerun())
@@ -181,21 +174,11 @@ def test_generations_through_recorded_passes(shape, options, monkeypatch) -> Non
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_generations_through_cuda_graphs(shape) -> None:
-    def on_gpu(speculation, **options) -> tuple[list[list[int]], LLM]:
-        llm = LLM(
-            tiny("llama"),
-            speculative_config=speculation,
-            device="cuda",
-            max_model_len=64,
-            skip_tokenizer_init=True,
-            **options,
-        )
-        outputs = llm.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True))
-        return [output.outputs[0].token_ids for output in outputs], llm
-
-    expected, _ = on_gpu(None, enforce_eager=True, attention_backend="sdpa")
+    expected, _ = generate(None, 24, device="cuda", enforce_eager=True, attention_backend="sdpa")
     texts = [[*p, *e] for p, e in zip(PROMPTS, expected, strict=True)]
-    got, llm = on_gpu(SCRIPTED | {"shape": shape, "texts": texts}, attention_backend="triton")
+    got, llm = generate(
+        SCRIPTED | {"shape": shape, "texts": texts}, 24, device="cuda", attention_backend="triton"
+    )
     assert got == expected
     made = llm._built.scorer.runner._graphs
     assert made.failure is None

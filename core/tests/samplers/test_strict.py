@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -167,6 +168,11 @@ def test_without_a_device_nothing_is_asked_of_the_kernels(monkeypatch, caplog, f
     assert not caplog.text
     assert not kernel_probe.serves_device("strict_verify", torch.device("cuda"))
     assert "RuntimeError: no kernel image" in caplog.text
+
+
+def test_samplers_are_imported_without_models() -> None:
+    code = "import sys, specdec.samplers.strict, specdec.samplers.block; print('transformers' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120).strip() == "False"
 
 
 def test_a_step_in_which_nobody_samples(monkeypatch) -> None:

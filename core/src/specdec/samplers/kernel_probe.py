@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-from specdec.runner.attention_backend import missing_kernels
-
 logger = logging.getLogger("specdec")
 
 _REQUESTS, _NODES, _VOCAB = 4, 3, 5003
@@ -25,7 +23,11 @@ def serves_device(operation: str, device: torch.device) -> bool:
         operation: `strict_verify`, `rejection_verify` or `block_verify`.
         device: of the logits.
     """
-    return device.type == "cuda" and missing_kernels() is None and _agrees(operation, device)
+    if device.type != "cuda":
+        return False
+    from specdec.runner.attention_backend import missing_kernels  # its package imports transformers
+
+    return missing_kernels() is None and _agrees(operation, device)
 
 
 @cache

@@ -24,18 +24,16 @@ class RotaryTable:
     def hold(self, length: int) -> None:
         """Make the table for positions below `length`; no shorter context changes it any more."""
         if length > self._cos.shape[0]:
-            self._grow(length)
+            self._grow(max(length, 2 * self._cos.shape[0], 1024))
 
     def rows(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and signed sines, each `[T, 1, D]`, for `positions [T]`, all below `length`."""
-        if length > self._cos.shape[0]:
-            self._grow(max(length, 2 * self._cos.shape[0], 1024))
+        self.hold(length)
         return self._cos[positions], self._sin[positions]
 
     def host_tables(self, length: int) -> tuple[Floats, Floats]:
         """Return the tables `[P, D]` for positions below `length`, as host arrays."""
-        if length > self._cos.shape[0]:
-            self._grow(max(length, 2 * self._cos.shape[0], 1024))
+        self.hold(length)
         return self._host
 
     def _grow(self, length: int) -> None:
