@@ -40,11 +40,10 @@ def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
             for head in heads.head:
                 weight_of(head).copy_(projection)
         elif layout.width == 2 * size:
-            embedded = weight_of(input_embedding(target)).cpu()
+            normed = F.rms_norm(weight_of(input_embedding(target)).cpu(), (size,))
             turned = nn.init.orthogonal_(torch.empty(size, size))
             through = torch.eye(size)
             for index in range(layout.n_predict):
-                normed = F.rms_norm(embedded, (size,))
                 factor(heads.emb[index], normed, _mirrored(turned), _SHARE / heads.token_weight)
                 factor(heads.head[index], projection, _mirrored(through), 0.5)
                 joined = weight_of(heads.proj[index])
