@@ -89,7 +89,7 @@ class DraftRecipe:
 DRAFTS = {
     "draft": DraftRecipe(
         starts_from="target",
-        kept_layers=(0, 13),
+        kept_layers=(0, 6, 12),
         batch_size=4,
         micro_batch=4,
         max_steps=3000,
@@ -97,7 +97,7 @@ DRAFTS = {
         adamw_lr=0.003,
         eval_every=200,
         checkpoint_every=100,
-        repeats=Repeats(200, 500),
+        repeats=Repeats(0, 0),
     ),
     "draft_parallel": DraftRecipe(
         kind="parallel",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from specdec.compiled.math import fast_exp
 from specdec.runner.host.attention import is_available, use_threads
 
 Floats = npt.NDArray[np.float32]
+_LEAST = 1e-6
+"""Mass in common that a guess is taken to have at least, so that one far off is not followed too far."""
 
 
 @dataclass(frozen=True)
@@ -48,35 +51,62 @@ def divergence(logits: Tensor, laws: Laws, start: int = 0) -> Tensor:
         laws: what it should be.
         start: the guess's first row stands at this place of them.
     """
-    loss: Tensor = _Divergence.apply(logits, laws.probs, laws.entropies, start)  # type: ignore[no-untyped-call]
-    return loss
+    end = start + logits.shape[1]
+    losses: Tensor = _Distance.apply(logits, laws.probs, start, False)  # type: ignore[no-untyped-call]
+    return losses - laws.entropies[:, start:end].mean()
 
 
-class _Divergence(torch.autograd.Function):
-    """The loss and its gradient, `softmax(logits) - law`, from one pass over the logits."""
+def rejection(logits: Tensor, laws: Laws, start: int = 0) -> Tensor:
+    """Mean of `-log(a)`, `a = sum(min(p, q))` being how often a guess drawn from `q` stands (arXiv 2602.23881).
+
+    A guess that cannot be the target's law does better by this than by its divergence, which has it spend on what is unlikely
+    anyway. Arguments as for `divergence`.
+    """
+    losses: Tensor = _Distance.apply(logits, laws.probs, start, True)  # type: ignore[no-untyped-call]
+    return losses
+
+
+Measure = Callable[[Tensor, Laws, int], Tensor]
+"""`divergence` or `rejection`."""
+
+
+class _Distance(torch.autograd.Function):
+    """The cross-entropy, or `-log(a)`, and its gradient, from few passes over the logits."""
 
     @staticmethod
-    def forward(context: Any, logits: Tensor, probs: Tensor, entropies: Tensor, start: int) -> Tensor:
-        end = start + logits.shape[1]
+    def forward(context: Any, logits: Tensor, probs: Tensor, start: int, is_rejection: bool) -> Tensor:
         scores = logits.detach().to(torch.float32, copy=True).contiguous()  # written to
         if scores.device.type == "cpu" and is_available():
             use_threads()
             losses = torch.empty(scores.shape[:2])
-            _compare(scores.numpy(), probs.contiguous().numpy(), start, losses.numpy())
+            kernel = _reject if is_rejection else _compare
+            kernel(scores.numpy(), probs.contiguous().numpy(), start, losses.numpy())
         else:
-            wanted = probs[:, start:end]
-            logs = torch.log_softmax(scores, -1)
-            losses = -(wanted * logs).sum(-1)
-            scores = logs.exp() - wanted
+            wanted = probs[:, start : start + scores.shape[1]]
+            losses, scores = (_rejections if is_rejection else _cross_entropies)(scores, wanted)
         context.save_for_backward(scores)
         context.dtype = logits.dtype
-        return losses.mean() - entropies[:, start:end].mean()
+        return losses.mean()
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (difference,) = context.saved_tensors
         scale = gradients[0] / (difference.shape[0] * difference.shape[1])
         return (difference * scale).to(context.dtype), None, None, None
+
+
+def _cross_entropies(scores: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses `[B, R]` and gradients `[B, R, V']` of scores, where the kernels do not run."""
+    logs = torch.log_softmax(scores, -1)
+    return -(wanted * logs).sum(-1), logs.exp() - wanted
+
+
+def _rejections(scores: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """The same of `-log(a)`."""
+    guess = torch.softmax(scores, -1)
+    common = torch.minimum(guess, wanted).sum(-1, keepdim=True).clamp_min(_LEAST)
+    low = guess * (guess < wanted)
+    return -common.log().squeeze(-1), (guess * low.sum(-1, keepdim=True) - low) / common
 
 
 @njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
@@ -97,3 +127,28 @@ def _compare(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
         losses[row, place] = np.log(mass) - known
         for j in range(size):
             x[j] = x[j] / mass - p[j]
+
+
+@njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
+def _reject(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
+    """Write `-log(a)` of each row to `losses [B, R]`, and its gradient to `scores [B, R, V']`."""
+    num_rows, size = scores.shape[1], scores.shape[2]
+    for index in prange(scores.shape[0] * num_rows):
+        row, place = index // num_rows, index % num_rows
+        x, p = scores[row, place], probs[row, start + place]
+        highest = x[0]
+        for j in range(size):
+            highest = max(highest, x[j])
+        mass = np.float32(0.0)
+        for j in range(size):
+            x[j] = fast_exp(x[j] - highest)
+            mass += x[j]
+        common, low = np.float32(0.0), np.float32(0.0)
+        for j in range(size):
+            x[j] = x[j] / mass
+            common += min(x[j], p[j])
+            low += x[j] if x[j] < p[j] else np.float32(0.0)
+        common = max(common, np.float32(_LEAST))
+        losses[row, place] = -np.log(common)
+        for j in range(size):
+            x[j] = x[j] * (low - (np.float32(1.0) if x[j] < p[j] else np.float32(0.0))) / common

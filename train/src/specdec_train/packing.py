@@ -33,7 +33,7 @@ class PackedDocuments:
             raise ValueError(
                 f"{self.num_tokens} training tokens do not fill one window of {window}; use more files"
             )
-        self._window = window
+        self.window = window
         self._seed = seed
         self._epoch = -1
         self._shuffled = torch.empty(0, dtype=torch.int32)
@@ -60,7 +60,7 @@ class PackedDocuments:
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
             order = torch.randperm(len(self._documents), generator=generator).tolist()
             tokens = torch.cat([self._documents[i] for i in order])
-            cut = tokens.unfold(0, self._window, self._window - 1)
+            cut = tokens.unfold(0, self.window, self.window - 1)
             self._shuffled = cut[torch.randperm(self.num_windows, generator=generator)]
             self._epoch = epoch
         return self._shuffled

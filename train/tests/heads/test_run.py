@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from specdec_train.heads import run
 from specdec_train.heads.make import make_eagle
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.run import train_head
+from specdec_train.laws import divergence, rejection
 
 
 @pytest.mark.parametrize(("share", "single"), [(0.0, 0), (0.3, 3), (1.0, 10)])
@@ -28,9 +30,31 @@ def test_a_share_of_the_run_simulates_one_step(share, single, target, documents,
     assert seen[:10] == [1] * single + [recipe.num_steps] * (10 - single)
 
 
-def test_a_share_is_a_share():
-    with pytest.raises(ValueError, match=r"first_share=2 must be in \[0, 1\]"):
-        replace(HEADS["eagle"], first_share=2)
+@pytest.mark.parametrize("method", ["mlp", "mtp", "draft"])
+@pytest.mark.parametrize(("share", "last"), [(0.0, 0), (0.4, 4), (1.0, 10)])
+def test_a_share_of_the_run_is_for_acceptance(method, share, last, target, documents, tmp_path, monkeypatch):
+    measures = []
+    for measure in (divergence, rejection):
+
+        def spy(logits, laws, start, measure=measure):
+            if logits.requires_grad:
+                measures.append(measure)
+            return measure(logits, laws, start)
+
+        monkeypatch.setattr(run, measure.__name__, spy)
+    recipe = replace(HEADS[method].tiny(), first_share=0.0, last_share=share, eval_every=3, seq_len=32)
+    trained = train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
+    a_step = len(measures) // 10
+    assert measures == [divergence] * a_step * (10 - last) + [rejection] * a_step * last
+    assert trained.heldout_loss == pytest.approx(
+        trained.state.log[-1].heldout_loss, rel=0.2
+    )  # both divergences
+
+
+@pytest.mark.parametrize("name", ["first_share", "last_share"])
+def test_a_share_is_a_share(name):
+    with pytest.raises(ValueError, match=name + r"=2 must be in \[0, 1\]"):
+        replace(HEADS["eagle"], **{name: 2})
 
 
 def test_an_eagle_head_begins_with_the_state_and_a_turned_embedding_half_as_large(target):

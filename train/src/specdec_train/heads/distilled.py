@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
-from specdec_train.laws import divergence, laws_of
+from specdec_train.laws import Measure, divergence, laws_of
 
 
 class DistilledObjective:
@@ -22,11 +22,13 @@ class DistilledObjective:
 
     def __init__(self, draft: PreTrainedModel, reader: StateReader) -> None:
         self._draft, self._reader = draft, reader
+        self.measure: Measure = divergence
+        """What the loss is made of."""
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """Mean divergence from the target's law for `tokens [B, W]`, in nats."""
+        """Mean distance from the target's law for `tokens [B, W]`, in nats."""
         guess = next(self.guesses(tokens))
-        return divergence(guess.logits, guess.laws)
+        return self.measure(guess.logits, guess.laws, 0)
 
     def guesses(self, tokens: Tensor) -> Iterator[Guess]:
         """Yield the one guess there is."""

@@ -52,7 +52,7 @@ def make(recipe: HeadRecipe, target: PreTrainedModel, documents: Sequence[Sequen
         ValueError: if the target's layers do not do for it.
     """
     if recipe.method == "draft":
-        draft = make_draft(target, recipe)
+        draft = make_draft(target, recipe, documents)
         return Made(
             draft, DistilledObjective(draft, StateReader(target)), None, partial(_save_draft, draft, target)
         )

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from specdec.runner import DraftHead, decoder_layers, input_embedding, output_head
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_mtp import MtpHead
+from specdec_train.heads.best_layers import best_layers
 from specdec_train.heads.own_token import read_own_token
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
@@ -118,18 +119,24 @@ def _silence(layer: nn.Module) -> None:
             weight_of(layer.get_submodule(name)).zero_()
 
 
-def make_draft(target: PreTrainedModel, recipe: HeadRecipe) -> PreTrainedModel:
+def make_draft(
+    target: PreTrainedModel, recipe: HeadRecipe, documents: Sequence[Sequence[int]]
+) -> PreTrainedModel:
     """Return a draft model for a target: the target with some of its layers only.
+
+    Args:
+        target: the target.
+        recipe: which layers, or how many: see `best_layers`.
+        documents: token ids of the training text.
 
     Raises:
         ValueError: if the target has no layer of such a number.
     """
     layers = decoder_layers(target)
-    kept = [range(len(layers))[k] for k in recipe.kept_layers if -len(layers) <= k < len(layers)]
-    if len(kept) < len(recipe.kept_layers) or not kept:
-        raise ValueError(
-            f"the target has layers 0 to {len(layers) - 1}, not all of {list(recipe.kept_layers)}"
-        )
+    wanted = recipe.kept_layers or best_layers(target, documents, recipe.num_kept_layers)
+    kept = [range(len(layers))[k] for k in wanted if -len(layers) <= k < len(layers)]
+    if len(kept) < len(wanted):
+        raise ValueError(f"the target has layers 0 to {len(layers) - 1}, not all of {list(wanted)}")
     config = copy.deepcopy(target.config)
     config.get_text_config().num_hidden_layers = len(kept)
     for key in ("layer_types", "mlp_layer_types"):

@@ -19,12 +19,17 @@ class HeadRecipe:
         num_steps: steps that a recurrent head is trained to guess one after the other; heads of an MLP speculator.
         first_share: share of the run, from its beginning, that simulates one step only: a head learns soonest what comes
             next.
+        last_share: share of the run, to its end, in which the loss is `laws.rejection`: how often a guess stands is what the
+            little that a head can learn is for.
+        reuse: how often each place of the text is trained on while the target's states of it are kept (`replay.Replay`), for
+            heads that look at one state only; 0 for a run of the target in each step.
         step_decay: weight of each step, times that of the one before.
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.
         inner_size: D of an MLP speculator; 0 for the target's hidden size. Twice that size begins best; see `make_mlp`.
         is_tied: whether the heads of an MLP speculator share their weights.
-        kept_layers: layers of the target that a draft model begins with; negative ones count from the end.
+        kept_layers: layers of the target that a draft model begins with; negative ones count from the end. Empty for the best.
+        num_kept_layers: how many of them it begins with where they are not named; see `best_layers`.
         seq_len: tokens of a window.
         batch_size: windows per optimizer step.
         micro_batch: windows per forward pass; divides `batch_size`.
@@ -40,12 +45,15 @@ class HeadRecipe:
     method: HeadMethod
     num_steps: int = 4
     first_share: float = 0.0
+    last_share: float = 0.0
+    reuse: int = 0
     step_decay: float = 0.8
     regression: float = 0.0
     draft_vocab_size: int = 0
     inner_size: int = 0
     is_tied: bool = False
-    kept_layers: tuple[int, ...] = (0, -1)
+    kept_layers: tuple[int, ...] = ()
+    num_kept_layers: int = 3
     seq_len: int = 512
     batch_size: int = 2
     micro_batch: int = 2
@@ -64,8 +72,15 @@ class HeadRecipe:
     def __post_init__(self) -> None:
         if self.batch_size % self.micro_batch:
             raise ValueError(f"micro_batch={self.micro_batch} must divide batch_size={self.batch_size}")
-        if not 0.0 <= self.first_share <= 1.0:
-            raise ValueError(f"first_share={self.first_share} must be in [0, 1]")
+        for name in ("first_share", "last_share"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1]")
+        if self.reuse and self.method != "mlp":
+            raise ValueError(
+                f"reuse={self.reuse}: heads of the kind {self.method!r} look at more than one state"
+            )
+        if self.num_kept_layers < 1:
+            raise ValueError(f"num_kept_layers={self.num_kept_layers} must be at least 1")
         if self.num_steps >= self.seq_len:
             raise ValueError(f"seq_len={self.seq_len} must be above num_steps={self.num_steps}")
 
@@ -95,7 +110,7 @@ HEADS: dict[str, HeadRecipe] = {
     "eagle": HeadRecipe("eagle", num_steps=3, first_share=0.3, regression=0.5, muon_lr=0.015, adamw_lr=0.002),
     "eagle3": HeadRecipe("eagle3", num_steps=3, first_share=0.4, muon_lr=0.025, adamw_lr=0.003),
     "mtp": HeadRecipe("mtp", num_steps=2, first_share=0.3, muon_lr=0.015, adamw_lr=0.002),
-    "mlp": HeadRecipe("mlp", num_steps=3, is_tied=True),
+    "mlp": HeadRecipe("mlp", num_steps=3, is_tied=True, last_share=0.4, reuse=2),
 }
 """How each kind is trained unless one says otherwise."""
 
@@ -103,6 +118,6 @@ ZOO_HEADS: dict[str, HeadRecipe] = {
     "eagle": HEADS["eagle"],
     "eagle3": replace(HEADS["eagle3"], draft_vocab_size=3072),
     "mtp": HEADS["mtp"],
-    "mlp": replace(HEADS["mlp"], inner_size=512),
+    "mlp": replace(HEADS["mlp"], inner_size=512, max_steps=15_000),
 }
 """The heads of the zoo by artefact name, which is their method's too."""

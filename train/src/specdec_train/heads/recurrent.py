@@ -15,7 +15,7 @@ from transformers import DynamicCache
 
 from specdec.runner import DraftHead
 from specdec_train.heads.states import StateReader
-from specdec_train.laws import Laws, divergence, laws_of
+from specdec_train.laws import Laws, Measure, divergence, laws_of
 
 Forward = Callable[..., tuple[Tensor, Tensor]]
 
@@ -59,13 +59,15 @@ class RecurrentObjective:
         self._num_steps, self._decay, self._regression = num_steps, decay, regression
         self.num_trained = num_steps
         """Steps that the loss takes in, from the first on."""
+        self.measure: Measure = divergence
+        """What the loss is made of."""
 
     def loss(self, tokens: Tensor) -> Tensor:
-        """Mean loss over `tokens [B, W]`, in nats: divergence of the head's law from the target's."""
+        """Mean loss over `tokens [B, W]`, in nats: distance of the head's law from the target's."""
         total = torch.zeros(())
         weight, weights = 1.0, 0.0
         for guess in islice(self.guesses(tokens), self.num_trained):
-            loss = divergence(guess.logits, guess.laws, guess.start)
+            loss = self.measure(guess.logits, guess.laws, guess.start)
             if self._regression:
                 loss = loss + self._regression * F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
             total = total + weight * loss

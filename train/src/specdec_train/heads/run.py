@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,23 @@ from transformers import PreTrainedModel
 
 from specdec_train.claim import claim
 from specdec_train.distillation import overlap
+from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.factored import merge
 from specdec_train.heads.made import Made, make
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
-from specdec_train.loop import Evaluation, RunState, train
+from specdec_train.heads.replay import Replay
+from specdec_train.laws import divergence, rejection
+from specdec_train.loop import Evaluation, LossFunction, RunState, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, micro_batches, windows
 from specdec_train.run import loop_config
 from specdec_train.target import round_to_bfloat16
+
+_STRETCH = 32
+"""Places of a stretch that a replayed batch is made of."""
+_NUM_KEPT = 256
+"""Windows whose states are kept for it."""
 
 
 @dataclass(frozen=True)
@@ -84,23 +92,25 @@ def train_head(
         return _evaluate(made, tokens, recipe.micro_batch, target.device)
 
     def on_the_way() -> Evaluation:
+        made.objective.measure = divergence
         loss, accepted = evaluate(spread)
         return Evaluation(loss, tuple(place["sampled"] for place in accepted))
 
     def on_progress(done: float) -> None:
+        made.objective.measure = rejection if done >= 1.0 - recipe.last_share else divergence
         if isinstance(made.objective, RecurrentObjective):
             made.objective.num_trained = 1 if done < recipe.first_share else recipe.num_steps
 
-    def batch_of(step: int) -> Tensor:
-        return data.batch(step, recipe.batch_size).to(target.device)
-
+    batch_of, loss_of = (
+        _replayed(recipe, made, data) if recipe.reuse else _windows(recipe, made, data, target.device)
+    )
     state = train(
         made.module,
         OptimizerPair(
             made.module, muon_lr=recipe.muon_lr, adamw_lr=recipe.adamw_lr, weight_decay=recipe.weight_decay
         ),
         batch_of,
-        made.objective.loss,
+        loss_of,
         on_the_way,
         loop_config(recipe.method, recipe, max_minutes),
         folder,
@@ -110,8 +120,35 @@ def train_head(
     merge(made.module)
     round_to_bfloat16(made.module)
     made.module.train(False)
+    made.objective.measure = divergence
     loss, accepted = evaluate(seen)
     return TrainedHead(made, state, loss, accepted, data.num_tokens)
+
+
+def _windows(
+    recipe: HeadRecipe, made: Made, data: PackedDocuments, device: torch.device
+) -> tuple[Callable[[int], Tensor], LossFunction]:
+    """The windows of a step, and their loss."""
+    return lambda step: data.batch(step, recipe.batch_size).to(device), made.objective.loss
+
+
+def _replayed(
+    recipe: HeadRecipe, made: Made, data: PackedDocuments
+) -> tuple[Callable[[int], Tensor], LossFunction]:
+    """Where the stretches of a step are from, and their loss."""
+    objective = made.objective
+    assert isinstance(objective, ChainedObjective)
+    replay = Replay(
+        objective.reader,
+        data,
+        batch_size=recipe.batch_size,
+        length=min(_STRETCH, recipe.seq_len // 2),
+        margin=recipe.num_steps,
+        reuse=recipe.reuse,
+        num_windows=_NUM_KEPT,
+        seed=recipe.seed,
+    )
+    return replay.places, lambda places: objective.loss_of(*replay.at(places))
 
 
 @torch.no_grad()

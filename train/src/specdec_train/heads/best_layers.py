@@ -1,0 +1,85 @@
+"""Which of a target's layers a draft model begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import combinations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from specdec.runner import decoder_layers
+
+_NUM_TEXTS, _LENGTH = 4, 64
+"""Texts that are looked at, and tokens of each; every text is said twice."""
+
+
+def best_layers(target: PreTrainedModel, documents: Sequence[Sequence[int]], count: int) -> tuple[int, ...]:
+    """Return the layers with which the target, cut to them and not trained, says text and the same text again best.
+
+    The first layer is always one of them. To say again what was said takes layers that have found each other, one that tells
+    each place what stood before it and one that looks for that (induction heads, arXiv 2209.11895); a draft model that begins
+    without them does not find it out. So all pairs behind the first layer are tried; further ones are added one at a time.
+
+    Args:
+        target: of L layers.
+        documents: token ids of training texts.
+        count: how many; at most L - 1, and at least 1.
+
+    Returns:
+        ascending layer numbers.
+
+    Raises:
+        ValueError: if no text is long enough to look at.
+    """
+    tokens = _repeated(documents).to(target.device)
+    others = range(1, len(decoder_layers(target)))
+
+    def loss(kept: tuple[int, ...]) -> float:
+        with _cut(target, kept):
+            return _loss(target, tokens)
+
+    count = min(count, len(others))
+    kept = _least([(0, *more) for more in combinations(others, min(count, 3) - 1)], loss)
+    while len(kept) < count:
+        kept = _least([tuple(sorted((*kept, k))) for k in others if k not in kept], loss)
+    return kept
+
+
+def _least(candidates: list[tuple[int, ...]], loss: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
+    return candidates[0] if len(candidates) == 1 else min(candidates, key=loss)
+
+
+def _repeated(documents: Sequence[Sequence[int]]) -> Tensor:
+    """Return `[N, 2 T]`: a piece of each of the first few documents, twice."""
+    pieces = [list(ids[:_LENGTH]) * 2 for ids in documents if len(ids) >= _LENGTH][:_NUM_TEXTS]
+    if not pieces:
+        raise ValueError(
+            f"no training text has {_LENGTH} tokens: use longer ones, or name the layers to keep"
+        )
+    return torch.tensor(pieces)
+
+
+@torch.no_grad()
+def _loss(model: PreTrainedModel, tokens: Tensor) -> float:
+    """Mean cross-entropy of `tokens [N, T]`, in nats; infinite where it is not a number."""
+    logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
+    found = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).item()
+    return found if found == found else float("inf")
+
+
+@contextmanager
+def _cut(model: PreTrainedModel, kept: Sequence[int]) -> Iterator[None]:
+    """Have a model run some of its layers only."""
+    layers = decoder_layers(model)
+    config = model.config.get_text_config()
+    every, count = layers._modules, config.num_hidden_layers
+    part: dict[str, nn.Module | None] = {str(place): layers[k] for place, k in enumerate(kept)}
+    try:
+        layers._modules, config.num_hidden_layers = part, len(kept)
+        yield
+    finally:
+        layers._modules, config.num_hidden_layers = every, count
