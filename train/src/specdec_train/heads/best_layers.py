@@ -77,7 +77,7 @@ def _cut(model: PreTrainedModel, kept: Sequence[int]) -> Iterator[None]:
     layers = decoder_layers(model)
     config = model.config.get_text_config()
     every, count = layers._modules, config.num_hidden_layers
-    part: dict[str, nn.Module | None] = {str(place): layers[k] for place, k in enumerate(kept)}
+    part: dict[str, nn.Module] = {str(place): layers[k] for place, k in enumerate(kept)}
     try:
         layers._modules, config.num_hidden_layers = part, len(kept)
         yield
