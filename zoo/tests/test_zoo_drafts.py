@@ -42,7 +42,7 @@ def facts(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("name", DRAFTS)
 def test_every_draft_is_there_and_small(name: str) -> None:
     assert name in specdec_zoo.names()
-    assert facts(name)["num_parameters"] == load(name).num_parameters() < 3_000_000
+    assert facts(name)["num_parameters"] == load(name).num_parameters() < 3_500_000
 
 
 @pytest.mark.parametrize("name", SHARED)

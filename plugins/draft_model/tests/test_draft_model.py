@@ -97,7 +97,7 @@ def test_the_compiled_loop_drafts_what_the_plain_one_does(monkeypatch, method):
         )
         propose = proposer.propose
         monkeypatch.setattr(proposer, "propose", lambda batch, p=propose, s=seen: s.append(p(batch)) or s[-1])
-        params = [SamplingParams(temperature=0.8, seed=i, max_tokens=24) for i in range(len(PROMPTS))]
+        params = [SamplingParams(temperature=0.8, seed=i, max_tokens=40) for i in range(len(PROMPTS))]
         llm.generate(PROMPTS, params)
         drafted.append([draft.host_rows for draft in seen])
         # Most steps take in what is new and draft in one call, where there is such a call.

@@ -43,12 +43,12 @@ def test_a_share_of_the_run_is_for_acceptance(method, share, last, target, docum
 
         monkeypatch.setattr(run, measure.__name__, spy)
     recipe = replace(HEADS[method].tiny(), first_share=0.0, last_share=share, eval_every=3, seq_len=32)
+    recipe = replace(recipe, eval_windows=1000)
     trained = train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
     a_step = len(measures) // 10
     assert measures == [divergence] * a_step * (10 - last) + [rejection] * a_step * last
-    assert trained.heldout_loss == pytest.approx(
-        trained.state.log[-1].heldout_loss, rel=0.2
-    )  # both divergences
+    # Divergences both: the one before and the one after the weights are rounded.
+    assert trained.heldout_loss == pytest.approx(trained.state.log[-1].heldout_loss, rel=0.05)
 
 
 @pytest.mark.parametrize("name", ["first_share", "last_share"])
