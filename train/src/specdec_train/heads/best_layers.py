@@ -58,7 +58,7 @@ def _repeated(documents: Sequence[Sequence[int]]) -> Tensor:
     pieces = [list(ids[:_LENGTH]) * 2 for ids in documents if len(ids) >= _LENGTH][:_NUM_TEXTS]
     if not pieces:
         raise ValueError(
-            f"no training text has {_LENGTH} tokens: use longer ones, or name the layers to keep"
+            f"no training text has {_LENGTH} tokens: use longer ones"
         )
     return torch.tensor(pieces)
 
