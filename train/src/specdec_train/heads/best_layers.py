@@ -57,9 +57,7 @@ def _repeated(documents: Sequence[Sequence[int]]) -> Tensor:
     """Return `[N, 2 T]`: a piece of each of the first few documents, twice."""
     pieces = [list(ids[:_LENGTH]) * 2 for ids in documents if len(ids) >= _LENGTH][:_NUM_TEXTS]
     if not pieces:
-        raise ValueError(
-            f"no training text has {_LENGTH} tokens: use longer ones"
-        )
+        raise ValueError(f"no training text has {_LENGTH} tokens: use longer ones")
     return torch.tensor(pieces)
 
 
