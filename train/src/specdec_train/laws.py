@@ -109,6 +109,25 @@ def _rejections(scores: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
     return -common.log().squeeze(-1), (guess * low.sum(-1, keepdim=True) - low) / common
 
 
+@njit(fastmath=True, inline="always")
+def _highest(x: Floats) -> np.float32:
+    """Return the highest of `[V']` scores."""
+    highest: np.float32 = x[0]
+    for j in range(x.shape[0]):
+        highest = max(highest, x[j])
+    return highest
+
+
+@njit(fastmath=True, inline="always")
+def _exponentiate(x: Floats, highest: np.float32) -> np.float32:
+    """Replace each of `[V']` scores s by `e^(s - highest)`, and return their sum."""
+    mass = np.float32(0.0)
+    for j in range(x.shape[0]):
+        x[j] = fast_exp(x[j] - highest)
+        mass += x[j]
+    return mass
+
+
 @njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
 def _compare(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
     """Write the cross-entropy of each row to `losses [B, R]`, and to `scores [B, R, V']` its softmax less its law."""
@@ -116,14 +135,10 @@ def _compare(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
     for index in prange(scores.shape[0] * num_rows):
         row, place = index // num_rows, index % num_rows
         x, p = scores[row, place], probs[row, start + place]
-        highest = x[0]
-        for j in range(size):
-            highest = max(highest, x[j])
-        mass, known = np.float32(0.0), np.float32(0.0)
+        highest, known = _highest(x), np.float32(0.0)
         for j in range(size):
             known += p[j] * (x[j] - highest)
-            x[j] = fast_exp(x[j] - highest)
-            mass += x[j]
+        mass = _exponentiate(x, highest)
         losses[row, place] = np.log(mass) - known
         for j in range(size):
             x[j] = x[j] / mass - p[j]
@@ -136,13 +151,7 @@ def _reject(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
     for index in prange(scores.shape[0] * num_rows):
         row, place = index // num_rows, index % num_rows
         x, p = scores[row, place], probs[row, start + place]
-        highest = x[0]
-        for j in range(size):
-            highest = max(highest, x[j])
-        mass = np.float32(0.0)
-        for j in range(size):
-            x[j] = fast_exp(x[j] - highest)
-            mass += x[j]
+        mass = _exponentiate(x, _highest(x))
         common, low = np.float32(0.0), np.float32(0.0)
         for j in range(size):
             x[j] = x[j] / mass

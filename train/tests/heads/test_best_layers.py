@@ -63,6 +63,13 @@ def test_texts_must_be_long_enough(target):
         best_layers(target, [[1, 2, 3]], 3)
 
 
+def test_of_one_layer_none_can_be_left_out(target, documents):
+    target.model.layers = target.model.layers[:1]
+    target.config.num_hidden_layers = 1
+    with pytest.raises(ValueError, match="the target has one layer only"):
+        best_layers(target, documents, 3)
+
+
 @pytest.mark.parametrize("count", [0, -1])
 def test_there_is_at_least_one(count):
     with pytest.raises(ValueError, match=f"num_kept_layers={count} must be at least 1"):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from specdec_train.heads import run
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.replay import Replay
 from specdec_train.heads.run import train_head
@@ -75,10 +76,8 @@ def test_a_place_is_drawn_as_often_as_asked(target, documents):
     assert drawn / read == pytest.approx(3, rel=0.25)
 
 
-@pytest.mark.parametrize(("reuse", "reads_by_step"), [(1, 1.0), (2, 0.5)])
-def test_the_target_runs_less_often_than_there_are_steps(
-    reuse, reads_by_step, target, documents, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("reuse", [1, 2, 5])
+def test_the_target_runs_less_often_than_there_are_steps(reuse, target, documents, tmp_path, monkeypatch):
     reads = []
     read = StateReader.read
 
@@ -87,13 +86,24 @@ def test_the_target_runs_less_often_than_there_are_steps(
         return read(self, tokens)
 
     monkeypatch.setattr(StateReader, "read", spy)
-    recipe = replace(
-        HEADS["mlp"].tiny(), reuse=reuse, batch_size=1, micro_batch=1, max_steps=20, eval_every=100
-    )
-    train_head(replace(recipe, seq_len=24), target, documents[:3], documents[3:], 0, tmp_path)
-    assert abs(sum(reads[: int(20 * reads_by_step)]) - 20 * reads_by_step) <= 2 * reuse
+    monkeypatch.setattr(run, "_evaluate", lambda *_: (0.0, [{"sampled": 0.0}]))
+    recipe = replace(HEADS["mlp"].tiny(), reuse=reuse, batch_size=1, micro_batch=1, max_steps=20)
+    train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
+    assert reads == [1] * (2 * reuse + 19 // reuse)  # the first stock, then one window for `reuse` steps
+
+
+@pytest.mark.parametrize(("seq_len", "num_steps"), [(8, 7), (16, 12), (64, 33)])
+def test_many_heads_on_short_windows_are_trained(seq_len, num_steps, target, documents, tmp_path):
+    recipe = replace(HEADS["mlp"].tiny(), seq_len=seq_len, num_steps=num_steps, max_steps=2)
+    trained = train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
+    assert len(trained.acceptance) == num_steps
 
 
 def test_only_heads_of_single_states_are_trained_so():
     with pytest.raises(ValueError, match="heads of the kind 'eagle' look at more than one state"):
         replace(HEADS["eagle"], reuse=2)
+
+
+def test_a_place_cannot_be_used_less_than_never():
+    with pytest.raises(ValueError, match="reuse=-1 must be at least 0"):
+        replace(HEADS["mlp"], reuse=-1)

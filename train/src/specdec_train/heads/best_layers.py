@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 
@@ -33,24 +34,22 @@ def best_layers(target: PreTrainedModel, documents: Sequence[Sequence[int]], cou
         ascending layer numbers.
 
     Raises:
-        ValueError: if no text is long enough to look at.
+        ValueError: if no text is long enough to look at, or the target has one layer only.
     """
-    tokens = _repeated(documents).to(target.device)
     others = range(1, len(decoder_layers(target)))
+    if not others:
+        raise ValueError("the target has one layer only: a draft model with fewer cannot be made of it")
+    tokens = _repeated(documents).to(target.device)
 
     def loss(kept: tuple[int, ...]) -> float:
         with _cut(target, kept):
             return _loss(target, tokens)
 
     count = min(count, len(others))
-    kept = _least([(0, *more) for more in combinations(others, min(count, 3) - 1)], loss)
+    kept = min(((0, *more) for more in combinations(others, min(count, 3) - 1)), key=loss)
     while len(kept) < count:
-        kept = _least([tuple(sorted((*kept, k))) for k in others if k not in kept], loss)
+        kept = min((tuple(sorted((*kept, k))) for k in others if k not in kept), key=loss)
     return kept
-
-
-def _least(candidates: list[tuple[int, ...]], loss: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-    return candidates[0] if len(candidates) == 1 else min(candidates, key=loss)
 
 
 def _repeated(documents: Sequence[Sequence[int]]) -> Tensor:
@@ -66,7 +65,7 @@ def _loss(model: PreTrainedModel, tokens: Tensor) -> float:
     """Mean cross-entropy of `tokens [N, T]`, in nats; infinite where it is not a number."""
     logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
     found = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).item()
-    return found if found == found else float("inf")
+    return math.inf if math.isnan(found) else found
 
 
 @contextmanager

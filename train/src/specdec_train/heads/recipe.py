@@ -75,6 +75,8 @@ class HeadRecipe:
         for name in ("first_share", "last_share"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1]")
+        if self.reuse < 0:
+            raise ValueError(f"reuse={self.reuse} must be at least 0")
         if self.reuse and self.method != "mlp":
             raise ValueError(
                 f"reuse={self.reuse}: heads of the kind {self.method!r} look at more than one state"

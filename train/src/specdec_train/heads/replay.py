@@ -53,7 +53,7 @@ class Replay:
     ) -> None:
         self._reader, self._data = reader, data
         self._batch_size, self._reuse, self._seed = batch_size, reuse, seed
-        self._length, self._size = length, length + margin
+        self._size = length + margin
         self._count = (data.window - 1) // length
         self._first = min(num_windows, 2 * batch_size * reuse)
         self._num_windows = num_windows

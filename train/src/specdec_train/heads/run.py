@@ -92,7 +92,6 @@ def train_head(
         return _evaluate(made, tokens, recipe.micro_batch, target.device)
 
     def on_the_way() -> Evaluation:
-        made.objective.measure = divergence
         loss, accepted = evaluate(spread)
         return Evaluation(loss, tuple(place["sampled"] for place in accepted))
 
@@ -120,7 +119,6 @@ def train_head(
     merge(made.module)
     round_to_bfloat16(made.module)
     made.module.train(False)
-    made.objective.measure = divergence
     loss, accepted = evaluate(seen)
     return TrainedHead(made, state, loss, accepted, data.num_tokens)
 
@@ -142,7 +140,7 @@ def _replayed(
         objective.reader,
         data,
         batch_size=recipe.batch_size,
-        length=min(_STRETCH, recipe.seq_len // 2),
+        length=min(_STRETCH, recipe.seq_len - recipe.num_steps),
         margin=recipe.num_steps,
         reuse=recipe.reuse,
         num_windows=_NUM_KEPT,
@@ -155,7 +153,8 @@ def _replayed(
 def _evaluate(
     made: Made, tokens: Tensor, micro_batch: int, device: torch.device
 ) -> tuple[float, list[dict[str, float]]]:
-    """Return the mean loss over windows `[N, W]`, and how often guesses stand at each place."""
+    """Return the mean divergence over windows `[N, W]`, and how often guesses stand at each place."""
+    made.objective.measure = divergence
     total = 0.0
     sums: dict[int, Tensor] = {}
     for part in micro_batches(tokens, micro_batch):
