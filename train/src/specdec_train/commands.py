@@ -33,10 +33,13 @@ def train(
     data: Annotated[
         list[Path],
         typer.Option(
-            help="Text to train on: files, or .jsonl with a text per line. May be given again and again."
+            help="Text to train on: files, or .jsonl with a text per line. More may follow: --data *.txt."
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the result; must be new or empty.")],
+    more_data: Annotated[
+        list[Path] | None, typer.Argument(help="More text: what follows the first of --data.")
+    ] = None,
     target: Annotated[str, typer.Option(help="Target: a directory, a hub id, or zoo.")] = "zoo",
     work: Annotated[
         Path | None,
@@ -78,7 +81,7 @@ def train(
     report = train_from_files(
         method.value,
         target,
-        data,
+        [*data, *(more_data or [])],
         out,
         work or out.with_name(out.name + ".work"),
         changes={key: value for key, value in changes.items() if value is not None},

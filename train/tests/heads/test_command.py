@@ -52,6 +52,14 @@ def options(target: str, out: Path, *more: str) -> list[str]:
     return [*files, "--target", target, "--out", str(out), *SMALL, *more]
 
 
+def test_files_follow_data_as_a_shell_spells_them_out(target, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("specdec_train.heads.command.read_texts", lambda files: seen.extend(files) or [])
+    files = ["--data", "a.txt", "b.txt", "--target", target, "c.txt", "--data", "d.txt"]
+    assert run(["train", "mlp", *files, "--out", str(tmp_path / "head")]) == 2  # there is no text in them
+    assert sorted(str(file) for file in seen) == ["a.txt", "b.txt", "c.txt", "d.txt"]
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_what_is_trained_drafts(method, target, tmp_path, capsys):
     out = tmp_path / "head"
