@@ -1,16 +1,18 @@
-"""`suffix` where the same tasks are asked again with small edits, against plain decoding.
+"""`suffix` where the same tasks are asked again and again with small edits, against plain decoding.
 
     python benchmarks/suffix_repeated.py [--quick]
 
-Held-out prompts are asked once, untimed, then again with one word replaced by another, timed: plain and with `suffix`,
-at batch 1, turn about, the same seeds. Every round takes other words and a new engine, so nothing is remembered from one
-round to the next but what the first asking taught. `strict` gives both the same text; where it does not, the command
-exits with 1. `distinct_4gram` says that text does not loop.
+Held-out prompts are asked once, untimed, then again and again with one word replaced by another, timed: plain and with
+`suffix`, at batch 1, turn about, the same seeds, prefix caching on for both as it is by default. Every round takes other
+words and new engines, so nothing is remembered from one round to the next but what its own askings taught. `strict` gives both
+the same text; where it does not, the command exits with 1. `distinct_4gram` says that text does not loop.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import random
 import sys
 import time
@@ -31,11 +33,11 @@ _WORDS = ("value", "name", "data", "path", "line", "item", "key", "text", "size"
 
 
 @dataclass
-class Round:
-    """What one round measured."""
+class Asking:
+    """What was measured while all tasks were asked once."""
 
-    plain_s: list[float] = field(default_factory=list)
-    suffix_s: list[float] = field(default_factory=list)
+    plain_s: float = 0.0
+    suffix_s: float = 0.0
     num_tokens: int = 0
     num_same: int = 0
     num_accepted: int = 0
@@ -56,25 +58,38 @@ def edited(prompt: list[int], tokenizer: PreTrainedTokenizerBase, chance: random
 
 def run_round(
     arguments: argparse.Namespace, config: dict[str, object], index: int, prompts: list[list[int]]
-) -> Round:
-    """Teach a new engine, then time both on edited prompts, turn about."""
+) -> list[Asking]:
+    """Teach new engines, then time both on edited prompts, turn about, again and again."""
     tokenizer = AutoTokenizer.from_pretrained(resolve_model(arguments.model))
     chance = random.Random(index)
-    asked = [edited(prompt, tokenizer, chance) for prompt in prompts]
-    common = {"dtype": arguments.dtype, "max_num_seqs": 1, "enable_prefix_caching": False}
-    plain = LLM(model=arguments.model, **common)
-    suffix = LLM(model=arguments.model, speculative_config=config, **common)
+    common = {"dtype": arguments.dtype, "max_num_seqs": 1}
+    engines = {
+        "plain": LLM(model=arguments.model, **common),
+        "suffix": LLM(model=arguments.model, speculative_config=config, **common),
+    }
     for number, prompt in enumerate(prompts):
-        generate(suffix, prompt, number, arguments)
-    generate(plain, prompts[0], 0, arguments)
-    done = Round()
-    for number, prompt in enumerate(asked):
+        for engine in engines.values():
+            generate(engine, prompt, number, arguments)
+    askings = []
+    for _ in range(arguments.times):
+        gc.collect()
+        askings.append(ask(engines, [edited(prompt, tokenizer, chance) for prompt in prompts], arguments))
+    return askings
+
+
+def ask(engines: dict[str, LLM], prompts: list[list[int]], arguments: argparse.Namespace) -> Asking:
+    """Ask all tasks once of both engines, timed."""
+    done = Asking()
+    for number, prompt in enumerate(prompts):
         outputs: dict[str, RequestOutput] = {}
-        for name in ("plain", "suffix") if (number + index) % 2 else ("suffix", "plain"):
+        for name in ("plain", "suffix") if number % 2 else ("suffix", "plain"):
             start = time.perf_counter()
-            outputs[name] = generate(plain if name == "plain" else suffix, prompt, number, arguments)
+            outputs[name] = generate(engines[name], prompt, number, arguments)
             seconds = time.perf_counter() - start
-            (done.plain_s if name == "plain" else done.suffix_s).append(seconds)
+            if name == "plain":
+                done.plain_s += seconds
+            else:
+                done.suffix_s += seconds
         tokens = outputs["plain"].outputs[0].token_ids
         done.texts.append(tokens)
         done.num_tokens += len(tokens)
@@ -93,20 +108,30 @@ def generate(llm: LLM, prompt: list[int], seed: int, arguments: argparse.Namespa
     return llm.generate([{"prompt_token_ids": prompt}], params)[0]
 
 
-def report(rounds: Sequence[Round], num_prompts: int) -> dict[str, object]:
-    """Return the numbers of all rounds."""
-    ratio = paired_ratio([sum(r.plain_s) for r in rounds], [sum(r.suffix_s) for r in rounds])
-    num_drafts = sum(r.num_drafts for r in rounds)
+def report(rounds: Sequence[Sequence[Asking]]) -> dict[str, object]:
+    """Return the numbers of all askings of all rounds, then of each asking."""
     return {
-        "speedup": asdict(ratio),
-        "plain_tokens_per_s": sum(r.num_tokens for r in rounds) / sum(sum(r.plain_s) for r in rounds),
-        "suffix_tokens_per_s": sum(r.num_tokens for r in rounds) / sum(sum(r.suffix_s) for r in rounds),
-        "tokens_per_step": sum(r.num_tokens for r in rounds)
-        / (sum(r.num_tokens for r in rounds) - sum(r.num_accepted for r in rounds)),
-        "mean_acceptance_length": 1 + sum(r.num_accepted for r in rounds) / num_drafts if num_drafts else 1.0,
-        "num_same_text": sum(r.num_same for r in rounds),
-        "num_texts": num_prompts * len(rounds),
-        "distinct_4gram": distinct_ratio([text for r in rounds[:1] for text in r.texts]),
+        **summary(rounds),
+        "distinct_4gram": distinct_ratio(rounds[0][0].texts),
+        "by_asking": [summary([[asking] for asking in same]) for same in zip(*rounds, strict=True)],
+    }
+
+
+def summary(rounds: Sequence[Sequence[Asking]]) -> dict[str, object]:
+    """Return how much faster the askings of each round were in all, and how much stood."""
+    plain, suffix = ([sum(getattr(a, name) for a in r) for r in rounds] for name in ("plain_s", "suffix_s"))
+    askings = [asking for askings in rounds for asking in askings]
+    num_tokens = sum(asking.num_tokens for asking in askings)
+    num_accepted = sum(asking.num_accepted for asking in askings)
+    num_drafts = sum(asking.num_drafts for asking in askings)
+    return {
+        "speedup": asdict(paired_ratio(plain, suffix)),
+        "plain_tokens_per_s": num_tokens / sum(plain),
+        "suffix_tokens_per_s": num_tokens / sum(suffix),
+        "tokens_per_step": num_tokens / (num_tokens - num_accepted),
+        "mean_acceptance_length": 1 + num_accepted / num_drafts if num_drafts else 1.0,
+        "num_same_text": sum(asking.num_same for asking in askings),
+        "num_texts": sum(len(asking.texts) for asking in askings),
     }
 
 
@@ -118,29 +143,39 @@ def main() -> int:
     add("--num-prompts", type=int, default=50, help="tasks (default 50)")
     add("--max-tokens", type=int, default=64)
     add("--temperature", type=float, default=0.8)
-    add("--dtype", default="float32")
+    add("--dtype", default="bfloat16")
     add("--k", type=int, default=16, help="most tokens drafted in a step (default 16)")
+    add("--spec-factor", type=float, default=2.0, help="suffix_decoding_max_spec_factor (default 2)")
+    add("--min-token-prob", type=float, default=0.25, help="suffix_decoding_min_token_prob (default 0.25)")
+    add("--times", type=int, default=8, help="how often the tasks are asked again (default 8)")
     add("--rounds", type=int, default=7, help="default 7; bounds need at least 6")
     add("--json", type=Path, help="where to write the result (default: benchmarks/results, not with --quick)")
-    add("--quick", action="store_true", help="a smoke run: 4 tasks, 2 rounds")
+    add("--quick", action="store_true", help="a smoke run: 4 tasks, asked twice again, 2 rounds")
     arguments = parser.parse_args()
     num_prompts, num_rounds = (4, 2) if arguments.quick else (arguments.num_prompts, arguments.rounds)
+    if arguments.quick:
+        arguments.times = 2
     began = provenance()
     prompts = load_prompts(None, resolve_model(arguments.model), num_prompts, 1024 - arguments.max_tokens - 1)
-    config: dict[str, object] = {"method": "suffix", "num_speculative_tokens": arguments.k}
+    config: dict[str, object] = {
+        "method": "suffix",
+        "num_speculative_tokens": arguments.k,
+        "suffix_decoding_max_spec_factor": arguments.spec_factor,
+        "suffix_decoding_min_token_prob": arguments.min_token_prob,
+    }
     rounds = []
     for index in range(num_rounds):
         print(f"round {index + 1} of {num_rounds}", file=sys.stderr, flush=True)
         rounds.append(run_round(arguments, config, index, prompts))
-    found = report(rounds, num_prompts)
-    for name, value in found.items():
-        print(f"{name}: {value}")
+    found = report(rounds)
+    print(json.dumps(found, indent=1))
     file = arguments.json or (None if arguments.quick else RESULTS / "suffix_repeated.json")
     if file is not None:
         settings = {
             "config": config,
             "max_tokens": arguments.max_tokens,
             "temperature": arguments.temperature,
+            "dtype": arguments.dtype,
         }
         write(
             {"environment": began, "load_average_after": load_average(), "settings": settings, **found}, file
