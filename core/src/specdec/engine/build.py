@@ -18,6 +18,7 @@ from specdec.engine.engine import Engine
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.options import EngineOptions
+from specdec.engine.pace import Pace
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.warm_up import warm_up
 from specdec.errors import ConfigError
@@ -57,7 +58,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     scorer = registry.scorer(DEFAULT_SCORER)()
     handle = scorer.load(options)
     sampler = _sampler(speculation)
-    guard = delivery = None
+    guard = delivery = pace = None
     caps = SpeculationCaps(0)
     if speculation is not None:
         proposer = speculation.proposer_class(speculation.proposer_config, handle.info)
@@ -67,6 +68,8 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
         k = speculation.config.num_speculative_tokens
         assert k is not None
         caps = SpeculationCaps(k, speculation.config.cap, needs_hidden=delivery.needs_hidden)
+        if speculation.config.adaptive:
+            pace = Pace(k, can_shorten=Capability.TREE not in proposer.capabilities)
     warm_up(sampler, handle.info, None if guard is None else guard.proposer.capabilities)
     scorer.allocate()
     needs_hidden = delivery is not None and delivery.needs_hidden
@@ -77,11 +80,12 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     engine = Engine(
         scorer,
         sampler,
-        Scheduler(kv, caps, options.max_num_seqs, options.max_num_batched_tokens),
+        Scheduler(kv, caps, options.max_num_seqs, options.max_num_batched_tokens, pace),
         Committer(kv, scorer.cache, delivery),
         guard,
         delivery,
         registry.observers(),
+        pace,
     )
     return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, speculation)
 

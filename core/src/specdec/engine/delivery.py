@@ -72,6 +72,10 @@ class Delivery:
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
         sequence.deliverable_hidden.append(states)
 
+    def is_overdue(self, sequences: list[Sequence]) -> bool:
+        """Return whether one of these has states that would soon be dropped for being too many."""
+        return self.needs_hidden and any(s.num_tokens - s.delivered > _MAX_KEPT // 2 for s in sequences)
+
     def forget(self, sequence: Sequence) -> None:
         """Deliver everything again from position 0, as far as its states are still to come."""
         sequence.delivered = 0

@@ -14,6 +14,7 @@ from specdec.engine.constrain import constrain
 from specdec.engine.delivery import Delivery
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
+from specdec.engine.pace import Pace
 from specdec.engine.plan import Plan
 from specdec.engine.request import Request
 from specdec.engine.sanitize import select_rows
@@ -46,6 +47,7 @@ class Engine:
         guard: the proposer, contained; None without speculation.
         delivery: tells the proposer what is new; None without speculation.
         observers: hooks to call, or None if nobody listens.
+        pace: what the scheduler limits drafts by, to be told what they cost and bring; None without.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Engine:
         guard: ProposerGuard | None,
         delivery: Delivery | None,
         observers: pluggy.HookRelay | None,
+        pace: Pace | None = None,
     ) -> None:
         self._scorer = scorer
         self._sampler = sampler
@@ -65,6 +68,7 @@ class Engine:
         self._guard = guard
         self._delivery = delivery
         self._observers = observers
+        self._pace = pace
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._watches: dict[Sequence, StopWatch] = {}
@@ -144,6 +148,9 @@ class Engine:
             guard.skip()
             self._finish_leaving()
             return Draft.empty(len(plan.decoding))
+        if self._may_rest(delivery, plan.sequences):
+            self._finish_leaving()
+            return Draft.empty(len(plan.decoding))
         sequences = plan.sequences + self._leaving
         max_nodes = plan.max_nodes + [0] * len(self._leaving)
         draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
@@ -153,6 +160,12 @@ class Engine:
         if draft is None:
             return Draft.empty(len(plan.decoding))
         return constrain(select_rows(draft, plan.decoding), [plan.sequences[i] for i in plan.decoding])
+
+    def _may_rest(self, delivery: Delivery, sequences: list[Sequence]) -> bool:
+        """Return whether the proposer need not be called: nothing is to be drafted, and what it misses can be told later."""
+        if self._pace is None or not self._pace.is_resting or delivery.is_overdue(sequences):
+            return False
+        return delivery.needs_hidden or not self._leaving  # of texts alone it may learn for other requests
 
     def _restart_proposer(self, sequences: list[Sequence]) -> None:
         """After a failure: have the state dropped and everything delivered again, where that is possible."""
@@ -282,6 +295,18 @@ class Engine:
         )
         self.last_step = stats
         self.metrics.count_step(stats)
+        if self._pace is not None:
+            self._pace.observe(
+                [plan.sequences[index] for index in plan.decoding],
+                [plan.max_nodes[index] for index in plan.decoding],
+                drafted,
+                num_accepted,
+                times[2] - times[1],
+                times[-1] - times[2] + times[1] - times[0],
+                is_typical=plan.num_prompt_tokens == 0 and len(plan.decoding) == len(plan.sequences),
+            )
+            self.metrics.steps_without_drafts = self._pace.num_rested
+            self.metrics.steps_with_shorter_drafts = self._pace.num_shortened
         if self._guard is not None:
             self._guard.observe_score(times[3] - times[2])
             counters = self._guard.counters

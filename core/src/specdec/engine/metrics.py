@@ -40,6 +40,8 @@ class EngineMetrics:
     proposer_nodes_cut: int = 0
     proposer_overruns: int = 0
     proposer_pauses: int = 0
+    steps_without_drafts: int = 0
+    steps_with_shorter_drafts: int = 0
     observer_errors: int = 0
 
     def count_step(self, stats: StepStats) -> None:
@@ -72,5 +74,7 @@ class EngineMetrics:
             Counter("specdec:proposer_nodes_cut", self.proposer_nodes_cut),
             Counter("specdec:proposer_overruns", self.proposer_overruns),
             Counter("specdec:proposer_pauses", self.proposer_pauses),
+            Counter("specdec:steps_without_drafts", self.steps_without_drafts),
+            Counter("specdec:steps_with_shorter_drafts", self.steps_with_shorter_drafts),
             Counter("specdec:observer_errors", self.observer_errors),
         ]

@@ -6,6 +6,7 @@ from collections import deque
 
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.kv_manager import KVManager
+from specdec.engine.pace import Pace
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence
 from specdec.errors import ConfigError
@@ -19,15 +20,22 @@ class Scheduler:
         caps: limits on drafting.
         max_num_seqs: the most running sequences.
         max_num_batched_tokens: the most rows of one pass.
+        pace: lowers the limits where drafts do not pay; None to leave them.
     """
 
     def __init__(
-        self, kv: KVManager, caps: SpeculationCaps, max_num_seqs: int, max_num_batched_tokens: int
+        self,
+        kv: KVManager,
+        caps: SpeculationCaps,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        pace: Pace | None = None,
     ) -> None:
         self._kv = kv
         self._caps = caps
         self._max_num_seqs = max_num_seqs
         self._token_budget = max_num_batched_tokens
+        self._pace = pace
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
 
@@ -53,6 +61,8 @@ class Scheduler:
         """Choose the step's rows, admitting and preempting as the cache allows."""
         preempted: list[Sequence] = []
         limit = self._caps.of_batch(len(self.running))
+        if self._pace is not None:
+            limit = self._pace.begin(self.running, limit)
         budget = self._token_budget
         chunks: dict[Sequence, tuple[int, int]] = {}
         order = (
@@ -70,6 +80,8 @@ class Scheduler:
             chunk = min(sequence.num_tokens - sequence.num_computed, budget)
             is_decoding = sequence.num_computed + chunk == sequence.num_tokens
             nodes = self._caps.of_sequence(sequence, limit) if is_decoding else 0
+            if self._pace is not None:
+                nodes = self._pace.limit(sequence, nodes)
             nodes = max(0, min(nodes, budget - chunk - num_owed))
             if chunk > 0:
                 nodes = self._make_room(sequence, chunk, nodes, preempted)

@@ -32,6 +32,7 @@ class Sequence:
         "deliverable_hidden",
         "delivered",
         "draft_flags",
+        "draft_record",
         "finish_reason",
         "first_slot",
         "first_token_time",
@@ -96,6 +97,8 @@ class Sequence:
         self.is_introduced = False
         """Whether the proposer has had a row for it and has not been told to drop it."""
         self.has_proposals = True
+        self.draft_record = 0.0, 0.0
+        """Drafted tokens that stood lately, and how many were expected to; see `Pace`."""
         self.rules: RequestRules | None = None
         """What changes its logits beyond temperature and cuts."""
         self.logprobs: LogprobRecord | None = None

@@ -1,0 +1,93 @@
+"""Adaptive drafting in the engine: the same text, nothing lost while the proposer is not called."""
+
+from __future__ import annotations
+
+import pytest
+from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
+
+from specdec import ConfigError, FinishReason, SamplingParams
+from specdec.engine.pace import Pace
+from specdec.engine.pace import pace as pace_module
+
+
+@pytest.fixture
+def restful(monkeypatch):
+    """Two steps of drafts, two without, three of rest, and again: whatever is measured."""
+    monkeypatch.setattr(pace_module, "_FIRST_STEPS", 2)
+    monkeypatch.setattr(pace_module, "_TRIAL_STEPS", 2)
+    monkeypatch.setattr(pace_module, "_PLAIN_STEPS", 2)
+    monkeypatch.setattr(pace_module, "_FIRST_REST", 3)
+    monkeypatch.setattr(pace_module, "_LONGEST_REST", 3)
+    monkeypatch.setattr(pace_module, "_TO_BEGIN", 1e9)
+
+
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+@pytest.mark.parametrize("recorder", ["Recorder", "HiddenRecorder"])
+def test_a_proposer_that_rests_is_told_everything_later(subject, recorder, shape, restful) -> None:
+    """The recorders complain of tokens and states that come twice, late or not at all."""
+    speculation = scripted(recorder, 3, texts=subject.texts, shape=shape, wrong=0.3, adaptive=True)
+    llm = make_llm(subject.model, speculation)
+    proposer = proposer_of(llm)
+    assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
+    assert proposer.complaints == []
+    metrics = engine_of(llm).metrics
+    assert metrics.steps_without_drafts > 5
+    assert metrics.num_drafts > 5
+    assert metrics.proposer_errors == 0
+
+
+def test_what_ends_during_a_rest_is_told_to_proposers_of_tokens(subject, restful) -> None:
+    llm = make_llm(subject.model, scripted("Recorder", 3, texts=subject.texts, wrong=1.0, adaptive=True))
+    proposer = proposer_of(llm)
+    reasons: list[FinishReason] = []
+    finish = proposer.finish
+
+    def spy(request_ids, reason) -> None:
+        reasons.extend([reason] * len(request_ids))
+        finish(request_ids, reason)
+
+    proposer.finish = spy
+    llm.generate(subject.prompts, [greedy(count) for count in (7, 9, 11, 12, 14, 15)])
+    assert reasons == [FinishReason.LENGTH] * 6  # an error would say that the last tokens are missing
+    assert proposer.complaints == []
+
+
+def test_states_of_a_long_rest_are_delivered_before_there_are_too_many(subject, restful, monkeypatch) -> None:
+    monkeypatch.setattr("specdec.engine.delivery._MAX_KEPT", 20)
+    monkeypatch.setattr(pace_module, "_FIRST_REST", 10**6)
+    monkeypatch.setattr(pace_module, "_LONGEST_REST", 10**6)
+    llm = make_llm(
+        subject.model, scripted("HiddenRecorder", 3, texts=subject.texts, adaptive=True), max_num_seqs=1
+    )
+    proposer = proposer_of(llm)
+    tokens_of(llm, subject.prompts[:1], greedy(32))
+    assert proposer.complaints == []
+    assert engine_of(llm).metrics.steps_without_drafts > 10
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_text_is_that_without_speculation(subject, temperature) -> None:
+    params = [
+        SamplingParams(temperature=temperature, seed=i, max_tokens=60, ignore_eos=True) for i in range(6)
+    ]
+    expected = tokens_of(make_llm(subject.model), subject.prompts, params)
+    llm = make_llm(subject.model, scripted(k=5, texts=subject.texts, wrong=0.2, adaptive=True))
+    for _ in range(3):
+        assert tokens_of(llm, subject.prompts, params) == expected
+
+
+def test_it_is_off_unless_asked_for(subject) -> None:
+    assert engine_of(make_llm(subject.model, scripted()))._pace is None
+    assert isinstance(engine_of(make_llm(subject.model, scripted(adaptive=True)))._pace, Pace)
+    with pytest.raises(ConfigError, match="adaptive"):
+        make_llm(subject.model, scripted(adaptive="sometimes"))
+
+
+def test_drafts_that_never_stand_are_left_out(subject) -> None:
+    llm = make_llm(
+        subject.model, scripted(k=6, texts=subject.texts, wrong=1.0, adaptive=True), max_num_seqs=1
+    )
+    for _ in range(4):
+        tokens_of(llm, subject.prompts, greedy(32))
+    metrics = engine_of(llm).metrics
+    assert metrics.steps_without_drafts > 0.7 * metrics.num_steps

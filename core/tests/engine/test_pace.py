@@ -1,0 +1,172 @@
+"""Drafts are as long as they pay, rest where they do not, and come back."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from specdec import SamplingParams
+from specdec.engine.pace import Pace
+from specdec.engine.sequence import Sequence
+
+
+@dataclass
+class World:
+    """What steps cost, in seconds, and how often a drafted token stands if all before it do."""
+
+    plain: float = 1e-3
+    node: float = 0.1e-3
+    depth: float = 0.1e-3
+    call: float = 0.05e-3
+    rates: tuple[float, ...] = (0.6,)
+    """One for each sequence, the last one for all further."""
+    spread: float = 0.2
+    """Largest relative error of a time."""
+    is_found: float = 1.0
+    """Share of steps in which there is a draft at all."""
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+
+    def seconds(self, value: float) -> float:
+        return value * (1 + self.spread * self.chance.uniform(-1, 1))
+
+    def speed(self, depth: int, rate: float) -> float:
+        """Expected tokens a second of one request at a depth."""
+        if depth == 0:
+            return 1 / self.plain
+        tokens = 1 + sum(rate**place for place in range(1, depth + 1)) * self.is_found
+        propose = self.call + self.depth * depth
+        return tokens / (self.plain + self.node * depth * self.is_found + propose)
+
+
+def make_sequences(count: int) -> list[Sequence]:
+    prompt = np.array([1], np.int32)
+    return [
+        Sequence(str(i), prompt, SamplingParams(), seed=0, sample_index=0, max_num_tokens=10)
+        for i in range(count)
+    ]
+
+
+def run(
+    pace: Pace, world: World, num_steps: int, k: int, sequences: list[Sequence]
+) -> tuple[list[int], float, list[list[int]]]:
+    """Run steps; returns the depth of each, tokens a second, and the limits of each."""
+    depths, every, tokens, total = [], [], 0, 0.0
+    for _ in range(num_steps):
+        depth = pace.begin(sequences, k)
+        limits = [pace.limit(sequence, depth) for sequence in sequences]
+        drafted, accepted = [], []
+        for index, limit in enumerate(limits):
+            count = limit if world.chance.random() < world.is_found else 0
+            rate = world.rates[min(index, len(world.rates) - 1)]
+            stood = 0
+            while stood < count and world.chance.random() < rate:
+                stood += 1
+            drafted.append(count)
+            accepted.append(stood)
+        propose = 0.0 if pace.is_resting else world.seconds(world.call + world.depth * max(limits))
+        other = world.seconds(world.plain + world.node * sum(drafted))
+        pace.observe(sequences, limits, drafted, accepted, propose, other, is_typical=True)
+        depths.append(max(limits))
+        every.append(limits)
+        tokens += len(sequences) + sum(accepted)
+        total += propose + other
+    return depths, tokens / total, every
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("node", [0.01e-3, 0.1e-3, 0.4e-3])
+@pytest.mark.parametrize("depth", [0.0, 0.1e-3, 0.4e-3])
+def test_one_request_is_nearly_as_fast_as_its_best_depth_allows(rate, node, depth):
+    k = 12
+    world = World(node=node, depth=depth, rates=(rate,))
+    pace = Pace(k, can_shorten=True)
+    sequences = make_sequences(1)
+    run(pace, world, 300, k, sequences)
+    _, speed, _ = run(pace, world, 2000, k, sequences)
+    best = max(world.speed(d, rate) for d in range(k + 1))
+    assert speed > 0.9 * best
+    assert speed > 0.96 / world.plain
+
+
+def test_drafts_that_never_stand_cost_little_from_the_start():
+    world, pace = World(rates=(0.0,), depth=1e-3), Pace(8, can_shorten=True)
+    depths, speed, _ = run(pace, world, 1000, 8, make_sequences(1))
+    assert speed > 0.9 / world.plain
+    assert sum(depth > 0 for depth in depths) < 50
+
+
+def test_a_rest_ends_when_drafts_are_worth_it_again():
+    world, pace, sequences = World(rates=(0.05,)), Pace(4, can_shorten=True), make_sequences(1)
+    depths, _, _ = run(pace, world, 1000, 4, sequences)
+    assert sum(depth > 0 for depth in depths[500:]) < 25
+    world.rates = (0.9,)
+    depths, _, _ = run(pace, world, 1500, 4, sequences)
+    assert sum(depth == 4 for depth in depths[-500:]) > 450
+
+
+def test_drafting_stops_when_it_is_worth_it_no_more():
+    world, pace, sequences = World(rates=(0.9,), depth=0.4e-3), Pace(4, can_shorten=True), make_sequences(1)
+    run(pace, world, 1000, 4, sequences)
+    world.rates = (0.05,)
+    depths, _, _ = run(pace, world, 600, 4, sequences)
+    assert sum(depth > 0 for depth in depths[300:]) < 30
+
+
+def test_of_a_batch_those_are_shortened_whose_drafts_do_not_stand():
+    world = World(rates=(0.9, 0.9, 0.9, 0.05), node=0.05e-3, depth=0.05e-3)
+    pace, sequences = Pace(6, can_shorten=True), make_sequences(4)
+    _, _, every = run(pace, world, 1500, 6, sequences)
+    late = np.array(every[-500:]).mean(0)
+    assert late[3] < 0.5 * late[:3].min()
+    assert late[:3].min() > 3
+
+
+def test_batch_sizes_are_judged_apart():
+    world, pace = World(rates=(0.5,), depth=0.05e-3), Pace(4, can_shorten=True)
+    one, many = make_sequences(1), make_sequences(16)
+    world.node = 0.05e-3
+    run(pace, world, 200, 4, one)
+    world.node = 1e-3  # each row costs as much as a step
+    run(pace, world, 400, 4, many)
+    depths_of_many, _, _ = run(pace, world, 200, 4, many)
+    world.node = 0.05e-3
+    depths_of_one, _, _ = run(pace, world, 200, 4, one)
+    assert sum(depth > 0 for depth in depths_of_many) < 20
+    assert sum(depth > 0 for depth in depths_of_one) > 180
+
+
+def test_trees_are_drafted_whole_or_not_at_all():
+    world, pace, sequences = World(rates=(0.5,)), Pace(9, can_shorten=False), make_sequences(2)
+    _, _, every = run(pace, world, 500, 9, sequences)
+    assert {limit for limits in every for limit in limits} <= {0, 9}
+
+
+def test_proposers_that_often_find_nothing_are_not_left_out_for_it():
+    world = World(rates=(0.8,), is_found=0.2, depth=0.0, call=0.01e-3)
+    pace, sequences = Pace(5, can_shorten=True), make_sequences(1)
+    run(pace, world, 300, 5, sequences)
+    depths, speed, _ = run(pace, world, 2000, 5, sequences)
+    assert sum(depth == 0 for depth in depths) < 200
+    assert speed > 0.95 * max(world.speed(d, 0.8) for d in range(6))
+
+
+def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
+    pace, sequences = Pace(4, can_shorten=True), make_sequences(3)
+    for _ in range(50):
+        assert pace.begin(sequences, 0) == 0
+        assert not pace.is_resting
+        pace.observe(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, is_typical=True)
+    assert pace.num_rested == 0
+    assert pace.begin([], 4) == 4
+
+
+def test_one_odd_step_decides_nothing():
+    world, pace, sequences = World(rates=(0.9,), spread=0.0), Pace(4, can_shorten=True), make_sequences(1)
+    run(pace, world, 200, 4, sequences)
+    depth = pace.begin(sequences, 4)
+    pace.observe(sequences, [depth], [depth], [depth], 0.5, 0.5, is_typical=True)
+    depths, _, _ = run(pace, world, 60, 4, sequences)
+    assert sum(depth == 0 for depth in depths) <= 2
