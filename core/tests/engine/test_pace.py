@@ -170,3 +170,18 @@ def test_one_odd_step_decides_nothing():
     pace.observe(sequences, [depth], [depth], [depth], 0.5, 0.5, is_typical=True)
     depths, _, _ = run(pace, world, 60, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 2
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.2e-3])
+def test_short_requests_of_two_kinds_are_told_apart(depth):
+    world, pace = World(node=0.1e-3, depth=depth), Pace(4, can_shorten=True)
+    speeds: dict[float, list[float]] = {0.9: [], 0.05: []}
+    for number in range(60):
+        rate = 0.9 if number % 2 else 0.05
+        world.rates = (rate,)
+        _, speed, _ = run(pace, world, 50, 4, make_sequences(1))
+        if number >= 20:
+            speeds[rate].append(speed)
+    good, bad = (sum(found) / len(found) for found in speeds.values())
+    assert good > 0.85 * max(world.speed(d, 0.9) for d in range(5))
+    assert bad > 0.85 * max(world.speed(d, 0.05) for d in range(5))

@@ -29,10 +29,10 @@ class Sequence:
         "_array",
         "accepted_per_position",
         "arrival_time",
+        "course",
         "deliverable_hidden",
         "delivered",
         "draft_flags",
-        "draft_record",
         "finish_reason",
         "first_slot",
         "first_token_time",
@@ -97,8 +97,8 @@ class Sequence:
         self.is_introduced = False
         """Whether the proposer has had a row for it and has not been told to drop it."""
         self.has_proposals = True
-        self.draft_record = 0.0, 0.0
-        """Drafted tokens that stood lately, and how many were expected to; see `Pace`."""
+        self.course: object = None
+        """How its drafting goes, kept by `Pace`."""
         self.rules: RequestRules | None = None
         """What changes its logits beyond temperature and cuts."""
         self.logprobs: LogprobRecord | None = None

@@ -51,10 +51,11 @@ class Line:
 
     def at(self, x: float) -> float:
         """Return the height at `x`; while all points have one x the line goes through the origin."""
-        base, slope = self._fit()
+        base, slope = self.fit()
         return base + slope * x
 
-    def _fit(self) -> tuple[float, float]:
+    def fit(self) -> tuple[float, float]:
+        """Return base and slope."""
         mean_x, mean_y, square = self._x.value, self._y.value, self._xx.value
         if not square:
             return 0.0, 0.0

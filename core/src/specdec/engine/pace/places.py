@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _KEPT = 0.98
-_DOUBTED = 0.3
 
 
 class Places:
@@ -21,11 +20,6 @@ class Places:
             column += [0.0] * (limit - len(column))
             for place in range(limit):
                 column[place] = _KEPT * column[place] + (place < count)
-
-    def doubt(self) -> None:
-        """Have what is known weigh less than what is seen next."""
-        for column in (self._tried, self._drafted, self._stood):
-            column[:] = [_DOUBTED * value for value in column]
 
     def gains(self, limit: int) -> list[float]:
         """Return, for each of `limit` places, how often its token stands; 1 where that is not known."""

@@ -1,0 +1,95 @@
+"""What is known of the steps of one batch size."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from specdec.engine.pace.measured import Line, Mean, SteadyMean
+from specdec.engine.pace.places import Places
+
+_FIRST_STEPS, _PLAIN_STEPS = 6, 3
+"""Steps with drafts of full length, and without any, before anything is decided."""
+_PLAIN_EVERY, _DEEP_EVERY = 64, 16
+"""Drafting steps between two without drafts, and between two twice as deep as is best: both are looked at again."""
+_ANEW_EVERY = 4
+"""Drafting steps after which gains and costs are added up anew."""
+
+
+class Size:
+    """Costs and gains of one batch size.
+
+    Args:
+        most: k.
+        can_shorten: whether drafts may be shorter than k.
+    """
+
+    def __init__(self, most: int, *, can_shorten: bool) -> None:
+        self._depths = range(1, most + 1) if can_shorten else range(most, most + 1)
+        self.plain, self.drafting, self.nodes = SteadyMean(), SteadyMean(), Mean()
+        """Seconds of a step but for proposing, without and with drafts; nodes of the latter."""
+        self.proposing = Line()
+        """Seconds by depth."""
+        self.places = Places()
+        self._num_drafted = self._since_plain = self._since_deep = 0
+        self._table: tuple[int, list[float], list[float]] | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether drafts of full length are to be seen first."""
+        return self._num_drafted < _FIRST_STEPS
+
+    @property
+    def wants_plain(self) -> bool:
+        """Whether a step without drafts is to be seen."""
+        return not self.is_new and (self.plain.count < _PLAIN_STEPS or self._since_plain >= _PLAIN_EVERY)
+
+    @property
+    def wants_deep(self) -> bool:
+        """Whether a deeper draft than is best is to be seen."""
+        return self._since_deep >= _DEEP_EVERY
+
+    def count_plain(self) -> None:
+        """Count a step without drafts."""
+        self._since_plain = 0
+
+    def count_drafted(self, *, is_deep: bool) -> None:
+        """Count a step with drafts."""
+        self._num_drafted += 1
+        self._since_plain += 1
+        self._since_deep = 0 if is_deep else self._since_deep + 1
+        if self._num_drafted % _ANEW_EVERY == 0:
+            self._table = None
+
+    @property
+    def seconds_per_node(self) -> float:
+        """What one more row of the target costs."""
+        nodes = self.nodes.value
+        return max(0.0, self.drafting.value - self.plain.value) / nodes if nodes else 0.0
+
+    def best(self, count: int, share: float) -> tuple[int, float]:
+        """Return the depth with the most tokens a second, and how many times those of steps without drafts they are.
+
+        Args:
+            count: requests.
+            share: what part of the usual gains these requests have.
+        """
+        gains, seconds = self._totals(count)
+        plain, best, highest = self.plain.value, self._depths[-1], 0.0
+        for depth in self._depths:
+            worth = (1.0 + share * gains[depth - 1]) * plain / seconds[depth - 1]
+            if worth > highest:
+                best, highest = depth, worth
+        return best, highest
+
+    def _totals(self, count: int) -> tuple[list[float], list[float]]:
+        """Return the tokens that drafts of each depth bring, and the seconds of a step with them, for `count` requests."""
+        if self._table is None or self._table[0] != count:
+            most = self._depths[-1]
+            base, slope = self.proposing.fit()
+            base, node = base + self.plain.value, self.seconds_per_node * count
+            seconds = [
+                base + slope * (place + 1) + node * rows
+                for place, rows in enumerate(accumulate(self.places.rows(most)))
+            ]
+            self._table = count, list(accumulate(self.places.gains(most))), seconds
+        return self._table[1], self._table[2]
