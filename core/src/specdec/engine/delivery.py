@@ -18,6 +18,9 @@ _NOTHING.flags.writeable = False
 _MAX_KEPT = 1024
 """Tokens of one sequence whose states are kept for a proposer that rests; one piece of a prompt may be longer."""
 
+_MAX_PIECES = 16
+"""Steps whose states of one sequence are kept apart, before they are joined."""
+
 
 class Delivery:
     """Builds one `ProposeBatch` per step; every running sequence is a row of it.
@@ -66,11 +69,16 @@ class Delivery:
             sequence.deliverable_hidden.clear()
             return
         assert scores.hidden_states is not None
-        index = torch.tensor(rows, dtype=torch.int64, device=self._device)
-        states = tuple(state[index] for state in (scores.hidden_states, *scores.aux_hidden_states))
+        chosen: slice | torch.Tensor = slice(rows[0], rows[0] + len(rows))
+        if rows[-1] - rows[0] != len(rows) - 1:  # a path through a tree
+            chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
+        states = tuple(state[chosen] for state in (scores.hidden_states, *scores.aux_hidden_states))
         if sequence.num_computed == 0:
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
-        sequence.deliverable_hidden.append(states)
+        pieces = sequence.deliverable_hidden
+        pieces.append(states)
+        if len(pieces) > _MAX_PIECES:
+            pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
 
     def is_overdue(self, sequences: list[Sequence]) -> bool:
         """Return whether one of these has states that would soon be dropped for being too many."""

@@ -23,6 +23,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import sound_rows
 from specdec.engine.stopping import StopWatch
 from specdec.errors import ConfigError
+from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
@@ -165,7 +166,10 @@ class Engine:
         """Return whether the proposer need not be called: nothing is to be drafted, and what it misses can be told later."""
         if self._pace is None or not self._pace.is_resting or delivery.is_overdue(sequences):
             return False
-        return delivery.needs_hidden or not self._leaving  # of texts alone it may learn for other requests
+        if not self._leaving or delivery.needs_hidden:
+            return True
+        assert self._guard is not None
+        return Capability.OWN_KV in self._guard.proposer.capabilities  # others may learn from what has ended
 
     def _restart_proposer(self, sequences: list[Sequence]) -> None:
         """After a failure: have the state dropped and everything delivered again, where that is possible."""

@@ -8,18 +8,16 @@ from specdec.engine.pace.course import Course
 from specdec.engine.pace.size import Size
 from specdec.engine.sequence import Sequence
 
-_LEAST_HOPE = 0.8
-"""A request begins with drafts where these make at least so many times the tokens a second of steps without."""
-
 
 class Pace:
     """Decides how many nodes a step may draft, by what steps have cost and what drafts have brought.
 
-    For each batch size it knows what a step costs without drafts, what each drafted row and each depth of proposing adds, and
-    how often the token at each place of a draft stands. The depth is that with the most tokens a second. A request whose own
-    drafts bring less gets shorter ones, and none for a while where steps without are faster; then they are tried again, later
-    each time that resting proves right. In a step in which all rest the proposer is not called; it is told later what it
-    has missed.
+    For each batch size it knows what a step costs without drafts and by the depth of proposing, and how often the token at each
+    place of a draft stands; of each request, how much of that its own drafts have kept. The depth is that with the most tokens
+    a second for the requests that run. Where steps without drafts have more, all rest for a while; then drafts are tried again,
+    later each time that resting proves right, or as soon as other requests run. While a batch drafts, a request in it whose
+    drafts do not pay for their rows rests alone. In a step in which all rest the proposer is not called; it is told later what
+    it has missed.
 
     What is drafted changes no text where verdicts do not depend on it (`strict`).
 
@@ -34,6 +32,7 @@ class Pace:
         self._size = self._size_of(1)
         self._count = 0
         self._depth = self._best_depth = 0
+        self._resting: list[Sequence] = []
         self._worth = 0.0
         self._is_decided = False
         self._is_behind = False
@@ -62,18 +61,26 @@ class Pace:
         self.is_resting = True  # until a request gets a draft
         if size.is_new:
             self._depth = self._best_depth = self._k
-        elif size.wants_plain:
+        elif size.wants_plain or (size.rest.is_on and sequences == self._resting):
             self._depth = 0
         else:
-            self._is_decided = True
-            self._best_depth, self._worth = size.best(self._count, 1.0)
-            self._depth = min(self._k, 2 * self._best_depth) if size.wants_deep else self._best_depth
+            share = sum(self._course_of(sequence).share for sequence in sequences) / self._count
+            self._best_depth, self._worth = size.best(self._count, share)
+            self._depth = self._best_depth if size.rest.decide(self._worth) else 0
+            self._resting = [] if self._depth else list(sequences)
+            if size.rest.is_trying:
+                self._depth = min(self._k, 2 * self._best_depth)
+            self._is_decided = self._depth > 0 and not size.rest.is_trying
+            if self._is_decided and size.wants_deep:
+                self._depth = min(self._k, 2 * self._depth)
         return min(most, self._depth)
 
     def limit(self, sequence: Sequence, most: int) -> int:
         """Return the most nodes for one request of the step, at most `most`."""
-        if most and self._is_decided:
-            most = self._decided(sequence, most)
+        if most and self._is_decided and self._count > 1:
+            course = self._course_of(sequence)
+            if not course.rest.decide(self._own_worth(course, most)):
+                most = 0
         self.is_resting = self.is_resting and most == 0
         return most
 
@@ -105,46 +112,28 @@ class Pace:
         depth = max(limits)
         if not depth and not self.is_resting:
             return
-        for sequence, limit, drafted, accepted in zip(
-            sequences, limits, num_drafted, num_accepted, strict=True
-        ):
+        rows = zip(sequences, limits, num_drafted, num_accepted, strict=True)
+        for sequence, limit, drafted, accepted in rows if self._depth else ():
             course = self._course_of(sequence)
             if limit:
-                course.drafted(sum(size.places.gains(limit)), accepted)
+                course.drafted(size.places.expected(drafted), accepted)
                 size.places.observe(limit, drafted, accepted)
-            elif self._depth:
-                course.rested()
+            elif self._depth and course.rest.rested():
+                course.fade()
         if not depth:
             self._is_behind = True
             self.num_rested += 1
-            size.count_plain()
+            if size.count_plain():
+                for sequence in sequences:
+                    self._course_of(sequence).fade()
             if is_typical:
                 size.plain.observe(other_s)
             return
         self.num_shortened += depth < self._k
         size.count_drafted(is_deep=depth > self._best_depth or depth == self._k)
-        if is_typical:
-            if not self._is_behind:
-                size.proposing.observe(depth, propose_s)
-            size.drafting.observe(other_s)
-            size.nodes.observe(sum(num_drafted))
+        if not self._is_behind:
+            size.observe(depth, propose_s, other_s, sum(num_drafted), is_typical=is_typical)
         self._is_behind = False
-
-    def _decided(self, sequence: Sequence, most: int) -> int:
-        """Return the most nodes for a request whose course decides."""
-        course, size = self._course_of(sequence), self._size
-        if course.is_resting:
-            return 0
-        if course.is_tried:
-            return min(most, size.best(self._count, course.share)[0])
-        if self._count == 1:
-            depth, worth = size.best(1, course.share)
-            if not course.decide(worth):
-                return 0
-            return most if size.wants_deep else min(most, depth)
-        if not course.decide(min(self._worth, self._own_worth(course, most))):
-            return 0
-        return most
 
     def _own_worth(self, course: Course, most: int) -> float:
         """Return how many times what its rows cost the draft of one request of a batch brings."""
@@ -154,10 +143,10 @@ class Pace:
         seconds_per_token = size.plain.value / self._count / max(self._worth, 1.0)
         return gains * seconds_per_token / rows if rows else 2.0
 
-    def _course_of(self, sequence: Sequence) -> Course:
+    @staticmethod
+    def _course_of(sequence: Sequence) -> Course:
         if sequence.course is None:
-            is_hopeful = not self._is_decided or self._worth >= _LEAST_HOPE
-            sequence.course = Course(is_hopeful=is_hopeful)
+            sequence.course = Course()
         assert isinstance(sequence.course, Course)
         return sequence.course
 

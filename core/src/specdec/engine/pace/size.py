@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specdec.engine.pace.measured import Line, Mean, SteadyMean
+from specdec.engine.pace.measured import ByDepth, Mean, SteadyMean
 from specdec.engine.pace.places import Places
+from specdec.engine.pace.rest import Rest
 
 _FIRST_STEPS, _PLAIN_STEPS = 6, 3
 """Steps with drafts of full length, and without any, before anything is decided."""
 _PLAIN_EVERY, _DEEP_EVERY = 64, 16
 """Drafting steps between two without drafts, and between two twice as deep as is best: both are looked at again."""
+_INGESTED_KEPT = 0.995
 _ANEW_EVERY = 4
 """Drafting steps after which gains and costs are added up anew."""
 
@@ -27,9 +29,12 @@ class Size:
         self._depths = range(1, most + 1) if can_shorten else range(most, most + 1)
         self.plain, self.drafting, self.nodes = SteadyMean(), SteadyMean(), Mean()
         """Seconds of a step but for proposing, without and with drafts; nodes of the latter."""
-        self.proposing = Line()
-        """Seconds by depth."""
+        self.proposing, self.others = ByDepth(), ByDepth()
+        """Seconds of proposing, and of all else in steps with drafts."""
+        self.ingesting = Mean(kept=_INGESTED_KEPT)
+        """Seconds that steps with drafts took longer to propose in than by their depth, prompts being taken in."""
         self.places = Places()
+        self.rest = Rest()
         self._num_drafted = self._since_plain = self._since_deep = 0
         self._table: tuple[int, list[float], list[float]] | None = None
 
@@ -48,17 +53,36 @@ class Size:
         """Whether a deeper draft than is best is to be seen."""
         return self._since_deep >= _DEEP_EVERY
 
-    def count_plain(self) -> None:
-        """Count a step without drafts."""
+    def count_plain(self) -> bool:
+        """Count a step without drafts; returns whether they are tried again now."""
         self._since_plain = 0
+        is_over = self.rest.rested()
+        if is_over:
+            self.places.fade()
+            self._table = None
+        return is_over
 
     def count_drafted(self, *, is_deep: bool) -> None:
         """Count a step with drafts."""
+        self.rest.drafted()
         self._num_drafted += 1
         self._since_plain += 1
         self._since_deep = 0 if is_deep else self._since_deep + 1
-        if self._num_drafted % _ANEW_EVERY == 0:
+        if self._num_drafted % _ANEW_EVERY == 0 or self.rest.is_trying:
             self._table = None
+
+    def observe(
+        self, depth: int, propose_s: float, other_s: float, num_nodes: int, *, is_typical: bool
+    ) -> None:
+        """Take in the times of a step with drafts; see `Pace.observe`."""
+        if not is_typical:
+            self.ingesting.observe(max(0.0, propose_s - self.proposing.upto(depth, 0.0)[-1]))
+            return
+        self.ingesting.observe(0.0)
+        self.proposing.observe(depth, propose_s)
+        self.others.observe(depth, other_s)
+        self.drafting.observe(other_s)
+        self.nodes.observe(num_nodes)
 
     @property
     def seconds_per_node(self) -> float:
@@ -84,12 +108,9 @@ class Size:
     def _totals(self, count: int) -> tuple[list[float], list[float]]:
         """Return the tokens that drafts of each depth bring, and the seconds of a step with them, for `count` requests."""
         if self._table is None or self._table[0] != count:
-            most = self._depths[-1]
-            base, slope = self.proposing.fit()
-            base, node = base + self.plain.value, self.seconds_per_node * count
-            seconds = [
-                base + slope * (place + 1) + node * rows
-                for place, rows in enumerate(accumulate(self.places.rows(most)))
-            ]
+            most, plain = self._depths[-1], self.plain.value
+            proposing, others = self.proposing.upto(most, 0.0), self.others.upto(most, plain)
+            once = self.ingesting.value
+            seconds = [once + a + b for a, b in zip(proposing, others, strict=True)]
             self._table = count, list(accumulate(self.places.gains(most))), seconds
         return self._table[1], self._table[2]
