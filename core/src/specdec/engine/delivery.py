@@ -69,8 +69,10 @@ class Delivery:
             sequence.deliverable_hidden.clear()
             return
         assert scores.hidden_states is not None
-        chosen: slice | torch.Tensor = slice(rows[0], rows[0] + len(rows))
-        if rows[-1] - rows[0] != len(rows) - 1:  # a path through a tree
+        chosen: slice | torch.Tensor
+        if rows and rows[-1] - rows[0] == len(rows) - 1:
+            chosen = slice(rows[0], rows[-1] + 1)
+        else:  # a path through a tree, or nothing
             chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
         states = tuple(state[chosen] for state in (scores.hidden_states, *scores.aux_hidden_states))
         if sequence.num_computed == 0:
