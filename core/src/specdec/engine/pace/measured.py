@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 _KEPT = 0.98
 """What is left of an observation's weight after one more; about fifty count."""
-_KEPT_OF_DEPTH = 0.95
-_FEW = 8
-_OUTLIER = 4.0
-"""An observation that is above what was expected by more than this factor is taken to be this far above it."""
+_WINDOW = 11
+"""Times that a median is taken of; odd ones among them decide nothing."""
 
 
 class Mean:
@@ -18,15 +18,15 @@ class Mean:
     """
 
     def __init__(self, kept: float = _KEPT) -> None:
-        self._kept_share = kept
+        self._kept = kept
         self.count = 0
         self._weight = self._sum = 0.0
 
     def observe(self, value: float) -> None:
         """Take in one value."""
         self.count += 1
-        self._weight = self._kept_share * self._weight + 1.0
-        self._sum = self._kept_share * self._sum + value
+        self._weight = self._kept * self._weight + 1.0
+        self._sum = self._kept * self._sum + value
 
     @property
     def value(self) -> float:
@@ -34,27 +34,39 @@ class Mean:
         return self._sum / self._weight if self._weight else 0.0
 
 
-class SteadyMean(Mean):
-    """A decayed mean that one odd value does not move far."""
+class Median:
+    """The median of the last few values."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._recent: deque[float] = deque(maxlen=_WINDOW)
+        self._value: float | None = 0.0
 
     def observe(self, value: float) -> None:
-        """Take in one value, no more than a few times what was expected; the first is forgotten: it may be a warm-up."""
-        if self.count == 1:
-            self._weight = self._sum = 0.0
-        super().observe(min(value, _OUTLIER * self.value) if self.count >= _FEW else value)
+        """Take in one value."""
+        self.count += 1
+        self._recent.append(value)
+        self._value = None
+
+    @property
+    def value(self) -> float:
+        """The median, the lower one of two; 0 before the first value."""
+        if self._value is None:
+            self._value = sorted(self._recent)[(len(self._recent) - 1) // 2]
+        return self._value
 
 
 class ByDepth:
     """What steps have cost, by the depth of their drafts."""
 
     def __init__(self) -> None:
-        self._means: dict[int, SteadyMean] = {}
+        self._medians: dict[int, Median] = {}
 
     def observe(self, depth: int, seconds: float) -> None:
         """Take in one step."""
-        if depth not in self._means:
-            self._means[depth] = SteadyMean(_KEPT_OF_DEPTH)
-        self._means[depth].observe(seconds)
+        if depth not in self._medians:
+            self._medians[depth] = Median()
+        self._medians[depth].observe(seconds)
 
     def upto(self, deepest: int, start: float) -> list[float]:
         """Return the seconds of depths 1 to `deepest`; those not seen lie on lines between those seen.
@@ -64,9 +76,9 @@ class ByDepth:
             start: seconds at depth 0, from where the line to the first depth begins.
         """
         found: list[float] = []
-        for depth in sorted(self._means):
-            seconds = max(self._means[depth].value, found[-1] if found else start)
+        for depth in sorted(self._medians):
             before, gap = (found[-1] if found else start), depth - len(found)
+            seconds = max(self._medians[depth].value, before)
             found += [before + (seconds - before) * (i + 1) / gap for i in range(gap)]
         last = found[-1] if found else start
         rise = (last - start) / len(found) if found else 0.0

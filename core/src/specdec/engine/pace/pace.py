@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 
-from specdec.engine.pace.course import Course
+from specdec.engine.pace.course import Course, Spread
 from specdec.engine.pace.size import Size
 from specdec.engine.sequence import Sequence
 
@@ -30,6 +30,7 @@ class Pace:
         self._k, self._can_shorten = num_speculative_tokens, can_shorten
         self._sizes: dict[int, Size] = {}
         self._size = self._size_of(1)
+        self._spread = Spread()
         self._count = 0
         self._depth = self._best_depth = 0
         self._resting: list[Sequence] = []
@@ -121,13 +122,11 @@ class Pace:
             elif self._depth and course.rest.rested():
                 course.fade()
         if not depth:
-            self._is_behind = True
             self.num_rested += 1
-            if size.count_plain():
+            if size.count_plain(other_s if is_typical else None, is_first=not self._is_behind):
                 for sequence in sequences:
                     self._course_of(sequence).fade()
-            if is_typical:
-                size.plain.observe(other_s)
+            self._is_behind = True
             return
         self.num_shortened += depth < self._k
         size.count_drafted(is_deep=depth > self._best_depth or depth == self._k)
@@ -143,10 +142,9 @@ class Pace:
         seconds_per_token = size.plain.value / self._count / max(self._worth, 1.0)
         return gains * seconds_per_token / rows if rows else 2.0
 
-    @staticmethod
-    def _course_of(sequence: Sequence) -> Course:
+    def _course_of(self, sequence: Sequence) -> Course:
         if sequence.course is None:
-            sequence.course = Course()
+            sequence.course = Course(self._spread)
         assert isinstance(sequence.course, Course)
         return sequence.course
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specdec.engine.pace.measured import ByDepth, Mean, SteadyMean
+from specdec.engine.pace.measured import ByDepth, Mean, Median
 from specdec.engine.pace.places import Places
 from specdec.engine.pace.rest import Rest
 
 _FIRST_STEPS, _PLAIN_STEPS = 6, 3
 """Steps with drafts of full length, and without any, before anything is decided."""
-_PLAIN_EVERY, _DEEP_EVERY = 64, 16
-"""Drafting steps between two without drafts, and between two twice as deep as is best: both are looked at again."""
+_PLAIN_EVERY, _DEEP_EVERY = 96, 16
+"""Drafting steps between two pairs without drafts, and between two twice as deep as is best: both are looked at again."""
 _INGESTED_KEPT = 0.995
 _ANEW_EVERY = 4
 """Drafting steps after which gains and costs are added up anew."""
@@ -27,7 +27,7 @@ class Size:
 
     def __init__(self, most: int, *, can_shorten: bool) -> None:
         self._depths = range(1, most + 1) if can_shorten else range(most, most + 1)
-        self.plain, self.drafting, self.nodes = SteadyMean(), SteadyMean(), Mean()
+        self.plain, self.drafting, self.nodes = Median(), Median(), Mean()
         """Seconds of a step but for proposing, without and with drafts; nodes of the latter."""
         self.proposing, self.others = ByDepth(), ByDepth()
         """Seconds of proposing, and of all else in steps with drafts."""
@@ -53,9 +53,17 @@ class Size:
         """Whether a deeper draft than is best is to be seen."""
         return self._since_deep >= _DEEP_EVERY
 
-    def count_plain(self) -> bool:
-        """Count a step without drafts; returns whether they are tried again now."""
-        self._since_plain = 0
+    def count_plain(self, seconds: float | None, *, is_first: bool) -> bool:
+        """Count a step without drafts; returns whether they are tried again now.
+
+        Args:
+            seconds: what it took; None if that says nothing.
+            is_first: whether the step before had drafts: caches are then warm for these, and its time says nothing.
+        """
+        if seconds is not None and not is_first:
+            self.plain.observe(seconds)
+        if not is_first:
+            self._since_plain = 0
         is_over = self.rest.rested()
         if is_over:
             self.places.fade()
