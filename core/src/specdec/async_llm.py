@@ -93,7 +93,7 @@ class AsyncLLM:
 
     def get_metrics(self) -> list[Counter | Vector]:
         """Return counters over the engine's life; see `LLM.get_metrics`."""
-        return self._built.engine.metrics.snapshot()
+        return self._built.metrics()
 
     def shutdown(self) -> None:
         """Stop the engine's thread; requests that still run end with an error."""

@@ -166,7 +166,7 @@ class LLM:
 
     def get_metrics(self) -> list[Counter | Vector]:
         """Return counters over the engine's life, under vLLM's names where it has them."""
-        return self._built.engine.metrics.snapshot()
+        return self._built.metrics()
 
     @property
     def sampler(self) -> type[Sampler]:

@@ -53,13 +53,13 @@ def test_a_plugin_gets_its_own_keys_and_the_common_ones() -> None:
 def test_an_unknown_key_is_named_with_the_nearest_and_all_others() -> None:
     assert error_of({**NGRAM, "prompt_lookup_maximum": 4}) == (
         "speculative_config: unknown key 'prompt_lookup_maximum': did you mean 'prompt_lookup_max'? Valid keys: "
-        "disable_by_batch_size, draft_sample_method, draft_tensor_parallel_size, max_model_len, method, model, "
+        "adaptive, disable_by_batch_size, draft_sample_method, draft_tensor_parallel_size, max_model_len, method, model, "
         "num_speculative_tokens, num_speculative_tokens_per_batch_size, on_proposer_error, parallel_drafting, "
         "prompt_lookup_max, prompt_lookup_min, quantization, rejection_sample_method, revision, "
         "synthetic_acceptance_length, synthetic_acceptance_rate, synthetic_acceptance_rates "
         "(method 'ngram', sampler 'strict')"
     )
-    assert "unknown key 'zzz'. Valid keys: disable_by" in error_of({**NGRAM, "zzz": 1})
+    assert "unknown key 'zzz'. Valid keys: adaptive, disable_by" in error_of({**NGRAM, "zzz": 1})
 
 
 def test_another_methods_key_is_unknown_too() -> None:

@@ -27,7 +27,7 @@ def loop(method: str, threshold: float = 0.0) -> ChainLoop:
 def answers(asked: list[Any]) -> Callable[[int, list[float], NoiseKeys, ChainRules], Chains]:
     def call(num_steps: int, temperatures: list[float], keys: NoiseKeys, rules: ChainRules) -> Chains:
         asked.append((num_steps, temperatures, keys.positions.tolist()))
-        laws = np.full((2, num_steps, 8 if rules.is_drawn else 0), 0.125, np.float32)
+        laws = torch.full((2, num_steps, 8 if rules.is_drawn else 0), 0.125)
         return Chains(TOKENS[:, :num_steps], CHANCES[:, : num_steps if rules.wants_chances else 0], laws)
 
     return call

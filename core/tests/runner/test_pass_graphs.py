@@ -13,7 +13,7 @@ from speccheck.recorder import Rerun
 
 from specdec import LLM
 from specdec.runner import PackedBatch, Segment
-from specdec.runner.graphs import pass_graphs
+from specdec.runner.graphs import recordings
 from specdec.runner.graphs.pass_graphs import PassGraphs
 from specdec.runner.graphs.pass_shape import padded_shape
 from specdec.runner.graphs.static_pass import StaticPass
@@ -118,7 +118,7 @@ def test_long_passes_run_as_they_are() -> None:
 
 
 def test_the_least_used_recording_is_given_up(monkeypatch) -> None:
-    monkeypatch.setattr(pass_graphs, "MAX_RECORDINGS", 2)
+    monkeypatch.setattr(recordings, "MAX_RECORDINGS", 2)
     made = graphs(Rerun())
     one, two, four = (step([count], [5]) for count in (1, 2, 4))
     for batch in (one, one, two, two, one, four, four):
@@ -168,6 +168,16 @@ def test_generations_through_recorded_passes(shape, options, monkeypatch) -> Non
     made = llm._built.scorer.runner._graphs
     assert made.failure is None
     assert made.num_replays > made.num_recordings > 0
+    told = {
+        metric.name: metric.value for metric in llm.get_metrics() if metric.name.startswith("specdec:graph")
+    }
+    assert told == {
+        "specdec:graph_replays": made.num_replays,
+        "specdec:graph_misses": made.num_plain,
+        "specdec:graph_failures": 0,
+        "specdec:graph_recordings": made.num_recordings,
+        "specdec:graph_bytes": made.num_bytes,
+    }
     assert llm._built.engine.metrics.num_accepted_tokens > 0
 
 

@@ -183,7 +183,7 @@ def test_the_law_of_a_drawn_chain_is_the_one_its_tokens_came_from(temperature):
     chains = runner.draft_chain(
         logits.clone(), [0], [0], 3, [temperature], keys, ChainRules(50, is_drawn=True)
     )
-    first = torch.from_numpy(chains.laws[0, 0])
+    first = chains.laws[0, 0]
     if temperature < 0.5:
         assert first.tolist() == [float(i == int(logits[0, :50].argmax())) for i in range(50)]
         assert int(chains.token_ids[0, 0]) == int(first.argmax())
@@ -191,7 +191,7 @@ def test_the_law_of_a_drawn_chain_is_the_one_its_tokens_came_from(temperature):
         torch.testing.assert_close(
             first, torch.softmax(logits[0, :50] / temperature, -1), rtol=1e-5, atol=1e-7
         )
-    torch.testing.assert_close(torch.from_numpy(chains.laws).sum(-1), torch.ones(1, 3))
+    torch.testing.assert_close(chains.laws.sum(-1), torch.ones(1, 3))
 
 
 def test_slots_grow_move_and_come_back():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-
 from specdec.drafting.sketch import Sketch
 from specdec.drafting.vocabulary import DraftVocabulary
 from specdec.interfaces import NoiseKeys, ProposeBatch
@@ -83,7 +81,7 @@ class ChainLoop:
             sketch.token_ids = tokens[index][:length]
             sketch.parents = list(range(-1, length - 1))
             if self.rules.is_drawn and not params[index].is_greedy:
-                sketch.laws = {i: torch.from_numpy(chains.laws[index, i]) for i in range(length)}
+                sketch.laws = {i: chains.laws[index, i] for i in range(length)}
         return Drafted([tokens[index][: depth - 1] for index, depth in enumerate(depths)], chains)
 
 

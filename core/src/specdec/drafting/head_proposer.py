@@ -162,7 +162,7 @@ class HeadProposer(Proposer):
 
     def _draft_after(self, batch: ProposeBatch, news: News) -> list[Sketch] | None:
         """Take in what is new and draft chains in one call; None where not every row has news, or not all fit a call."""
-        most = self._runner.max_chain_rows
+        most = self._runner.max_new_rows
         if not 0 < len(news.ids) <= most or not news.is_all_of(batch) or not self._is_chain:
             return None
         sketches = [sketch for row in news.rows if (sketch := self._sketch(batch, row)) is not None]

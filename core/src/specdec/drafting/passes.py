@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.runner import PackedBatch, Segment
+from specdec.runner.sent import sent
 
 Int64s = npt.NDArray[np.int64]
 MAX_PASS_ROWS = 2048
@@ -110,7 +111,7 @@ def _run(
         at = places if piece.positions is None else piece.positions
         depths = None
         if piece.tree_mask is not None:
-            depths = torch.from_numpy(at - (piece.num_cached - piece.num_branched)).to(device)
+            depths = sent(torch.from_numpy(at - (piece.num_cached - piece.num_branched)), device)
         segments.append(
             Segment(
                 row, count, piece.first_slot, piece.num_cached, piece.tree_mask, depths, piece.num_branched
@@ -125,10 +126,10 @@ def _run(
     features = [piece.features for piece in pieces if piece.features is not None]
     logits, carry = forward(
         PackedBatch(
-            token_ids=_tensor([piece.ids for piece in pieces]).to(device),
-            positions=_tensor(positions).to(device),
+            token_ids=sent(_tensor([piece.ids for piece in pieces]), device),
+            positions=sent(_tensor(positions), device),
             segments=segments,
-            slots=None if len(pieces) == 1 else _tensor(slots).to(device),
+            slots=None if len(pieces) == 1 else sent(_tensor(slots), device),
             logits_rows=None if len(rows) == row else torch.tensor(rows, device=device),
         ),
         None if not features else features[0] if len(features) == 1 else torch.cat(features),

@@ -17,6 +17,7 @@ from specdec.engine.delivery import Delivery
 from specdec.engine.engine import Engine
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
+from specdec.engine.metrics import Counter, Vector
 from specdec.engine.options import EngineOptions
 from specdec.engine.pace import Pace
 from specdec.engine.scheduler import Scheduler
@@ -44,6 +45,11 @@ class BuiltEngine:
     info: TargetInfo
     tokenizer: PreTrainedTokenizerBase | None
     speculation: ResolvedSpeculation | None
+
+    def metrics(self) -> list[Counter | Vector]:
+        """Return what the engine and the scorer have counted so far."""
+        counted = [Counter("specdec:" + name, value) for name, value in self.scorer.counts().items()]
+        return [*self.engine.metrics.snapshot(), *counted]
 
 
 def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEngine:

@@ -89,6 +89,10 @@ class Scorer(ABC):
     def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
         """Return final hidden states, and the inputs of these layers, with every pass from now on."""
 
+    def counts(self) -> dict[str, int]:
+        """Return what it has counted, for metrics: by name, to which `specdec:` is added."""
+        return {}
+
     @abstractmethod
     def score(self, plan: Plan, draft: Draft) -> Scores:
         """Run the target once over all prompt chunks and drafted nodes of a step.

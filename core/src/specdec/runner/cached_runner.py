@@ -8,8 +8,8 @@ import torch
 
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
-from specdec.runner.fused.chain import MAX_CHAIN_ROWS, ChainRules, Chains, HostChain, NewRows
-from specdec.runner.graphs import PagedBackend, PassGraphs, Recorder, RunPass
+from specdec.runner.fused.chain import Chain, ChainRules, Chains, HostChain, NewRows
+from specdec.runner.graphs import ChainGraphs, PagedBackend, PassGraphs, Recorder, RunPass
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PROBE_ROWS
@@ -51,14 +51,24 @@ class CachedRunner:
         return 0 if self._recorder is None else 1
 
     @property
-    def chain(self) -> HostChain | None:
-        """The compiled draft loop of what runs here; None where it has none."""
+    def recorded(self) -> list[PassGraphs | ChainGraphs]:
+        """What replays its passes and loops; empty where nothing is recorded."""
+        return []
+
+    @property
+    def chain(self) -> Chain | None:
+        """The draft loop of what runs here: compiled on the host, recorded on a device; None where it has none."""
         return None
 
     @property
     def max_chain_rows(self) -> int:
-        """The most rows that `draft_chain` and `draft_after` take here; 0 where there is no such loop."""
-        return 0 if self.chain is None else MAX_CHAIN_ROWS
+        """The most rows that `draft_chain` takes here; 0 where there is no such loop."""
+        return 0 if self.chain is None else self.chain.max_rows
+
+    @property
+    def max_new_rows(self) -> int:
+        """The most new rows that `draft_after` takes here; 0 where it is not to be called."""
+        return 0 if self.chain is None else self.chain.max_new_rows
 
     @in_inference_mode
     def draft_after(
@@ -74,7 +84,7 @@ class CachedRunner:
         """Take in new rows, and then do what `draft_chain` does from each request's last one, all in one compiled call.
 
         Args:
-            rows: what is new, no more than `max_chain_rows` rows in all.
+            rows: what is new, no more than `max_new_rows` rows in all.
             first_slots: `[B]` cache slot of position 0.
             num_cached: `[B]` rows in the cache before.
             num_steps: tokens to choose; the slots of all but the last are written.
@@ -82,7 +92,7 @@ class CachedRunner:
             keys: what noise is keyed by, for the B rows.
             rules: how tokens are chosen.
         """
-        assert self.chain is not None
+        assert isinstance(self.chain, HostChain)
         return self.chain.draft_after(
             self.cache, rows, first_slots, num_cached, num_steps, temperatures, keys, rules
         )
@@ -93,11 +103,25 @@ class CachedRunner:
         Args:
             run: runs a pass operation by operation.
         """
+        backend = self._recordable()
+        return None if backend is None else PassGraphs(run, *backend, self.max_context)
+
+    def make_chain_graphs(self, run: RunPass) -> ChainGraphs | None:
+        """Return what drafts on the cache as it is now in recorded loops; None where nothing is recorded.
+
+        Args:
+            run: see `make_graphs`.
+        """
+        backend = self._recordable()
+        return None if backend is None else ChainGraphs(run, *backend, self.max_context)
+
+    def _recordable(self) -> tuple[Recorder, PagedBackend] | None:
+        """Return what passes are recorded with; None where they are not."""
         if self._recorder is None or not isinstance(self.backend, PagedBackend):
             return None
         if any(shape.dtype not in self.backend.dtypes for shape in self.cache.shapes.values()):
             return None
-        return PassGraphs(run, self._recorder, self.backend, self.max_context)
+        return self._recorder, self.backend
 
     def allocate(self, num_slots: int) -> None:
         """Make the cache for `num_slots` tokens."""

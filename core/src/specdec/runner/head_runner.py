@@ -12,10 +12,10 @@ from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
-from specdec.runner.fused.chain import ChainRules, Chains, HostChain
+from specdec.runner.fused.chain import Chain, ChainRules, Chains
 from specdec.runner.fused.head import FusedHead, fuse_head
 from specdec.runner.fused.linear import speed_up_linears
-from specdec.runner.graphs import PassGraphs, Recorder
+from specdec.runner.graphs import ChainGraphs, PassGraphs, Recorder
 from specdec.runner.head import DraftHead, HeadOutput
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.packed import PackedBatch, probe_batch
@@ -61,6 +61,7 @@ class HeadRunner(CachedRunner):
         if fused:
             speed_up_linears(head)
         self._graphs: list[PassGraphs | None] = [None] * head.num_stages
+        self._chain_graphs: ChainGraphs | None = None
 
     def allocate(self, num_slots: int) -> None:
         """See `CachedRunner.allocate`."""
@@ -68,6 +69,8 @@ class HeadRunner(CachedRunner):
         self._graphs = [
             self.make_graphs(partial(self._run_whole, stage)) for stage in range(self.head.num_stages)
         ]
+        if self.head.num_stages == 1:
+            self._chain_graphs = self.make_chain_graphs(partial(self._run_whole, 0))
 
     @in_inference_mode
     def forward(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
@@ -88,8 +91,9 @@ class HeadRunner(CachedRunner):
 
     @property
     def num_recorded(self) -> int:
-        """See `CachedRunner.num_recorded`: one for each stage."""
-        return super().num_recorded * self.head.num_stages
+        """See `CachedRunner.num_recorded`: passes of each stage, and draft loops of heads of one stage."""
+        num_stages = self.head.num_stages
+        return super().num_recorded * (2 if num_stages == 1 else num_stages)
 
     def _run_whole(
         self, stage: int, batch: PackedBatch, features: torch.Tensor | None
@@ -105,10 +109,16 @@ class HeadRunner(CachedRunner):
         return self._forward(batch, features, stage, AttentionContext(self.backend, batch, self.windows))
 
     @property
-    def chain(self) -> HostChain | None:
+    def recorded(self) -> list[PassGraphs | ChainGraphs]:
+        """See `CachedRunner.recorded`."""
+        return [made for made in (*self._graphs, self._chain_graphs) if made is not None]
+
+    @property
+    def chain(self) -> Chain | None:
         """See `CachedRunner.chain`."""
         only = self.fused[0] if len(self.fused) == 1 else None
-        return None if only is None else only.chain
+        compiled = None if only is None else only.chain
+        return self._chain_graphs if compiled is None else compiled
 
     @in_inference_mode
     def draft_chain(
@@ -121,7 +131,7 @@ class HeadRunner(CachedRunner):
         keys: NoiseKeys,
         rules: ChainRules,
     ) -> Chains:
-        """Choose `num_steps` tokens for each row, each but the last run through the head, in one compiled call.
+        """Choose `num_steps` tokens for each row, each but the last run through the head, in one compiled call or recording.
 
         Args:
             output: logits `[B, V']` and carry `[B, F]` of each row's last token; may be overwritten.

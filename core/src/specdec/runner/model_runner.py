@@ -14,9 +14,9 @@ from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused import FusedModel, fuse
-from specdec.runner.fused.chain import ChainRules, Chains, HostChain
+from specdec.runner.fused.chain import Chain, ChainRules, Chains
 from specdec.runner.fused.invariance import Invariance
-from specdec.runner.graphs import PassGraphs, Recorder
+from specdec.runner.graphs import ChainGraphs, PassGraphs, Recorder
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
@@ -34,6 +34,7 @@ class ModelRunner(CachedRunner):
         make_backend: see `CachedRunner`.
         invariance: whether the logits of a row must have the same bits in any pass; with `fused` only.
         recorder: see `CachedRunner`.
+        is_draft: whether it drafts, so that draft loops are recorded as well.
 
     Raises:
         ModelError: if some of the model's layers do not reach our attention, so that they would run without a cache, or if it
@@ -50,9 +51,12 @@ class ModelRunner(CachedRunner):
         make_backend: BackendFactory | None = None,
         invariance: Invariance = Invariance.NONE,
         recorder: Recorder | None = None,
+        is_draft: bool = False,
     ) -> None:
         super().__init__(device, max_context, make_backend, recorder)
         self.model = model
+        self._is_draft = is_draft
+        self._chain_graphs: ChainGraphs | None = None
         self.layers = decoder_layers(model)
         self._keeps_rows = keeps_logits_rows(model)
         self._aux_ids: tuple[int, ...] = ()
@@ -86,6 +90,13 @@ class ModelRunner(CachedRunner):
         """See `CachedRunner.allocate`."""
         super().allocate(num_slots)
         self._graphs = self.make_graphs(self._run_whole)
+        if self._is_draft:
+            self._chain_graphs = self.make_chain_graphs(self._run_whole)
+
+    @property
+    def num_recorded(self) -> int:
+        """See `CachedRunner.num_recorded`: passes, and draft loops."""
+        return super().num_recorded * (2 if self._is_draft else 1)
 
     @in_inference_mode
     def forward(self, batch: PackedBatch) -> ForwardOutput:
@@ -112,9 +123,15 @@ class ModelRunner(CachedRunner):
         return self.forward_reference(batch)
 
     @property
-    def chain(self) -> HostChain | None:
+    def recorded(self) -> list[PassGraphs | ChainGraphs]:
+        """See `CachedRunner.recorded`."""
+        return [made for made in (self._graphs, self._chain_graphs) if made is not None]
+
+    @property
+    def chain(self) -> Chain | None:
         """See `CachedRunner.chain`."""
-        return None if self.fused is None else self.fused.chain
+        compiled = None if self.fused is None else self.fused.chain
+        return self._chain_graphs if compiled is None else compiled
 
     @in_inference_mode
     def draft_chain(
@@ -127,7 +144,7 @@ class ModelRunner(CachedRunner):
         keys: NoiseKeys,
         rules: ChainRules,
     ) -> Chains:
-        """Choose `num_steps` tokens for each row, each but the last run through the model, in one compiled call.
+        """Choose `num_steps` tokens for each row, each but the last run through the model, in one compiled call or recording.
 
         What `forward` and a choice per step would do, without their overhead; the same tokens up to the last bits of logits.
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from specdec.runner.packed import PackedBatch, Segment
+from specdec.runner.sent import sent
 
 _MAX_PAGE = 16
 _MIN_BOUND = 256
@@ -121,7 +122,7 @@ def _tree_rows(batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
     width = max(s.tree_mask.shape[1] for s in batch.segments if s.tree_mask is not None)
     visible = torch.ones((num_rows, width), dtype=torch.bool, device=device)
     places = np.concatenate([np.arange(s.num_cached, s.kv_len) for s in batch.segments])
-    positions = torch.from_numpy(places).to(device)
+    positions = sent(torch.from_numpy(places), device)
     for segment in batch.segments:
         if segment.tree_mask is not None and segment.depths is not None:
             rows = slice(segment.row, segment.row + segment.num_rows)
@@ -140,7 +141,7 @@ def _slots(batch: PackedBatch) -> torch.Tensor:
 
 def _sent(*lists: list[int], device: torch.device) -> tuple[torch.Tensor, ...]:
     """Return lists of integers as tensors on a device, sent there together."""
-    together = torch.tensor([number for numbers in lists for number in numbers]).to(device)
+    together = sent(torch.tensor([number for numbers in lists for number in numbers]), device)
     return tuple(together.split([len(numbers) for numbers in lists]))
 
 

@@ -12,6 +12,7 @@ from specdec.engine.plan import Plan
 from specdec.interfaces.draft import Draft
 from specdec.logits.rows import RowBlock
 from specdec.runner.packed import PackedBatch, Segment
+from specdec.runner.sent import sent
 from specdec.samplers.tree import node_depths
 
 Int64s = npt.NDArray[np.int64]
@@ -85,13 +86,13 @@ def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
     is_single = len(segments) == 1
     step.num_prompt_rows = len(prompt_rows)
     step.batch = PackedBatch(
-        token_ids=torch.from_numpy(tokens[0] if is_single else np.concatenate(tokens)).to(device),
-        positions=torch.from_numpy(positions[0] if is_single else np.concatenate(positions)).to(device),
+        token_ids=sent(torch.from_numpy(tokens[0] if is_single else np.concatenate(tokens)), device),
+        positions=sent(torch.from_numpy(positions[0] if is_single else np.concatenate(positions)), device),
         segments=segments,
-        slots=None if is_single else torch.from_numpy(np.concatenate(slots)).to(device),
+        slots=None if is_single else sent(torch.from_numpy(np.concatenate(slots)), device),
         logits_rows=None
         if len(logits_rows) == row and not prompt_rows
-        else torch.tensor(logits_rows + prompt_rows, dtype=torch.int64, device=device),
+        else sent(torch.tensor(logits_rows + prompt_rows, dtype=torch.int64), device),
     )
     return step
 
@@ -109,6 +110,6 @@ def _plant(segment: Segment, chunk: int, parents: list[int], device: torch.devic
         visible[row, row] = True
     relative = np.arange(size)
     relative[chunk:] = np.array(node_depths(len(parents), parents)) + chunk - 1
-    segment.tree_mask = torch.from_numpy(visible).to(device)
-    segment.depths = torch.from_numpy(relative).to(device)
+    segment.tree_mask = sent(torch.from_numpy(visible), device)
+    segment.depths = sent(torch.from_numpy(relative), device)
     return relative + segment.num_cached

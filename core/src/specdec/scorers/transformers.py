@@ -64,6 +64,7 @@ class TransformersScorer(Scorer):
             recorder=self._recorder,
         )
         self._lent: list[CachedRunner] = []
+        self._runners: list[CachedRunner] = []
         self._num_slots = 0
         path = Path(target.path) if target.path is not None else None
         return TargetHandle(
@@ -89,7 +90,20 @@ class TransformersScorer(Scorer):
         self._num_slots = num_slots(self.options, self.target, bytes_per_token, needed)
         for runner in runners:
             runner.allocate(self._num_slots)
-        self._lent = []
+        self._runners, self._lent = runners, []
+
+    def counts(self) -> dict[str, int]:
+        """Return what graphs do for the target and the proposer, where there are any, and the memory they hold."""
+        graphs = [made for runner in self._runners for made in runner.recorded]
+        if not graphs:
+            return {}
+        return {
+            "graph_replays": sum(made.num_replays for made in graphs),
+            "graph_misses": sum(made.num_plain for made in graphs),
+            "graph_failures": sum(made.failure is not None for made in graphs),
+            "graph_recordings": sum(made.num_recordings for made in graphs),
+            "graph_bytes": sum(made.num_bytes for made in graphs),
+        }
 
     @property
     def cache(self) -> KVCache:
@@ -131,6 +145,7 @@ class TransformersScorer(Scorer):
             fused=not self.options.enforce_eager,
             make_backend=self._make_backend,
             recorder=self._recorder,
+            is_draft=True,
         )
         self._lend(runner)
         return runner

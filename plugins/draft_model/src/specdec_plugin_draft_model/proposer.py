@@ -190,9 +190,9 @@ class DraftModelProposer(Proposer):
     def _can_chain(self, batch: ProposeBatch, drafting: list[Sketch], pieces: Sequence[Piece] = ()) -> bool:
         """Return whether chains can be drafted in one call, with these pieces taken in by the same call."""
         is_chain = self._mask_id is None and self._config.tree_top_k == 1
+        is_small = sum(len(piece.ids) for piece in pieces) <= self._runner.max_new_rows
         most = self._runner.max_chain_rows
-        is_small = sum(len(piece.ids) for piece in pieces) <= most
-        return is_chain and is_small and self._loop.can_draft(batch, drafting, most)
+        return is_chain and (is_small or not pieces) and self._loop.can_draft(batch, drafting, most)
 
     def _draft_compiled(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
         """Draft chains in one call."""

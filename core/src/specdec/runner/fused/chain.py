@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache as remembered
 from itertools import accumulate
 from operator import add
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +30,9 @@ MAX_CHAIN_ROWS = MAX_PRODUCT_ROWS
 """The most rows that `run_chain` is the fastest way for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChainRules:
-    """How a chain chooses its tokens.
+    """How a chain chooses its tokens. Recorded loops belong to one instance of it.
 
     Args:
         num_ids: only logits below it are looked at.
@@ -66,12 +67,38 @@ class Chains:
     """`[B, K]` the target's ids."""
     chances: Floats
     """`[B, K]` the draft's own probability of each, or empty."""
-    laws: Floats
-    """`[B, K, num_ids]` the law each was drawn from, or empty."""
+    laws: torch.Tensor
+    """`[B, K, num_ids]` the law each was drawn from, where the runner is, or empty."""
     logits: Floats = field(default_factory=lambda: _NONE)
     """`[B, V]` of each request's last new token; empty where nothing was taken in."""
     states: Floats = field(default_factory=lambda: _NONE)
     """`[B, H]` ditto: the carry of a head."""
+
+
+class Chain(Protocol):
+    """A draft loop that runs without the interpreter between its steps."""
+
+    @property
+    def max_rows(self) -> int:
+        """The most requests that it drafts for together."""
+
+    @property
+    def max_new_rows(self) -> int:
+        """The most new tokens that it takes in before it drafts; 0: it begins from logits only."""
+
+    def draft(
+        self,
+        cache: KVCache,
+        logits: torch.Tensor,
+        states: torch.Tensor | None,
+        first_slots: Sequence[int],
+        num_cached: Sequence[int],
+        num_steps: int,
+        temperatures: Sequence[float],
+        keys: NoiseKeys,
+        rules: ChainRules,
+    ) -> Chains:
+        """Return `num_steps` tokens for each row; see `ModelRunner.draft_chain`."""
 
 
 class HostChain:
@@ -81,6 +108,8 @@ class HostChain:
         stack: the model.
         rotary: its rotary factors.
     """
+
+    max_rows = max_new_rows = MAX_CHAIN_ROWS
 
     def __init__(self, stack: HostStack, rotary: RotaryTable) -> None:
         self._stack, self._rotary = stack, rotary
@@ -160,7 +189,7 @@ class HostChain:
             _words(num_steps, rules.is_drawn), not rules.is_drawn, stack.table, stack.frame, stack.numbers, stack.like,
             stack.bind(cache), cache.num_slots, *self._rotary.host_tables(length), segments, out, chances, laws,
         )  # fmt: skip
-        return Chains(out, chances, laws, taken_logits, taken_states)
+        return Chains(out, chances, torch.from_numpy(laws), taken_logits, taken_states)
 
 
 @remembered

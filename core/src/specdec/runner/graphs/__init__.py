@@ -1,6 +1,17 @@
 """Captured passes: what the device runs again without the host naming every operation."""
 
-from specdec.runner.graphs.pass_graphs import MAX_BYTES, PagedBackend, PassGraphs, RunPass
+from specdec.runner.graphs.chain_graphs import ChainGraphs
+from specdec.runner.graphs.pass_graphs import PagedBackend, PassGraphs, RunPass
 from specdec.runner.graphs.recorder import CudaRecorder, Recorder, Recording
+from specdec.runner.graphs.recordings import MAX_BYTES
 
-__all__ = ["MAX_BYTES", "CudaRecorder", "PagedBackend", "PassGraphs", "Recorder", "Recording", "RunPass"]
+__all__ = [
+    "MAX_BYTES",
+    "ChainGraphs",
+    "CudaRecorder",
+    "PagedBackend",
+    "PassGraphs",
+    "Recorder",
+    "Recording",
+    "RunPass",
+]

@@ -1,9 +1,7 @@
-"""The recorded passes of one runner: made when a shape comes again, the least used given up."""
+"""The recorded passes of one runner."""
 
 from __future__ import annotations
 
-import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,16 +11,11 @@ import torch
 
 from specdec.runner.graphs.pass_shape import MAX_ROWS, MAX_WHOLE_ROWS, PassShape, padded_shape
 from specdec.runner.graphs.recorder import Recorder, Recording, Tensors
+from specdec.runner.graphs.recordings import Recordings
 from specdec.runner.graphs.static_pass import StaticPass
 from specdec.runner.packed import PackedBatch
 from specdec.runner.paged_pass import PagedPass
 
-logger = logging.getLogger("specdec")
-
-MAX_RECORDINGS = 48
-"""Recordings kept by one runner."""
-MAX_BYTES = 2**29
-"""Device memory that the recordings of one runner may hold; their outputs are the most of it, and of these logits."""
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """Relative distance of a replay from the pass it repeats; padded products may sum in another order."""
 
@@ -61,23 +54,25 @@ class PassGraphs:
     def __init__(self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int) -> None:
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
-        self._recorded: OrderedDict[PassShape, tuple[StaticPass, Recording]] = OrderedDict()
-        self._seen: set[PassShape] = set()
-        self.failure: str | None = None
-        """Why nothing is recorded any more; None while all is well."""
+        self._recordings: Recordings[StaticPass] = Recordings("passes")
         self.num_replays = 0
         self.num_plain = 0
         """Passes that ran operation by operation."""
 
     @property
+    def failure(self) -> str | None:
+        """Why nothing is recorded any more; None while all is well."""
+        return self._recordings.failure
+
+    @property
     def num_recordings(self) -> int:
         """Recordings that are kept."""
-        return len(self._recorded)
+        return self._recordings.count
 
     @property
     def num_bytes(self) -> int:
         """Device memory that they hold."""
-        return sum(static.num_bytes + recording.num_bytes for static, recording in self._recorded.values())
+        return self._recordings.num_bytes
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns what `run` does for its rows, all of them, or None if it has to run operation by operation."""
@@ -92,17 +87,16 @@ class PassGraphs:
             return None
         rows, tree_mask = self._backend.prepare(batch)
         shape = padded_shape(num_rows, rows)
-        if shape not in self._recorded:
-            is_new = shape not in self._seen
-            self._seen.add(shape)
-            if is_new or not self._record(shape, batch, rows, tree_mask, features):
-                return None
-        self._recorded.move_to_end(shape)
-        static, recording = self._recorded[shape]
+        found = self._recordings.find(shape)
+        if found is None and self._recordings.is_due(shape):
+            found = self._record(shape, batch, rows, tree_mask, features)
+        if found is None:
+            return None
+        static, recording = found
         static.fill(batch, rows, tree_mask, features)
         recording.replay()
         self.num_replays += 1
-        return _own_rows(recording.outputs, num_rows)
+        return own_rows(recording.outputs, num_rows)
 
     def _run_static(self, static: StaticPass) -> Tensors:
         self._backend.use(static.batch, static.rows, static.tree_mask)
@@ -115,37 +109,30 @@ class PassGraphs:
         rows: PagedPass,
         tree_mask: torch.Tensor | None,
         features: torch.Tensor | None,
-    ) -> bool:
-        """Record a shape by a pass of it; whether that went well. All runs of the pass write the same to the cache."""
+    ) -> tuple[StaticPass, Recording] | None:
+        """Record a shape by a pass of it, if that goes well. All runs of the pass write the same to the cache."""
         static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
         static.fill(batch, rows, tree_mask, features)
         try:
             expected = self._run(replace(batch, logits_rows=None), features)
             recording = self._recorder.record(partial(self._run_static, static))
             recording.replay()
-            wrong = _difference(_own_rows(recording.outputs, len(batch.token_ids)), expected)
+            wrong = difference(own_rows(recording.outputs, len(batch.token_ids)), expected)
         except RuntimeError as error:  # what the device cannot record, or has no memory for
             wrong = f"{type(error).__name__}: {error}"
         if wrong is not None:
-            self.failure = wrong
-            self._recorded.clear()
-            logger.warning("passes are not captured in graphs and run operation by operation: %s", wrong)
-            return False
-        self._recorded[shape] = static, recording
-        while len(self._recorded) > MAX_RECORDINGS or (
-            self.num_bytes > MAX_BYTES and len(self._recorded) > 1
-        ):
-            dropped, _ = self._recorded.popitem(last=False)
-            self._seen.discard(dropped)
-        return True
+            self._recordings.fail(wrong)
+            return None
+        self._recordings.keep(shape, static, recording)
+        return static, recording
 
 
-def _own_rows(outputs: Tensors, num_rows: int) -> Tensors:
+def own_rows(outputs: Tensors, num_rows: int) -> Tensors:
     """Return copies of what belongs to the rows that are not padding: the next replay writes to the same place."""
     return tuple(output[:num_rows].clone() for output in outputs)
 
 
-def _difference(got: Tensors, expected: Tensors) -> str | None:
+def difference(got: Tensors, expected: Tensors) -> str | None:
     """Return how a replay differs from the pass it repeats; None if it does not."""
     for ours, theirs in zip(got, expected, strict=True):
         error = (ours.float() - theirs.float()).norm() / theirs.float().norm().clamp_min(1e-30)

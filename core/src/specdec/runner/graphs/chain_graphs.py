@@ -1,0 +1,144 @@
+"""The whole draft loop of a runner on the device: chosen, embedded, run and chosen again without the host in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from specdec.interfaces.draws import NoiseKeys
+from specdec.runner.fused.chain import ChainRules, Chains
+from specdec.runner.graphs.pass_graphs import PagedBackend, RunPass, difference
+from specdec.runner.graphs.pass_shape import padded_shape
+from specdec.runner.graphs.recorder import Recorder, Recording, Tensors
+from specdec.runner.graphs.recordings import Recordings
+from specdec.runner.graphs.static_chain import ChainShape, StaticChain
+from specdec.runner.graphs.static_pass import StaticPass
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.packed import PackedBatch, Segment
+from specdec.runner.sent import sent
+
+MAX_CHAIN_REQUESTS = 64
+"""The most requests whose chains are drafted together."""
+
+
+class ChainGraphs:
+    """Drafts chains with one recording for each shape: number of requests, steps, and how tokens are chosen.
+
+    The host waits once, for the tokens. A shape is recorded when it comes a second time, and the recording compared with what
+    the loop computed operation by operation, which is how it runs the first time, and always where recording failed.
+
+    Args:
+        run: a pass, as `PassGraphs` takes it; a head's returns its carry behind the logits.
+        recorder: of the device.
+        backend: the runner's attention.
+        max_context: the longest sequence, in tokens.
+    """
+
+    max_rows = MAX_CHAIN_REQUESTS
+    max_new_rows = 0
+    """The loop begins from logits; passes that take in new tokens are recorded by themselves."""
+
+    def __init__(self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int) -> None:
+        self._run_pass, self._recorder, self._backend = run, recorder, backend
+        self._max_context = max_context
+        self._recordings: Recordings[StaticChain] = Recordings("draft loops")
+        self.num_replays = 0
+        self.num_plain = 0
+        """Loops that ran operation by operation."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is recorded any more; None while all is well."""
+        return self._recordings.failure
+
+    @property
+    def num_recordings(self) -> int:
+        """Recordings that are kept."""
+        return self._recordings.count
+
+    @property
+    def num_bytes(self) -> int:
+        """Device memory that they hold."""
+        return self._recordings.num_bytes
+
+    def draft(
+        self,
+        cache: KVCache,
+        logits: torch.Tensor,
+        states: torch.Tensor | None,
+        first_slots: Sequence[int],
+        num_cached: Sequence[int],
+        num_steps: int,
+        temperatures: Sequence[float],
+        keys: NoiseKeys,
+        rules: ChainRules,
+    ) -> Chains:
+        """Return `num_steps` tokens for each row; see `ModelRunner.draft_chain`. `cache` is that of the backend."""
+        num_rows = len(first_slots)
+        batch = _last_pass(first_slots, num_cached, num_steps, logits.device)
+        rows, _ = self._backend.prepare(batch)
+        is_greedy = not any(t > 0 for t in temperatures)
+        shape = ChainShape(padded_shape(num_rows, rows), num_steps, is_greedy, rules)
+        found = self._recordings.find(shape)
+        static = StaticChain(shape, self._max_context, logits, states) if found is None else found[0]
+        static.fill(batch, rows, logits, states, first_slots, num_cached, temperatures, keys)
+        if found is not None:
+            found[1].replay()
+            self.num_replays += 1
+            return _chains(found[1].outputs, num_rows)
+        outputs = self._run(static)
+        self.num_plain += 1
+        if self._recordings.is_due(shape):
+            self._record(shape, static, outputs, num_rows)
+        return _chains(outputs, num_rows)
+
+    def _run(self, static: StaticChain) -> Tensors:
+        def run(step: StaticPass) -> Tensors:
+            self._backend.use(step.batch, step.rows, None)
+            return self._run_pass(step.batch, step.features)
+
+        return static.run(run)
+
+    def _record(self, shape: ChainShape, static: StaticChain, expected: Tensors, num_rows: int) -> None:
+        """Record a loop that has run, and compare; each run writes the same to the cache."""
+        try:
+            recording: Recording = self._recorder.record(lambda: self._run(static))
+            recording.replay()
+            wrong = _wrong(recording.outputs, expected, num_rows)
+        except RuntimeError as error:  # what the device cannot record, or has no memory for
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong is None:
+            self._recordings.keep(shape, static, recording)
+        else:
+            self._recordings.fail(wrong)
+
+
+def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
+    """Return how a replay differs from the loop it repeats; None if it does not.
+
+    First tokens come from given logits, so they are the same; logits of the pass over them may differ a little, and later
+    tokens where two logits are as good as equal.
+    """
+    if not torch.equal(got[0][:num_rows, 0], expected[0][:num_rows, 0]):
+        return "a replay chose other tokens"
+    return difference((got[3][:num_rows],), (expected[3][:num_rows],)) if got[3].shape[1] else None
+
+
+def _last_pass(
+    first_slots: Sequence[int], num_cached: Sequence[int], num_steps: int, device: torch.device
+) -> PackedBatch:
+    """Return a pass of one row for each request that reaches as far as any of the loop."""
+    lengths = [cached + num_steps for cached in num_cached]
+    table = sent(torch.tensor([[length - 1 for length in lengths], list(first_slots)]), device)
+    segments = [
+        Segment(row, 1, slot, length - 1)
+        for row, (slot, length) in enumerate(zip(first_slots, lengths, strict=True))
+    ]
+    return PackedBatch(torch.zeros_like(table[0]), table[0], segments, table[0] + table[1], None)
+
+
+def _chains(outputs: Tensors, num_rows: int) -> Chains:
+    """Return what belongs to rows that are not padding; laws stay where they are, copied: the next replay writes there."""
+    ids, chances, laws, _ = outputs
+    return Chains(ids[:num_rows].cpu().numpy(), chances[:num_rows].cpu().numpy(), laws[:num_rows].clone())

@@ -1,0 +1,171 @@
+"""The tensors of a recorded draft loop, and the loop itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from specdec.interfaces.draws import NoiseKeys
+from specdec.noise import Stream, exponentials, node_word
+from specdec.runner.fused.chain import ChainRules
+from specdec.runner.graphs.pass_shape import PassShape
+from specdec.runner.graphs.recorder import Tensors
+from specdec.runner.graphs.static_pass import StaticPass
+from specdec.runner.packed import PackedBatch
+from specdec.runner.paged_pass import PagedPass
+from specdec.runner.sent import sent
+
+_COLDEST = 1e-30
+"""Below it the best id is as good as certain, and one over it overflows in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainShape:
+    """What a recorded loop serves."""
+
+    last: PassShape
+    """Of its last pass."""
+    num_steps: int
+    is_greedy: bool
+    """Whether all rows choose greedily, so that there is no noise."""
+    rules: ChainRules
+
+
+class StaticChain:
+    """A draft loop whose passes and choices read tensors at one place in memory.
+
+    Args:
+        shape: its sizes.
+        max_context: the longest sequence that there will be, in tokens.
+        logits: `[B, V]` of a batch, for their width, type and device.
+        carry: `[B, F]` likewise; None for models.
+    """
+
+    def __init__(
+        self, shape: ChainShape, max_context: int, logits: torch.Tensor, carry: torch.Tensor | None
+    ) -> None:
+        self.shape = shape
+        self.step = StaticPass(shape.last, max_context, logits.device, carry)
+        num_rows, device = shape.last.num_rows, logits.device
+        self._logits = logits.new_zeros(num_rows, logits.shape[1])
+        self._carry = None if carry is None else carry.new_zeros(num_rows, carry.shape[1])
+        size = max(num_rows, shape.last.num_requests)
+        self._cached, self._first_slots, self._seeds, self._samples, self._positions = torch.zeros(
+            (5, size), dtype=torch.int64, device=device
+        )
+        self._is_real = torch.zeros(size, dtype=torch.bool, device=device)
+        self._temperatures = torch.zeros(num_rows, 1, device=device)
+        ids = shape.rules.target_ids
+        self._target_ids = None if ids is None else torch.from_numpy(ids).to(device)
+        self._num_noisy = shape.rules.num_ids if ids is None or shape.rules.is_drawn else int(ids[-1]) + 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the largest tensors."""
+        return self.step.num_bytes + self._logits.nbytes + (0 if self._carry is None else self._carry.nbytes)
+
+    def fill(
+        self,
+        batch: PackedBatch,
+        rows: PagedPass,
+        logits: torch.Tensor,
+        carry: torch.Tensor | None,
+        first_slots: Sequence[int],
+        num_cached: Sequence[int],
+        temperatures: Sequence[float],
+        keys: NoiseKeys,
+    ) -> None:
+        """Take in what a loop begins with.
+
+        Args:
+            batch: its last pass.
+            rows: the same as the kernels see it.
+            logits: `[B, V]` of each row's last token.
+            carry: `[B, F]` likewise.
+            first_slots: `[B]` cache slot of position 0.
+            num_cached: `[B]` rows in the cache.
+            temperatures: `[B]`; 0 chooses greedily.
+            keys: what noise is keyed by.
+        """
+        count, device = len(num_cached), logits.device
+        self.step.fill(batch, rows, None, carry)
+        self._logits[:count].copy_(logits)
+        if self._carry is not None:
+            assert carry is not None
+            self._carry[:count].copy_(carry)
+        table = np.array([num_cached, first_slots, keys.seeds, keys.samples, keys.positions], np.int64)
+        on_device = sent(torch.from_numpy(table), device)
+        places = (self._cached, self._first_slots, self._seeds, self._samples, self._positions)
+        for place, values in zip(places, on_device, strict=True):
+            place[:count].copy_(values)
+        self._is_real[:count] = True
+        self._is_real[count:] = False
+        heat = sent(torch.tensor(temperatures, dtype=torch.float32), device)
+        self._temperatures[:count, 0].copy_(heat)
+        self._temperatures[count:] = 0.0
+
+    def run(self, run_pass: Callable[[StaticPass], Tensors]) -> Tensors:
+        """Run the loop.
+
+        Returns:
+            ids `[T, K]` of the target; chances `[T, K]` and laws `[T, K, num_ids]`, of no width where they are not wanted; and
+            the logits `[T, V]` of the first pass, of no width where there is none.
+        """
+        rules, num_steps = self.shape.rules, self.shape.num_steps
+        num_rows = self.shape.last.num_rows
+        logits, carry = self._logits, self._carry
+        ids, chances, laws = [], [], []
+        first = logits[:, :0]
+        for step in range(num_steps):
+            index, law = self._choose(logits[:, : rules.num_ids].float(), step)
+            ids.append(index if self._target_ids is None else self._target_ids[index])
+            if rules.wants_chances:
+                chances.append(law.gather(1, index[:, None])[:, 0])
+            if rules.is_drawn:
+                laws.append(law)
+            if step + 1 < num_steps:
+                self._advance(ids[-1], step, carry)
+                logits, *carried = run_pass(self.step)
+                carry = None if carry is None else carried[0]
+                first = logits if step == 0 else first
+        none = first.new_zeros((num_rows, 0), dtype=torch.float32)
+        return (
+            torch.stack(ids, 1),
+            torch.stack(chances, 1) if chances else none,
+            torch.stack(laws, 1) if laws else none[:, None],
+            first.clone(),
+        )
+
+    def _choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return an index `[T]` into `scores [T, num_ids]` for each row, and the law `[T, num_ids]` it comes from."""
+        best = scores.argmax(-1)
+        rules = self.shape.rules
+        if self.shape.is_greedy:
+            return best, scores.softmax(-1) if rules.wants_chances or rules.is_drawn else scores
+        is_hot = self._temperatures > 0
+        heat = torch.where(is_hot, self._temperatures.clamp_min(_COLDEST), 1.0)
+        law = ((scores - scores.amax(-1, keepdim=True)) / heat).softmax(-1)
+        count = len(scores)
+        word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
+        positions = self._positions[:count] + (0 if rules.is_drawn else step)
+        words = torch.full_like(positions, word)
+        noise = exponentials(self._seeds[:count], positions, self._samples[:count], words, self._num_noisy)
+        if self._target_ids is not None and not rules.is_drawn:
+            noise = noise[:, self._target_ids]
+        return torch.where(is_hot[:, 0], (noise / law.double()).argmin(-1), best), law
+
+    def _advance(self, token_ids: torch.Tensor, step: int, carry: torch.Tensor | None) -> None:
+        """Write the inputs of the pass over the tokens just chosen."""
+        batch, rows = self.step.batch, self.step.rows
+        place = torch.where(self._is_real, self._cached + step, 0)
+        count = len(batch.token_ids)
+        batch.token_ids.copy_(torch.where(self._is_real[:count], token_ids, 0))
+        batch.positions.copy_(place[:count])
+        rows.slots.copy_(torch.where(self._is_real, self._first_slots + place, -1)[:count])
+        rows.context_lens.copy_((place + self._is_real.long())[: len(rows.context_lens)])
+        if carry is not None:
+            assert self.step.features is not None
+            self.step.features.copy_(carry)
