@@ -60,10 +60,10 @@ class Passes:
         return (logits,) if features is None else (logits, features * 0.5 + batch.token_ids[:, None])
 
 
-def make(recorder: Rerun | None = None) -> tuple[ChainGraphs, Passes]:
+def make(recorder: Rerun | None = None, max_positions: int = 512) -> tuple[ChainGraphs, Passes]:
     backend = Backend()
     passes = Passes(backend)
-    return ChainGraphs(passes, recorder or Rerun(), backend, 512), passes
+    return ChainGraphs(passes, recorder or Rerun(), backend, 512, max_positions), passes
 
 
 def keys_of(sequences: list[Sequence]) -> NoiseKeys:
@@ -145,6 +145,13 @@ def test_its_passes_see_where_they_are_and_padding_writes_nowhere() -> None:
         ]
         assert lengths == [cached + step + 1 for cached in CACHED] + [0]
         assert starts == [0, 1, 2, 3, 3]
+
+
+def test_no_row_goes_beyond_the_last_position() -> None:
+    graphs, passes = make(max_positions=41)
+    nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
+    graphs.draft(CACHE, torch.randn(3, NUM_IDS), None, FIRST_SLOTS, CACHED, 4, [0.0] * 3, nothing, GREEDY)
+    assert [positions for _, positions, *_ in passes.seen] == [[5, 40, 9, 0], [6, 40, 10, 0], [7, 40, 11, 0]]
 
 
 def test_other_requests_take_the_same_recording() -> None:

@@ -91,7 +91,7 @@ class ModelRunner(CachedRunner):
         super().allocate(num_slots)
         self._graphs = self.make_graphs(self._run_whole)
         if self._is_draft:
-            self._chain_graphs = self.make_chain_graphs(self._run_whole)
+            self._chain_graphs = self.make_chain_graphs(self._run_whole, self.model.config)
 
     @property
     def num_recorded(self) -> int:

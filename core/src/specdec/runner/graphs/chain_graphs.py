@@ -33,15 +33,18 @@ class ChainGraphs:
         recorder: of the device.
         backend: the runner's attention.
         max_context: the longest sequence, in tokens.
+        max_positions: how many positions the model knows.
     """
 
     max_rows = MAX_CHAIN_REQUESTS
     max_new_rows = 0
     """The loop begins from logits; passes that take in new tokens are recorded by themselves."""
 
-    def __init__(self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int) -> None:
+    def __init__(
+        self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, max_positions: int
+    ) -> None:
         self._run_pass, self._recorder, self._backend = run, recorder, backend
-        self._max_context = max_context
+        self._max_context, self._max_positions = max_context, max_positions
         self._recordings: Recordings[StaticChain] = Recordings("draft loops")
         self.num_replays = 0
         self.num_plain = 0
@@ -81,7 +84,11 @@ class ChainGraphs:
         is_greedy = not any(t > 0 for t in temperatures)
         shape = ChainShape(padded_shape(num_rows, rows), num_steps, is_greedy, rules)
         found = self._recordings.find(shape)
-        static = StaticChain(shape, self._max_context, logits, states) if found is None else found[0]
+        static = (
+            StaticChain(shape, self._max_context, self._max_positions, logits, states)
+            if found is None
+            else found[0]
+        )
         static.fill(batch, rows, logits, states, first_slots, num_cached, temperatures, keys)
         if found is not None:
             found[1].replay()

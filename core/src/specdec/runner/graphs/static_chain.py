@@ -40,14 +40,21 @@ class StaticChain:
     Args:
         shape: its sizes.
         max_context: the longest sequence that there will be, in tokens.
+        max_positions: how many positions the model knows.
         logits: `[B, V]` of a batch, for their width, type and device.
         carry: `[B, F]` likewise; None for models.
     """
 
     def __init__(
-        self, shape: ChainShape, max_context: int, logits: torch.Tensor, carry: torch.Tensor | None
+        self,
+        shape: ChainShape,
+        max_context: int,
+        max_positions: int,
+        logits: torch.Tensor,
+        carry: torch.Tensor | None,
     ) -> None:
         self.shape = shape
+        self._max_positions = max_positions
         self.step = StaticPass(shape.last, max_context, logits.device, carry)
         num_rows, device = shape.last.num_rows, logits.device
         self._logits = logits.new_zeros(num_rows, logits.shape[1])
@@ -158,12 +165,15 @@ class StaticChain:
         return torch.where(is_hot[:, 0], (noise / law.double()).argmin(-1), best), law
 
     def _advance(self, token_ids: torch.Tensor, step: int, carry: torch.Tensor | None) -> None:
-        """Write the inputs of the pass over the tokens just chosen."""
+        """Write the inputs of the pass over the tokens just chosen.
+
+        All requests go as deep as the deepest. One that may not is at the last position then, and what it chooses is dropped.
+        """
         batch, rows = self.step.batch, self.step.rows
         place = torch.where(self._is_real, self._cached + step, 0)
         count = len(batch.token_ids)
         batch.token_ids.copy_(torch.where(self._is_real[:count], token_ids, 0))
-        batch.positions.copy_(place[:count])
+        batch.positions.copy_(place[:count].clamp_max(self._max_positions - 1))
         rows.slots.copy_(torch.where(self._is_real, self._first_slots + place, -1)[:count])
         rows.context_lens.copy_((place + self._is_real.long())[: len(rows.context_lens)])
         if carry is not None:
