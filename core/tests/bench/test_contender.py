@@ -24,6 +24,11 @@ def test_names_are_unique_and_configurations_kept_as_given() -> None:
     assert [c.method for c in found[1:]] == [name] * 3
 
 
+def test_names_say_what_is_adaptive() -> None:
+    found = contenders_of([SCRIPTED, {**SCRIPTED, "adaptive": True}], FACTS)
+    assert [c.name.removeprefix(SCRIPTED["method"]) for c in found[1:]] == [" k=3", " k=3 adaptive"]
+
+
 def test_mistakes_are_found_at_once() -> None:
     with pytest.raises(ConfigError, match="num_speculative_token"):
         contenders_of([{**SCRIPTED, "num_speculative_token": 3}], FACTS)

@@ -47,6 +47,8 @@ def contenders_of(configs: Iterable[object], target: TargetFacts) -> list[Conten
 
 def _name(resolved: ResolvedSpeculation) -> str:
     parts = [resolved.config.method or "", f"k={resolved.config.num_speculative_tokens}"]
+    if resolved.config.adaptive:
+        parts.append("adaptive")
     if not resolved.sampler_class.is_lossless:
         parts.append(f"{resolved.sampler_class.name}, lossy")
     return " ".join(parts)
