@@ -91,3 +91,21 @@ def test_drafts_that_never_stand_are_left_out(subject) -> None:
         tokens_of(llm, subject.prompts, greedy(32))
     metrics = engine_of(llm).metrics
     assert metrics.steps_without_drafts > 0.7 * metrics.num_steps
+
+
+def test_steps_in_which_the_proposer_fails_say_nothing_of_drafts(subject, monkeypatch) -> None:
+    told: list[int] = []
+    observe = Pace.observe
+
+    def spy(self, sequences, limits, num_drafted, *arguments, **keys) -> None:
+        told.append(sum(num_drafted))
+        observe(self, sequences, limits, num_drafted, *arguments, **keys)
+
+    monkeypatch.setattr(Pace, "observe", spy)
+    speculation = scripted(
+        k=3, texts=subject.texts, adaptive=True, fails_every=1, on_proposer_error="fallback"
+    )
+    llm = make_llm(subject.model, speculation, max_num_seqs=1)
+    assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
+    assert engine_of(llm).metrics.proposer_pauses > 0
+    assert told == []

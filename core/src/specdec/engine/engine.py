@@ -70,6 +70,9 @@ class Engine:
         self._delivery = delivery
         self._observers = observers
         self._pace = pace
+        self._is_judged = (
+            False  # whether this step says what drafts cost and bring: not where the proposer failed
+        )
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._watches: dict[Sequence, StopWatch] = {}
@@ -145,6 +148,7 @@ class Engine:
         if delivery.needs_hidden:
             for sequence in plan.preempted:
                 delivery.forget(sequence)
+        self._is_judged = not guard.is_paused
         if guard.is_paused:
             guard.skip()
             self._finish_leaving()
@@ -156,6 +160,7 @@ class Engine:
         max_nodes = plan.max_nodes + [0] * len(self._leaving)
         draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
         if draft is None:
+            self._is_judged = False
             self._restart_proposer(sequences)
         self._finish_leaving()
         if draft is None:
@@ -299,7 +304,7 @@ class Engine:
         )
         self.last_step = stats
         self.metrics.count_step(stats)
-        if self._pace is not None:
+        if self._pace is not None and self._is_judged:
             self._pace.observe(
                 [plan.sequences[index] for index in plan.decoding],
                 [plan.max_nodes[index] for index in plan.decoding],
