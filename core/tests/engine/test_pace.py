@@ -50,7 +50,7 @@ def make_sequences(count: int) -> list[Sequence]:
 
 
 def run(
-    pace: Pace, world: World, num_steps: int, k: int, sequences: list[Sequence]
+    pace: Pace, world: World, num_steps: int, k: int, sequences: list[Sequence], is_typical: bool = True
 ) -> tuple[list[int], float, list[list[int]]]:
     """Run steps; returns the depth of each, tokens a second, and the limits of each."""
     depths, every, tokens, total = [], [], 0, 0.0
@@ -68,7 +68,7 @@ def run(
             accepted.append(stood)
         propose = 0.0 if pace.is_resting else world.seconds(world.call + world.depth * max(limits))
         other = world.seconds(world.plain + world.node * sum(drafted))
-        pace.observe(sequences, limits, drafted, accepted, propose, other, is_typical=True)
+        pace.observe(sequences, limits, drafted, accepted, propose, other, is_typical=is_typical)
         depths.append(max(limits))
         every.append(limits)
         tokens += len(sequences) + sum(accepted)
@@ -170,6 +170,37 @@ def test_one_odd_step_decides_nothing():
     pace.observe(sequences, [depth], [depth], [depth], 0.5, 0.5, is_typical=True)
     depths, _, _ = run(pace, world, 60, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 2
+
+
+def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
+    world, pace, sequences = World(rates=(0.9,)), Pace(4, can_shorten=True), make_sequences(1)
+    run(pace, world, 200, 4, sequences)
+    depth = pace.begin(sequences, 4)
+    pace.limit(sequences[0], depth)
+    pace.observe(sequences, [depth], [depth], [depth], 3.0, 20e-3, is_typical=False)  # something is compiled
+    depths, _, _ = run(pace, world, 200, 4, sequences)
+    assert sum(depth == 0 for depth in depths) <= 6
+
+
+def test_what_prompts_cost_the_proposer_counts():
+    world, pace, sequences = World(rates=(0.6,), node=0.01e-3), Pace(4, can_shorten=True), make_sequences(1)
+    late: list[int] = []
+    for turn in range(100):
+        depth = pace.begin(sequences, 4)
+        depth = pace.limit(sequences[0], depth)
+        propose_s = 0.0 if pace.is_resting else 30e-3
+        pace.observe(sequences, [depth], [depth], [0], propose_s, 40e-3, is_typical=False)
+        depths, _, _ = run(
+            pace, world, 10, 4, sequences
+        )  # ten steps bring ten tokens more, a prompt costs 30 ms
+        late += depths if turn > 50 else []
+    assert sum(depth == 0 for depth in late) > 0.8 * len(late)
+
+
+def test_where_prompts_come_all_the_time_drafts_are_made():
+    pace = Pace(4, can_shorten=True)
+    depths, _, _ = run(pace, World(rates=(0.9,)), 1000, 4, make_sequences(3), is_typical=False)
+    assert sum(depth == 4 for depth in depths) > 900
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.2e-3])

@@ -128,7 +128,7 @@ def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, t
         index = expected if target_ids is None else (expected - 1) // 3
         chances = laws.gather(2, index[:, :, None])[:, :, 0]
         torch.testing.assert_close(torch.from_numpy(chains.chances), chances)
-        if is_drawn:
+        if is_drawn and any(temperatures):
             torch.testing.assert_close(chains.laws, laws)
     assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 1)
 
@@ -197,7 +197,7 @@ def test_laws_are_not_written_again() -> None:
     assert all(torch.equal(laws, kept) for laws, kept in found)
 
 
-@pytest.mark.parametrize("temperature", [1e-38, 1e-31, 1e-20])
+@pytest.mark.parametrize("temperature", [1e-46, 1e-38, 1e-31, 1e-20])
 def test_laws_of_almost_nothing_are_certain(temperature) -> None:
     graphs, _ = make()
     logits = torch.randn(3, NUM_IDS)
@@ -230,3 +230,4 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_says_so_once(recorder, reason
     assert reason in graphs.failure
     assert caplog.text.count("draft loops are not captured in graphs") == 1
     assert (graphs.num_plain, graphs.num_replays, graphs.num_recordings) == (4, 0, 0)
+    assert graphs.max_rows == 0  # passes may still be replayed, one by one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ def test_drafts_of_recorded_passes(
 ) -> None:
     multiply_as_a_gpu(monkeypatch)
     path, _ = make_head(tmp_path, SHAPE, Layout(aux_ids=(1, 3, 6)))
+    file = Path(path) / "config.json"
+    file.write_text(
+        json.dumps(json.loads(file.read_text()) | {"max_position_embeddings": 14})
+    )  # heads go beyond
     told = []
     for recorder in (None, Rerun()):
         monkeypatch.setattr("specdec.scorers.transformers._recorder", lambda *_, chosen=recorder: chosen)

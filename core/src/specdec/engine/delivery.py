@@ -22,6 +22,10 @@ _MAX_PIECES = 16
 """Steps whose states of one sequence are kept apart, before they are joined."""
 
 
+_MAX_SHARED_ROWS = 64
+"""Rows of a pass of which parts are kept without a copy."""
+
+
 class Delivery:
     """Builds one `ProposeBatch` per step; every running sequence is a row of it.
 
@@ -75,6 +79,8 @@ class Delivery:
         else:  # a path through a tree, or nothing
             chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
         states = tuple(state[chosen] for state in (scores.hidden_states, *scores.aux_hidden_states))
+        if isinstance(chosen, slice) and len(scores.hidden_states) > _MAX_SHARED_ROWS:
+            states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
         if sequence.num_computed == 0:
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
         pieces = sequence.deliverable_hidden
@@ -84,7 +90,9 @@ class Delivery:
 
     def is_overdue(self, sequences: list[Sequence]) -> bool:
         """Return whether one of these has states that would soon be dropped for being too many."""
-        return self.needs_hidden and any(s.num_tokens - s.delivered > _MAX_KEPT // 2 for s in sequences)
+        return self.needs_hidden and any(
+            s.has_proposals and s.num_tokens - s.delivered > _MAX_KEPT // 2 for s in sequences
+        )
 
     def forget(self, sequence: Sequence) -> None:
         """Deliver everything again from position 0, as far as its states are still to come."""

@@ -206,6 +206,7 @@ class Engine:
             self._owners.pop(sequence, None)
             self._watches.pop(sequence, None)
             self._row_ids.discard(sequence.row_id)
+            sequence.deliverable_hidden.clear()
 
     def _free_row_id(self, name: str) -> str:
         """Return a name that no row has: the last tokens of a request that has ended may be still to be told."""

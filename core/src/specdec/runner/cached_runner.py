@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from transformers import PretrainedConfig
 
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
@@ -107,17 +106,15 @@ class CachedRunner:
         backend = self._recordable()
         return None if backend is None else PassGraphs(run, *backend, self.max_context)
 
-    def make_chain_graphs(self, run: RunPass, config: PretrainedConfig) -> ChainGraphs | None:
+    def make_chain_graphs(self, run: RunPass, max_positions: int) -> ChainGraphs | None:
         """Return what drafts on the cache as it is now in recorded loops; None where nothing is recorded.
 
         Args:
             run: see `make_graphs`.
-            config: of the model, for the positions that it knows.
+            max_positions: how many positions it may be run at.
         """
         backend = self._recordable()
-        known = getattr(config.get_text_config(), "max_position_embeddings", None) or self.max_context
-        most = min(known, self.max_context)
-        return None if backend is None else ChainGraphs(run, *backend, self.max_context, most)
+        return None if backend is None else ChainGraphs(run, *backend, self.max_context, max_positions)
 
     def _recordable(self) -> tuple[Recorder, PagedBackend] | None:
         """Return what passes are recorded with; None where they are not."""

@@ -70,7 +70,7 @@ class HeadRunner(CachedRunner):
             self.make_graphs(partial(self._run_whole, stage)) for stage in range(self.head.num_stages)
         ]
         if self.head.num_stages == 1:
-            self._chain_graphs = self.make_chain_graphs(partial(self._run_whole, 0), self.head.config)
+            self._chain_graphs = self.make_chain_graphs(partial(self._run_whole, 0), self.max_context)
 
     @in_inference_mode
     def forward(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:

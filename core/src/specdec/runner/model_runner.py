@@ -91,7 +91,9 @@ class ModelRunner(CachedRunner):
         super().allocate(num_slots)
         self._graphs = self.make_graphs(self._run_whole)
         if self._is_draft:
-            self._chain_graphs = self.make_chain_graphs(self._run_whole, self.model.config)
+            known = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+            most = min(known or self.max_context, self.max_context)
+            self._chain_graphs = self.make_chain_graphs(self._run_whole, most)
 
     @property
     def num_recorded(self) -> int:

@@ -6,6 +6,7 @@ from collections import deque
 
 _KEPT = 0.98
 """What is left of an observation's weight after one more; about fifty count."""
+_KEPT_OVER_REST = 0.1
 _WINDOW = 11
 """Times that a median is taken of; odd ones among them decide nothing."""
 
@@ -27,6 +28,11 @@ class Mean:
         self.count += 1
         self._weight = self._kept * self._weight + 1.0
         self._sum = self._kept * self._sum + value
+
+    def fade(self) -> None:
+        """Let what comes now count for more."""
+        self._weight *= _KEPT_OVER_REST
+        self._sum *= _KEPT_OVER_REST
 
     @property
     def value(self) -> float:
@@ -61,6 +67,11 @@ class ByDepth:
 
     def __init__(self) -> None:
         self._medians: dict[int, Median] = {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a step has been seen."""
+        return bool(self._medians)
 
     def observe(self, depth: int, seconds: float) -> None:
         """Take in one step."""

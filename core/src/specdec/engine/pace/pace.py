@@ -33,7 +33,7 @@ class Pace:
         self._spread = Spread()
         self._count = 0
         self._depth = self._best_depth = 0
-        self._resting: list[Sequence] = []
+        self._resting: list[str] = []
         self._worth = 0.0
         self._is_decided = False
         self._is_behind = False
@@ -60,15 +60,15 @@ class Pace:
             return most
         size = self._size = self._size_of(self._count)
         self.is_resting = True  # until a request gets a draft
-        if size.is_new:
+        if size.is_new or size.is_unknown:
             self._depth = self._best_depth = self._k
-        elif size.wants_plain or (size.rest.is_on and sequences == self._resting):
+        elif size.wants_plain or (size.rest.is_on and [s.row_id for s in sequences] == self._resting):
             self._depth = 0
         else:
             share = sum(self._course_of(sequence).share for sequence in sequences) / self._count
             self._best_depth, self._worth = size.best(self._count, share)
             self._depth = self._best_depth if size.rest.decide(self._worth) else 0
-            self._resting = [] if self._depth else list(sequences)
+            self._resting = [] if self._depth else [s.row_id for s in sequences]
             if size.rest.is_trying:
                 self._depth = min(self._k, 2 * self._best_depth)
             self._is_decided = self._depth > 0 and not size.rest.is_trying
@@ -119,7 +119,7 @@ class Pace:
             if limit:
                 course.drafted(size.places.expected(drafted), accepted)
                 size.places.observe(limit, drafted, accepted)
-            elif self._depth and course.rest.rested():
+            elif course.rest.rested():
                 course.fade()
         if not depth:
             self.num_rested += 1

@@ -35,6 +35,7 @@ class Size:
         """Seconds that steps with drafts took longer to propose in than by their depth, prompts being taken in."""
         self.places = Places()
         self.rest = Rest()
+        self._tries_left = 2 * _PLAIN_STEPS
         self._num_drafted = self._since_plain = self._since_deep = 0
         self._table: tuple[int, list[float], list[float]] | None = None
 
@@ -46,7 +47,13 @@ class Size:
     @property
     def wants_plain(self) -> bool:
         """Whether a step without drafts is to be seen."""
-        return not self.is_new and (self.plain.count < _PLAIN_STEPS or self._since_plain >= _PLAIN_EVERY)
+        is_first = self.plain.count < _PLAIN_STEPS and self._tries_left > 0
+        return not self.is_new and (is_first or self._since_plain >= _PLAIN_EVERY)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether no step without drafts could be measured so far, as where prompts come all the time."""
+        return self.plain.count < _PLAIN_STEPS and not self.wants_plain
 
     @property
     def wants_deep(self) -> bool:
@@ -62,11 +69,13 @@ class Size:
         """
         if seconds is not None and not is_first:
             self.plain.observe(seconds)
+        self._tries_left -= 1
         if not is_first:
             self._since_plain = 0
         is_over = self.rest.rested()
         if is_over:
             self.places.fade()
+            self.ingesting.fade()
             self._table = None
         return is_over
 
@@ -84,7 +93,10 @@ class Size:
     ) -> None:
         """Take in the times of a step with drafts; see `Pace.observe`."""
         if not is_typical:
-            self.ingesting.observe(max(0.0, propose_s - self.proposing.upto(depth, 0.0)[-1]))
+            if self.proposing.is_known:
+                # No more than the target's own pass over the prompt: what takes longer is compiled or recorded.
+                more = propose_s - self.proposing.upto(depth, 0.0)[-1]
+                self.ingesting.observe(min(max(0.0, more), other_s))
             return
         self.ingesting.observe(0.0)
         self.proposing.observe(depth, propose_s)

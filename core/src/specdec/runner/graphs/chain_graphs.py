@@ -26,7 +26,7 @@ class ChainGraphs:
     """Drafts chains with one recording for each shape: number of requests, steps, and how tokens are chosen.
 
     The host waits once, for the tokens. A shape is recorded when it comes a second time, and the recording compared with what
-    the loop computed operation by operation, which is how it runs the first time, and always where recording failed.
+    the loop computed operation by operation, which is how it runs the first time, and where recording failed.
 
     Args:
         run: a pass, as `PassGraphs` takes it; a head's returns its carry behind the logits.
@@ -36,7 +36,6 @@ class ChainGraphs:
         max_positions: how many positions the model knows.
     """
 
-    max_rows = MAX_CHAIN_REQUESTS
     max_new_rows = 0
     """The loop begins from logits; passes that take in new tokens are recorded by themselves."""
 
@@ -49,6 +48,11 @@ class ChainGraphs:
         self.num_replays = 0
         self.num_plain = 0
         """Loops that ran operation by operation."""
+
+    @property
+    def max_rows(self) -> int:
+        """The most requests of a loop; 0 once recording has failed: passes by themselves may still be recorded."""
+        return MAX_CHAIN_REQUESTS if self.failure is None else 0
 
     @property
     def failure(self) -> str | None:
@@ -96,7 +100,7 @@ class ChainGraphs:
             return _chains(found[1].outputs, num_rows)
         outputs = self._run(static)
         self.num_plain += 1
-        if self._recordings.is_due(shape):
+        if self._recordings.is_due(shape) and bool(outputs[3].isfinite().all()):
             self._record(shape, static, outputs, num_rows)
         return _chains(outputs, num_rows)
 

@@ -41,16 +41,10 @@ class Recordings(Generic[P]):
         self._seen: set[Hashable] = set()
         self.failure: str | None = None
         """Why nothing is recorded any more; None while all is well."""
-
-    @property
-    def count(self) -> int:
-        """Recordings that are kept."""
-        return len(self._kept)
-
-    @property
-    def num_bytes(self) -> int:
-        """Device memory that they hold."""
-        return sum(place.num_bytes + recording.num_bytes for place, recording in self._kept.values())
+        self.count = 0
+        """Recordings that are kept; a plain number, since metrics are read by other threads."""
+        self.num_bytes = 0
+        """Device memory that they hold, likewise."""
 
     def find(self, shape: Hashable) -> tuple[P, Recording] | None:
         """Return the recording of a shape and what it reads, if there is one."""
@@ -70,12 +64,21 @@ class Recordings(Generic[P]):
     def keep(self, shape: Hashable, place: P, recording: Recording) -> None:
         """Keep a new recording, and give up those that were used least where there are too many."""
         self._kept[shape] = place, recording
+        self._count()
         while self.count > MAX_RECORDINGS or (self.num_bytes > MAX_BYTES and self.count > 1):
             dropped, _ = self._kept.popitem(last=False)
             self._seen.discard(dropped)
+            self._count()
 
     def fail(self, reason: str) -> None:
         """Give up recording, and say why, once."""
         self.failure = reason
         self._kept.clear()
+        self._count()
         logger.warning("%s are not captured in graphs and run operation by operation: %s", self._what, reason)
+
+    def _count(self) -> None:
+        self.count = len(self._kept)
+        self.num_bytes = sum(
+            place.num_bytes + recording.num_bytes for place, recording in self._kept.values()
+        )

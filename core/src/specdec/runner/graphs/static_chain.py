@@ -110,7 +110,9 @@ class StaticChain:
             place[:count].copy_(values)
         self._is_real[:count] = True
         self._is_real[count:] = False
-        heat = sent(torch.tensor(temperatures, dtype=torch.float32), device)
+        # A temperature that float32 rounds to 0 is still not greedy.
+        warm = [max(t, _COLDEST) if t > 0 else 0.0 for t in temperatures]
+        heat = sent(torch.tensor(warm, dtype=torch.float32), device)
         self._temperatures[:count, 0].copy_(heat)
         self._temperatures[count:] = 0.0
 
@@ -118,8 +120,8 @@ class StaticChain:
         """Run the loop.
 
         Returns:
-            ids `[T, K]` of the target; chances `[T, K]` and laws `[T, K, num_ids]`, of no width where they are not wanted; and
-            the logits `[T, V]` of the first pass, of no width where there is none.
+            ids `[T, K]` of the target; chances `[T, K]` and laws `[T, K, num_ids]`, of no width where not wanted, or all
+            rows are greedy; and the logits `[T, V]` of the first pass, of no width where there is none.
         """
         rules, num_steps = self.shape.rules, self.shape.num_steps
         num_rows = self.shape.last.num_rows
@@ -131,7 +133,7 @@ class StaticChain:
             ids.append(index if self._target_ids is None else self._target_ids[index])
             if rules.wants_chances:
                 chances.append(law.gather(1, index[:, None])[:, 0])
-            if rules.is_drawn:
+            if rules.is_drawn and not self.shape.is_greedy:
                 laws.append(law)
             if step + 1 < num_steps:
                 self._advance(ids[-1], step, carry)
@@ -151,9 +153,9 @@ class StaticChain:
         best = scores.argmax(-1)
         rules = self.shape.rules
         if self.shape.is_greedy:
-            return best, scores.softmax(-1) if rules.wants_chances or rules.is_drawn else scores
+            return best, scores.softmax(-1) if rules.wants_chances else scores
         is_hot = self._temperatures > 0
-        heat = torch.where(is_hot, self._temperatures.clamp_min(_COLDEST), 1.0)
+        heat = torch.where(is_hot, self._temperatures, 1.0)
         law = ((scores - scores.amax(-1, keepdim=True)) / heat).softmax(-1)
         count = len(scores)
         word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
