@@ -20,4 +20,4 @@ class FinishReason(Enum):
     ERROR = "error"
     """The proposer raised: drop the state, everything is delivered again from position 0. As the end of a request: nothing
     can be chosen any more, because its sampling parameters forbid everything or a logits processor raised; or its last tokens
-    were not told, because the proposer rested (`adaptive`) and needs states or keeps a cache, so that it learns nothing here."""
+    were not told, because the proposer rested (`adaptive`) and needs states or keeps a cache."""
