@@ -109,3 +109,28 @@ def test_steps_in_which_the_proposer_fails_say_nothing_of_drafts(subject, monkey
     assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
     assert engine_of(llm).metrics.proposer_pauses > 0
     assert told == []
+
+
+def test_a_proposer_that_rests_is_not_called_for_the_end_of_a_text(subject, restful, monkeypatch) -> None:
+    monkeypatch.setattr(rest, "_FIRST_REST", 10**6)
+    monkeypatch.setattr(rest, "_LONGEST_REST", 10**6)
+    llm = make_llm(
+        subject.model, scripted("HiddenRecorder", 3, texts=subject.texts, adaptive=True), max_num_seqs=1
+    )
+    proposer, metrics = proposer_of(llm), engine_of(llm).metrics
+    called, ended = [], []
+    propose, finish = proposer.propose, proposer.finish
+
+    def spy(batch):
+        called.append(metrics.num_steps)
+        return propose(batch)
+
+    def spy_finish(request_ids, reason) -> None:
+        ended.append(reason)
+        finish(request_ids, reason)
+
+    proposer.propose, proposer.finish = spy, spy_finish
+    tokens_of(llm, subject.prompts[:1], greedy(32))
+    assert called[-1] < metrics.num_steps - 10
+    assert ended == [FinishReason.ERROR]  # its last tokens were not told
+    assert proposer.complaints == []

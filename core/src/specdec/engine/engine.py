@@ -171,10 +171,12 @@ class Engine:
         """Return whether the proposer need not be called: nothing is to be drafted, and what it misses can be told later."""
         if self._pace is None or not self._pace.is_resting or delivery.is_overdue(sequences):
             return False
-        if not self._leaving or delivery.needs_hidden:
-            return True
+        return not self._leaving or self._may_miss_ends(delivery)
+
+    def _may_miss_ends(self, delivery: Delivery) -> bool:
+        """Return whether a proposer that rests need not be told how texts end: it does not learn from texts alone."""
         assert self._guard is not None
-        return Capability.OWN_KV in self._guard.proposer.capabilities  # others may learn from what has ended
+        return delivery.needs_hidden or Capability.OWN_KV in self._guard.proposer.capabilities
 
     def _restart_proposer(self, sequences: list[Sequence]) -> None:
         """After a failure: have the state dropped and everything delivered again, where that is possible."""
@@ -246,9 +248,14 @@ class Engine:
 
     def _flush(self) -> None:
         """Deliver the last tokens when no step will follow."""
-        if self._guard is not None and self._delivery is not None and not self._guard.is_paused:
+        guard, delivery = self._guard, self._delivery
+        if guard is not None and delivery is not None and not guard.is_paused:
+            is_resting = self._pace is not None and self._pace.is_resting
             nothing = [0] * len(self._leaving)
-            if self._guard.propose(self._delivery.build(self._leaving, nothing), nothing) is None:
+            if (
+                not (is_resting and self._may_miss_ends(delivery))
+                and guard.propose(delivery.build(self._leaving, nothing), nothing) is None
+            ):
                 self._restart_proposer(self._leaving)
         self._finish_leaving()
 
