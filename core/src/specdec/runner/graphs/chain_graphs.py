@@ -11,7 +11,7 @@ from specdec.runner.fused.chain import ChainRules, Chains
 from specdec.runner.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec.runner.graphs.pass_shape import padded_shape
 from specdec.runner.graphs.recorder import Recorder, Recording, Tensors
-from specdec.runner.graphs.recordings import Recordings
+from specdec.runner.graphs.recordings import Graphs
 from specdec.runner.graphs.static_chain import ChainShape, StaticChain
 from specdec.runner.graphs.static_pass import StaticPass
 from specdec.runner.kv_cache import KVCache
@@ -22,7 +22,7 @@ MAX_CHAIN_REQUESTS = 64
 """The most requests whose chains are drafted together."""
 
 
-class ChainGraphs:
+class ChainGraphs(Graphs[StaticChain]):
     """Drafts chains with one recording for each shape: number of requests, steps, and how tokens are chosen.
 
     The host waits once, for the tokens. A shape is recorded when it comes a second time, and the recording compared with what
@@ -42,32 +42,14 @@ class ChainGraphs:
     def __init__(
         self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, max_positions: int
     ) -> None:
+        super().__init__("draft loops")
         self._run_pass, self._recorder, self._backend = run, recorder, backend
         self._max_context, self._max_positions = max_context, max_positions
-        self._recordings: Recordings[StaticChain] = Recordings("draft loops")
-        self.num_replays = 0
-        self.num_plain = 0
-        """Loops that ran operation by operation."""
 
     @property
     def max_rows(self) -> int:
         """The most requests of a loop; 0 once recording has failed: passes by themselves may still be recorded."""
         return MAX_CHAIN_REQUESTS if self.failure is None else 0
-
-    @property
-    def failure(self) -> str | None:
-        """Why nothing is recorded any more; None while all is well."""
-        return self._recordings.failure
-
-    @property
-    def num_recordings(self) -> int:
-        """Recordings that are kept."""
-        return self._recordings.count
-
-    @property
-    def num_bytes(self) -> int:
-        """Device memory that they hold."""
-        return self._recordings.num_bytes
 
     def draft(
         self,

@@ -11,7 +11,7 @@ import torch
 
 from specdec.runner.graphs.pass_shape import MAX_ROWS, MAX_WHOLE_ROWS, PassShape, padded_shape
 from specdec.runner.graphs.recorder import Recorder, Recording, Tensors
-from specdec.runner.graphs.recordings import Recordings
+from specdec.runner.graphs.recordings import Graphs
 from specdec.runner.graphs.static_pass import StaticPass
 from specdec.runner.packed import PackedBatch
 from specdec.runner.paged_pass import PagedPass
@@ -38,7 +38,7 @@ class PagedBackend(Protocol):
         """Attend for a batch by these tensors."""
 
 
-class PassGraphs:
+class PassGraphs(Graphs[StaticPass]):
     """Replays the passes of a runner that are short enough for the host to be what takes long.
 
     A shape that comes a second time is recorded, and what the recording computes is compared once with what the pass
@@ -52,27 +52,9 @@ class PassGraphs:
     """
 
     def __init__(self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int) -> None:
+        super().__init__("passes")
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
-        self._recordings: Recordings[StaticPass] = Recordings("passes")
-        self.num_replays = 0
-        self.num_plain = 0
-        """Passes that ran operation by operation."""
-
-    @property
-    def failure(self) -> str | None:
-        """Why nothing is recorded any more; None while all is well."""
-        return self._recordings.failure
-
-    @property
-    def num_recordings(self) -> int:
-        """Recordings that are kept."""
-        return self._recordings.count
-
-    @property
-    def num_bytes(self) -> int:
-        """Device memory that they hold."""
-        return self._recordings.num_bytes
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns what `run` does for its rows, all of them, or None if it has to run operation by operation."""

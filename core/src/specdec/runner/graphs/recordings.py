@@ -82,3 +82,32 @@ class Recordings(Generic[P]):
         self.num_bytes = sum(
             place.num_bytes + recording.num_bytes for place, recording in self._kept.values()
         )
+
+
+class Graphs(Generic[P]):
+    """What replays one thing, and counts.
+
+    Args:
+        what: see `Recordings`.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._recordings: Recordings[P] = Recordings(what)
+        self.num_replays = 0
+        self.num_plain = 0
+        """How often it ran operation by operation."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is recorded any more; None while all is well."""
+        return self._recordings.failure
+
+    @property
+    def num_recordings(self) -> int:
+        """Recordings that are kept."""
+        return self._recordings.count
+
+    @property
+    def num_bytes(self) -> int:
+        """Device memory that they hold."""
+        return self._recordings.num_bytes
