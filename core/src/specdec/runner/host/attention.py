@@ -14,6 +14,7 @@ from numba import njit, prange
 from numba.core import config
 
 from specdec.runner.host.blend import row_blends
+from specdec.runner.host.prefetch import prefetch
 from specdec.runner.host.product import dot
 from specdec.runner.host.softmax import CHUNK, close_up, spread, weigh
 from specdec.runner.host.tile import TILE_WEIGHTS, row_tiles
@@ -27,6 +28,8 @@ Ints = npt.NDArray[np.int64]
 MAX_ROWS = 32
 """The most rows of one request that this path takes; longer pieces are faster as matrix products."""
 NO_WINDOW = 2**31 - 1
+_KEYS_AHEAD = 16
+"""How many keys before they are read they are asked for: one head's lie apart, which the processor does not foresee."""
 
 
 @dataclass(slots=True)
@@ -110,7 +113,7 @@ def attend(
                 scaled[r, d] = query[row + r // group, head * group + r % group, d] * scaling
         scores = np.empty((num_queries, width), np.float32)
         masses = np.empty(num_queries, np.float32)
-        _scores(scaled, keys, base + first, head, length, scores)
+        _scores(scaled, keys, values, base + first, head, length, scores)
         for r in range(num_queries):
             local = r // group
             if is_tree:
@@ -128,8 +131,12 @@ def attend(
 
 
 @njit(fastmath=True, inline="always", error_model="numpy")
-def _scores(query: Floats, keys: Stored, start: int, head: int, length: int, out: Floats) -> None:
+def _scores(
+    query: Floats, keys: Stored, values: Stored, start: int, head: int, length: int, out: Floats
+) -> None:
     """Write the products of `query [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, W]`, W >= L.
+
+    The values, which come next, are asked for meanwhile.
 
     Keys that fill no tile of their own are multiplied in one that goes back to keys that are done, or, where there are not
     enough, in tiles of one key each, so that a product has the same bits wherever the last key is.
@@ -138,9 +145,15 @@ def _scores(query: Floats, keys: Stored, start: int, head: int, length: int, out
     depth = query.shape[1]
     step = keys.strides[0]
     first = keys.ctypes.data + start * step + head * keys.strides[1]
+    num_bytes, num_value_bytes = depth * keys.itemsize, values.shape[2] * values.itemsize
+    value_step = values.strides[0]
+    first_value = values.ctypes.data + start * value_step + head * values.strides[1]
     is_short = length < TILE_WEIGHTS
     for block in range(length if is_short else (length + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
         j = block if is_short else min(block * TILE_WEIGHTS, length - TILE_WEIGHTS)
+        for i in range(TILE_WEIGHTS):
+            prefetch(first + (j + _KEYS_AHEAD + i) * step, num_bytes)
+            prefetch(first_value + (j + i) * value_step, num_value_bytes)
         done = row_tiles(
             query, keys, num_queries, query.ctypes.data, depth * 4, first + j * step, 0 if is_short else step,
             out.ctypes.data + j * 4, width * 4, depth,
