@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,11 @@ import torch
 from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
-from specdec.drafting import ChainLoop, Sketch, equal_vocabulary, reduced_vocabulary
-from specdec.interfaces import NoiseKeys
-from specdec.runner import ChainRules, Chains
+from specdec.drafting import ChainCall, ChainLoop, Sketch, equal_vocabulary, reduced_vocabulary
+from specdec.runner import Chains, ChainWork
 
 CPU = torch.device("cpu")
+PLACES = [0, 64], [5, 7]
 TOKENS = np.array([[4, 5, 6, 7], [1, 0, 2, 3]])
 CHANCES = np.array([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]], np.float32)
 
@@ -24,9 +23,11 @@ def loop(method: str, threshold: float = 0.0) -> ChainLoop:
     return ChainLoop(method, equal_vocabulary(8, 8, CPU), 8, threshold)
 
 
-def answers(asked: list[Any]) -> Callable[[int, list[float], NoiseKeys, ChainRules], Chains]:
-    def call(num_steps: int, temperatures: list[float], keys: NoiseKeys, rules: ChainRules) -> Chains:
-        asked.append((num_steps, temperatures, keys.positions.tolist()))
+def answers(asked: list[Any]) -> ChainCall:
+    def call(work: ChainWork) -> Chains:
+        num_steps, rules = work.num_steps, work.rules
+        asked.append((num_steps, work.temperatures, work.keys.positions.tolist()))
+        assert (work.first_slots, work.num_cached) == PLACES
         laws = torch.full((2, num_steps, 8 if rules.is_drawn else 0), 0.125)
         return Chains(TOKENS[:, :num_steps], CHANCES[:, : num_steps if rules.wants_chances else 0], laws)
 
@@ -40,7 +41,7 @@ def sketches(*caps: tuple[int, int]) -> list[Sketch]:
 def test_rows_end_where_they_may_have_no_more() -> None:
     asked: list[Any] = []
     drafting = sketches((4, 3), (1, 9))
-    run = loop("coupled").draft(batch_of(WARM, GREEDY), drafting, answers(asked), ())
+    run = loop("coupled").draft(batch_of(WARM, GREEDY), drafting, answers(asked), PLACES, ())
     assert asked == [(3, [1.0, 0.0], [0, 1])]
     assert [sketch.token_ids for sketch in drafting] == [[4, 5, 6], [1]]
     assert drafting[0].parents == [-1, 0, 1]
@@ -50,20 +51,20 @@ def test_rows_end_where_they_may_have_no_more() -> None:
 
 def test_greedy_drafts_have_no_temperature() -> None:
     asked: list[Any] = []
-    loop("greedy").draft(batch_of(WARM, WARM), sketches((2, 2), (2, 2)), answers(asked), ())
+    loop("greedy").draft(batch_of(WARM, WARM), sketches((2, 2), (2, 2)), answers(asked), PLACES, ())
     assert asked[0][1] == [0.0, 0.0]
 
 
 def test_the_end_of_text_ends_a_draft() -> None:
     drafting = sketches((4, 4), (4, 4))
     ignoring = SamplingParams(temperature=1.0, seed=1, ignore_eos=True)
-    loop("coupled").draft(batch_of(WARM, ignoring), drafting, answers([]), (5, 0))
+    loop("coupled").draft(batch_of(WARM, ignoring), drafting, answers([]), PLACES, (5, 0))
     assert [sketch.token_ids for sketch in drafting] == [[4, 5], [1, 0, 2, 3]]
 
 
 def test_an_unlikely_token_is_the_last_and_stays() -> None:
     drafting = sketches((4, 4), (4, 4))
-    loop("coupled", 0.3).draft(batch_of(WARM, WARM), drafting, answers([]), ())
+    loop("coupled", 0.3).draft(batch_of(WARM, WARM), drafting, answers([]), PLACES, ())
     assert drafting[0].token_ids == [4, 5, 6]
     assert drafting[0].confidence == pytest.approx([0.9, 0.8, 0.2])
     assert drafting[1].token_ids == [1, 0, 2, 3]
@@ -71,7 +72,7 @@ def test_an_unlikely_token_is_the_last_and_stays() -> None:
 
 def test_drawn_tokens_come_with_their_laws() -> None:
     drafting = sketches((3, 3), (3, 3))
-    loop("probabilistic").draft(batch_of(WARM, GREEDY), drafting, answers([]), ())
+    loop("probabilistic").draft(batch_of(WARM, GREEDY), drafting, answers([]), PLACES, ())
     assert sorted(drafting[0].laws) == [0, 1, 2]
     assert drafting[0].laws[2].tolist() == [0.125] * 8
     assert drafting[1].laws == {}

@@ -10,15 +10,13 @@ from speccheck.recorder import Rerun
 from specdec.engine.draws import EngineDraws
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.draws import NoiseKeys
-from specdec.runner import ChainRules, PackedBatch
+from specdec.runner import ChainRules, ChainWork, PackedBatch
 from specdec.runner.graphs import ChainGraphs
-from specdec.runner.kv_cache import KVCache
 from specdec.runner.paged_pass import PagedPass, paged_pass
 from specdec.sampling_params import SamplingParams
 
 NUM_SLOTS, NUM_IDS = 1024, 24
 GREEDY = ChainRules(NUM_IDS)
-CACHE = KVCache(0, torch.device("cpu"))
 FIRST_SLOTS, CACHED = [0, 128, 256], [5, 40, 9]
 
 
@@ -122,7 +120,7 @@ def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, t
         logits, carry = torch.randn(3, NUM_IDS), torch.randn(3, 4) if is_head else None
         expected, laws = by_hand(logits, carry, sequences, 5, rules)
         chains = graphs.draft(
-            CACHE, logits, carry, FIRST_SLOTS, CACHED, 5, temperatures, keys_of(sequences), rules
+            logits, carry, ChainWork(FIRST_SLOTS, CACHED, 5, temperatures, keys_of(sequences), rules)
         )
         assert chains.token_ids.tolist() == expected.tolist()
         index = expected if target_ids is None else (expected - 1) // 3
@@ -136,7 +134,7 @@ def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, t
 def test_its_passes_see_where_they_are_and_padding_writes_nowhere() -> None:
     graphs, passes = make()
     nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
-    graphs.draft(CACHE, torch.randn(3, NUM_IDS), None, FIRST_SLOTS, CACHED, 3, [0.0] * 3, nothing, GREEDY)
+    graphs.draft(torch.randn(3, NUM_IDS), None, ChainWork(FIRST_SLOTS, CACHED, 3, [0.0] * 3, nothing, GREEDY))
     assert len(passes.seen) == 2  # the last token is not run
     for step, (tokens, positions, slots, lengths, starts) in enumerate(passes.seen):
         assert (tokens[3], positions) == (0, [cached + step for cached in CACHED] + [0])
@@ -150,7 +148,7 @@ def test_its_passes_see_where_they_are_and_padding_writes_nowhere() -> None:
 def test_no_row_goes_beyond_the_last_position() -> None:
     graphs, passes = make(max_positions=41)
     nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
-    graphs.draft(CACHE, torch.randn(3, NUM_IDS), None, FIRST_SLOTS, CACHED, 4, [0.0] * 3, nothing, GREEDY)
+    graphs.draft(torch.randn(3, NUM_IDS), None, ChainWork(FIRST_SLOTS, CACHED, 4, [0.0] * 3, nothing, GREEDY))
     assert [positions for _, positions, *_ in passes.seen] == [[5, 40, 9, 0], [6, 40, 10, 0], [7, 40, 11, 0]]
 
 
@@ -162,7 +160,7 @@ def test_other_requests_take_the_same_recording() -> None:
         slots = [300 + 128 * i for i in range(len(cached))]
         if turn == 2:
             slots[1] = 900
-        got = graphs.draft(CACHE, logits, None, slots, cached, 4, [0.0] * len(cached), nothing, GREEDY)
+        got = graphs.draft(logits, None, ChainWork(slots, cached, 4, [0.0] * len(cached), nothing, GREEDY))
         index, expected = logits.argmax(-1), []
         for step in range(4):
             expected.append(index)
@@ -177,7 +175,7 @@ def test_one_step_needs_no_pass() -> None:
     logits = torch.randn(3, NUM_IDS)
     nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
     for _ in range(3):
-        got = graphs.draft(CACHE, logits, None, FIRST_SLOTS, CACHED, 1, [0.0] * 3, nothing, GREEDY)
+        got = graphs.draft(logits, None, ChainWork(FIRST_SLOTS, CACHED, 1, [0.0] * 3, nothing, GREEDY))
         assert got.token_ids[:, 0].tolist() == logits.argmax(-1).tolist()
         assert got.chances.shape == (3, 0)
         assert got.laws.numel() == 0
@@ -191,7 +189,7 @@ def test_laws_are_not_written_again() -> None:
     for turn in range(4):
         logits = torch.randn(3, NUM_IDS, generator=torch.Generator().manual_seed(turn))
         laws = graphs.draft(
-            CACHE, logits, None, FIRST_SLOTS, CACHED, 2, [1.0] * 3, keys_of(sequences), rules
+            logits, None, ChainWork(FIRST_SLOTS, CACHED, 2, [1.0] * 3, keys_of(sequences), rules)
         ).laws
         found.append((laws, laws.clone()))
     assert all(torch.equal(laws, kept) for laws, kept in found)
@@ -201,10 +199,8 @@ def test_laws_are_not_written_again() -> None:
 def test_laws_of_almost_nothing_are_certain(temperature) -> None:
     graphs, _ = make()
     logits = torch.randn(3, NUM_IDS)
-    laws = graphs.draft(
-        CACHE, logits, None, FIRST_SLOTS, CACHED, 1, [temperature] * 3, keys_of(sequences_of([1.0] * 3)),
-        ChainRules(NUM_IDS, is_drawn=True),
-    ).laws  # fmt: skip
+    keys, rules = keys_of(sequences_of([1.0] * 3)), ChainRules(NUM_IDS, is_drawn=True)
+    laws = graphs.draft(logits, None, ChainWork(FIRST_SLOTS, CACHED, 1, [temperature] * 3, keys, rules)).laws
     assert torch.equal(laws[:, 0], torch.nn.functional.one_hot(logits.argmax(-1), NUM_IDS).float())
 
 
@@ -221,7 +217,7 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_says_so_once(recorder, reason
     nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
     drafted = [
         graphs.draft(
-            CACHE, logits, None, FIRST_SLOTS, CACHED, 3, [0.0] * 3, nothing, GREEDY
+            logits, None, ChainWork(FIRST_SLOTS, CACHED, 3, [0.0] * 3, nothing, GREEDY)
         ).token_ids.tolist()
         for _ in range(4)
     ]

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2
 
 from specdec.interfaces.draws import NoiseKeys
 from specdec.noise.host import race
-from specdec.runner import ChainRules, ModelRunner, NewRows, PackedBatch, Segment, SlotPool
+from specdec.runner import ChainRules, ChainWork, ModelRunner, NewRows, PackedBatch, Segment, SlotPool
 from specdec.runner.kv_cache import KVCache, LayerShape
 
 SIZES = {
@@ -110,7 +110,7 @@ def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
         ]
         logits.append(torch.stack(rows))
     got = compiled.draft_chain(
-        logits[0].clone(), slots, lengths, num_steps, temperatures, keys, ChainRules(num_ids)
+        logits[0].clone(), ChainWork(slots, lengths, num_steps, temperatures, keys, ChainRules(num_ids))
     ).token_ids
     expected = np.empty((num_rows, num_steps), np.int64)
     for row in range(num_rows):
@@ -142,7 +142,7 @@ def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_dra
     tokens = np.array([7, 8, 9, 20, 31, 32])
     rules = ChainRules(50, is_drawn=is_drawn, wants_chances=True)
     settings = (4, [0.0, 0.7, 1.3], keys, rules)
-    got = at_once.draft_after(NewRows(tokens, counts), slots, cached, *settings)
+    got = at_once.draft_after(NewRows(tokens, counts), ChainWork(slots, cached, *settings))
     logits = torch.stack(
         [
             run(in_turn, in_turn.forward, part.tolist(), slot, length).logits[-1]
@@ -151,7 +151,7 @@ def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_dra
     )
     torch.testing.assert_close(torch.from_numpy(got.logits), logits, rtol=1e-5, atol=1e-5)
     lengths = [length + count for length, count in zip(cached, counts, strict=True)]
-    expected = in_turn.draft_chain(logits.clone(), slots, lengths, *settings)
+    expected = in_turn.draft_chain(logits.clone(), ChainWork(slots, lengths, *settings))
     assert got.token_ids.tolist() == expected.token_ids.tolist()
     np.testing.assert_allclose(got.chances, expected.chances, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(got.laws, expected.laws, rtol=1e-4, atol=1e-6)
@@ -169,7 +169,9 @@ def test_a_chain_stays_inside_the_vocabulary_whatever_the_logits(temperature):
     keys = NoiseKeys(np.array([3]), np.array([0]), np.array([5]))
     for logits in (torch.full((1, 61), float("nan")), torch.randn(1, 61)):
         best = 0 if logits.isnan().any() else int(logits[0, :50].argmax())
-        got = runner.draft_chain(logits.clone(), [0], [0], 3, [temperature], keys, ChainRules(50)).token_ids
+        got = runner.draft_chain(
+            logits.clone(), ChainWork([0], [0], 3, [temperature], keys, ChainRules(50))
+        ).token_ids
         assert ((got >= 0) & (got < 50)).all()
         if temperature < 1:
             assert got[0, 0] == best
@@ -181,7 +183,7 @@ def test_the_law_of_a_drawn_chain_is_the_one_its_tokens_came_from(temperature):
     keys = NoiseKeys(np.array([3]), np.array([0]), np.array([5]))
     logits = torch.randn(1, 61, generator=torch.Generator().manual_seed(4))
     chains = runner.draft_chain(
-        logits.clone(), [0], [0], 3, [temperature], keys, ChainRules(50, is_drawn=True)
+        logits.clone(), ChainWork([0], [0], 3, [temperature], keys, ChainRules(50, is_drawn=True))
     )
     first = chains.laws[0, 0]
     if temperature < 0.5:

@@ -1,7 +1,7 @@
 """A toolkit for proposers that run a model: choosing tokens from logits, honest q, reduced vocabularies, drafts that grow."""
 
 from specdec.drafting.assemble import draft_of
-from specdec.drafting.chains import ChainCall, ChainLoop
+from specdec.drafting.chains import ChainCall, ChainLoop, Places
 from specdec.drafting.checkpoint import HeadCheckpoint
 from specdec.drafting.chooser import Choice, Chooser, Place
 from specdec.drafting.head_config import HeadConfig
@@ -21,6 +21,7 @@ __all__ = [
     "HeadProposer",
     "Piece",
     "Place",
+    "Places",
     "Sketch",
     "draft_of",
     "equal_vocabulary",

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from specdec.drafting.sketch import Sketch
 from specdec.drafting.vocabulary import DraftVocabulary
-from specdec.interfaces import NoiseKeys, ProposeBatch
-from specdec.runner import ChainRules, Chains
+from specdec.interfaces import ProposeBatch
+from specdec.runner import ChainRules, Chains, ChainWork
 from specdec.sampling_params import SamplingParams
 
-ChainCall = Callable[[int, list[float], NoiseKeys, ChainRules], Chains]
-"""Takes the number of steps, a temperature per row, what noise is keyed by, and the rules."""
+ChainCall = Callable[[ChainWork], Chains]
+"""Drafts what is asked, from what it holds already."""
+Places = tuple[Sequence[int], Sequence[int]]
+"""Of each sketch the cache slot of position 0, and the rows in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class ChainLoop:
         batch: ProposeBatch,
         drafting: Sequence[Sketch],
         call: ChainCall,
+        places: Places,
         eos_token_ids: tuple[int, ...],
     ) -> Drafted:
         """Fill the sketches; rows that may have fewer tokens than others end earlier."""
@@ -63,12 +66,9 @@ class ChainLoop:
         depths = [min(sketch.max_depth, sketch.max_nodes) for sketch in drafting]
         params = [batch.sampling_params[row] for row in rows]
         is_greedy = self._method == "greedy"
-        chains = call(
-            max(depths),
-            [0.0 if is_greedy else p.temperature for p in params],
-            batch.draws.coupled_keys(rows),
-            self.rules,
-        )
+        temperatures = [0.0 if is_greedy else p.temperature for p in params]
+        keys = batch.draws.coupled_keys(rows)
+        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules))
         tokens = chains.token_ids.tolist()
         chances = chains.chances.tolist()
         for index, (sketch, depth) in enumerate(zip(drafting, depths, strict=True)):

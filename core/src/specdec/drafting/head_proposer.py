@@ -34,7 +34,7 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec.loading.admission import check_rope
-from specdec.runner import DraftHead, HeadOutput, NewRows, PackedBatch, SlotPool, in_inference_mode
+from specdec.runner import ChainWork, DraftHead, HeadOutput, NewRows, PackedBatch, SlotPool, in_inference_mode
 
 
 class HeadProposer(Proposer):
@@ -112,9 +112,8 @@ class HeadProposer(Proposer):
         ):  # has the loop compiled, so that the first step is as fast as the others
             zero = np.zeros(1, np.int64)
             output = HeadOutput(torch.zeros(1, self._head.num_logits), self._runner.probe_features(1))
-            self._runner.draft_chain(
-                output, [0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules
-            )
+            work = ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules)
+            self._runner.draft_chain(output, work)
 
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
@@ -170,8 +169,9 @@ class HeadProposer(Proposer):
             return None
         contexts = [self._contexts[request_id] for request_id in batch.request_ids]
         new_rows = NewRows(news.ids, batch.counts, news.features.float().contiguous().numpy())
-        call = partial(self._runner.draft_after, new_rows, *self._places(batch, sketches))
-        chains = self._loop.draft(batch, sketches, call, self.target_info.eos_token_ids).chains
+        call = partial(self._runner.draft_after, new_rows)
+        places, ends = self._places(batch, sketches), self.target_info.eos_token_ids
+        chains = self._loop.draft(batch, sketches, call, places, ends).chains
         states, logits = torch.from_numpy(chains.states), torch.from_numpy(chains.logits)
         for row, context in enumerate(contexts):
             context.num_rows[0] += batch.counts[row]
@@ -280,8 +280,8 @@ class HeadProposer(Proposer):
         self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]
     ) -> None:
         output = HeadOutput(logits, self._carries(contexts))
-        call = partial(self._runner.draft_chain, output, *self._places(batch, drafting))
-        self._loop.draft(batch, drafting, call, self.target_info.eos_token_ids)
+        call = partial(self._runner.draft_chain, output)
+        self._loop.draft(batch, drafting, call, self._places(batch, drafting), self.target_info.eos_token_ids)
 
     def _places(self, batch: ProposeBatch, drafting: list[Sketch]) -> tuple[list[int], list[int]]:
         """Return the first slot of each row, and its rows in the cache."""

@@ -17,13 +17,10 @@ _NOTHING = np.empty(0, np.int32)
 _NOTHING.flags.writeable = False
 _MAX_KEPT = 1024
 """Tokens of one sequence whose states are kept for a proposer that rests; one piece of a prompt may be longer."""
-
 _MAX_PIECES = 16
 """Steps whose states of one sequence are kept apart, before they are joined."""
-
-
 _MAX_SHARED_ROWS = 64
-"""Rows of a pass of which parts are kept without a copy."""
+"""Rows of a pass of which small parts are kept without a copy."""
 
 
 class Delivery:
@@ -79,10 +76,11 @@ class Delivery:
         else:  # a path through a tree, or nothing
             chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
         states = tuple(state[chosen] for state in (scores.hidden_states, *scores.aux_hidden_states))
-        if isinstance(chosen, slice) and len(scores.hidden_states) > _MAX_SHARED_ROWS:
-            states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
+        num_rows = len(scores.hidden_states)
         if sequence.num_computed == 0:
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
+        elif isinstance(chosen, slice) and num_rows > max(_MAX_SHARED_ROWS, 2 * len(rows)):
+            states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
         pieces = sequence.deliverable_hidden
         pieces.append(states)
         if len(pieces) > _MAX_PIECES:

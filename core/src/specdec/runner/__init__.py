@@ -4,7 +4,7 @@ A proposer gets a `ModelRunner` from `TargetHandle.make_runner`, or a `HeadRunne
 request's rows in a `SlotPool` over its cache.
 """
 
-from specdec.runner.fused.chain import ChainRules, Chains, NewRows
+from specdec.runner.chain import ChainRules, Chains, ChainWork, NewRows
 from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput, HeadParts
 from specdec.runner.head_runner import HeadRunner
@@ -17,6 +17,7 @@ from specdec.runner.slot_pool import SlotPool
 
 __all__ = [
     "ChainRules",
+    "ChainWork",
     "Chains",
     "DraftHead",
     "ForwardOutput",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
-from specdec.runner.fused.chain import Chain, ChainRules, Chains, HostChain, NewRows
+from specdec.runner.chain import Chain, Chains, ChainWork, NewRows
+from specdec.runner.fused.chain import HostChain
 from specdec.runner.graphs import ChainGraphs, PagedBackend, PassGraphs, Recorder, RunPass
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.kv_cache import KVCache
@@ -71,31 +69,15 @@ class CachedRunner:
         return 0 if self.chain is None else self.chain.max_new_rows
 
     @in_inference_mode
-    def draft_after(
-        self,
-        rows: NewRows,
-        first_slots: Sequence[int],
-        num_cached: Sequence[int],
-        num_steps: int,
-        temperatures: Sequence[float],
-        keys: NoiseKeys,
-        rules: ChainRules,
-    ) -> Chains:
+    def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
         """Take in new rows, and then do what `draft_chain` does from each request's last one, all in one compiled call.
 
         Args:
             rows: what is new, no more than `max_new_rows` rows in all.
-            first_slots: `[B]` cache slot of position 0.
-            num_cached: `[B]` rows in the cache before.
-            num_steps: tokens to choose; the slots of all but the last are written.
-            temperatures: `[B]`; 0 chooses greedily.
-            keys: what noise is keyed by, for the B rows.
-            rules: how tokens are chosen.
+            work: what to draft.
         """
         assert isinstance(self.chain, HostChain)
-        return self.chain.draft_after(
-            self.cache, rows, first_slots, num_cached, num_steps, temperatures, keys, rules
-        )
+        return self.chain.draft_after(rows, work)
 
     def make_graphs(self, run: RunPass) -> PassGraphs | None:
         """Return what replays passes on the cache as it is now; None where nothing is recorded.

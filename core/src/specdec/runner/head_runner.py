@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
 
 from specdec.errors import ModelError
-from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
-from specdec.runner.fused.chain import Chain, ChainRules, Chains
+from specdec.runner.chain import Chain, Chains, ChainWork
 from specdec.runner.fused.head import FusedHead, fuse_head
 from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.graphs import ChainGraphs, PassGraphs, Recorder
@@ -121,39 +119,15 @@ class HeadRunner(CachedRunner):
         return self._chain_graphs if compiled is None else compiled
 
     @in_inference_mode
-    def draft_chain(
-        self,
-        output: HeadOutput,
-        first_slots: Sequence[int],
-        num_cached: Sequence[int],
-        num_steps: int,
-        temperatures: Sequence[float],
-        keys: NoiseKeys,
-        rules: ChainRules,
-    ) -> Chains:
-        """Choose `num_steps` tokens for each row, each but the last run through the head, in one compiled call or recording.
+    def draft_chain(self, output: HeadOutput, work: ChainWork) -> Chains:
+        """Choose tokens for each row, each but the last run through the head, in one compiled call or recording.
 
         Args:
             output: logits `[B, V']` and carry `[B, F]` of each row's last token; may be overwritten.
-            first_slots: `[B]` cache slot of position 0.
-            num_cached: `[B]` rows in the cache.
-            num_steps: tokens to choose; the slots of all but the last are written.
-            temperatures: `[B]`; 0 chooses greedily.
-            keys: what noise is keyed by, for the B rows.
-            rules: how tokens are chosen.
+            work: what to draft.
         """
         assert self.chain is not None
-        return self.chain.draft(
-            self.cache,
-            output.logits,
-            output.carry,
-            first_slots,
-            num_cached,
-            num_steps,
-            temperatures,
-            keys,
-            rules,
-        )
+        return self.chain.draft(output.logits, output.carry, work)
 
     def probe_features(self, num_rows: int) -> torch.Tensor:
         """Return features `[num_rows, F]` to try a head with: all different, none large."""

@@ -9,12 +9,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from specdec.errors import ModelError
-from specdec.interfaces.draws import NoiseKeys
 from specdec.runner.attention_backend import BackendFactory
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, register, running
 from specdec.runner.cached_runner import CachedRunner
+from specdec.runner.chain import Chain, Chains, ChainWork
 from specdec.runner.fused import FusedModel, fuse
-from specdec.runner.fused.chain import Chain, ChainRules, Chains
 from specdec.runner.fused.invariance import Invariance
 from specdec.runner.graphs import ChainGraphs, PassGraphs, Recorder
 from specdec.runner.inference import in_inference_mode
@@ -136,33 +135,17 @@ class ModelRunner(CachedRunner):
         return self._chain_graphs if compiled is None else compiled
 
     @in_inference_mode
-    def draft_chain(
-        self,
-        logits: torch.Tensor,
-        first_slots: Sequence[int],
-        num_cached: Sequence[int],
-        num_steps: int,
-        temperatures: Sequence[float],
-        keys: NoiseKeys,
-        rules: ChainRules,
-    ) -> Chains:
-        """Choose `num_steps` tokens for each row, each but the last run through the model, in one compiled call or recording.
+    def draft_chain(self, logits: torch.Tensor, work: ChainWork) -> Chains:
+        """Choose tokens for each row, each but the last run through the model, in one compiled call or recording.
 
         What `forward` and a choice per step would do, without their overhead; the same tokens up to the last bits of logits.
 
         Args:
             logits: `[B, V]` of each row's last token; may be overwritten.
-            first_slots: `[B]` cache slot of position 0.
-            num_cached: `[B]` rows in the cache.
-            num_steps: tokens to choose; the slots of all but the last are written.
-            temperatures: `[B]`; 0 chooses greedily.
-            keys: what that noise is keyed by, for the B rows.
-            rules: how tokens are chosen.
+            work: what to draft.
         """
         assert self.chain is not None
-        return self.chain.draft(
-            self.cache, logits, None, first_slots, num_cached, num_steps, temperatures, keys, rules
-        )
+        return self.chain.draft(logits, None, work)
 
     @in_inference_mode
     def forward_reference(self, batch: PackedBatch) -> ForwardOutput:

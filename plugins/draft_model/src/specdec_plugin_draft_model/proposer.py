@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from specdec.drafting import ChainCall, ChainLoop, Chooser, Piece, Sketch, draft_of, run
+from specdec.drafting import ChainCall, ChainLoop, Chooser, Piece, Places, Sketch, draft_of, run
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -22,7 +22,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.runner import NewRows, PackedBatch, SlotPool, in_inference_mode
+from specdec.runner import ChainWork, NewRows, PackedBatch, SlotPool, in_inference_mode
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token
@@ -93,7 +93,8 @@ class DraftModelProposer(Proposer):
         if self._runner.max_chain_rows:
             zero = np.zeros(1, np.int64)
             keys = NoiseKeys(zero, zero, zero)
-            self._runner.draft_chain(torch.zeros(1, num_ids), [0], [0], 2, [0.0], keys, self._loop.rules)
+            work = ChainWork([0], [0], 2, [0.0], keys, self._loop.rules)
+            self._runner.draft_chain(torch.zeros(1, num_ids), work)
 
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
@@ -199,27 +200,21 @@ class DraftModelProposer(Proposer):
         assert self._pool is not None
         ids = [batch.request_ids[sketch.row] for sketch in drafting]
         contexts = [self._contexts[request_id] for request_id in ids]
-        call = partial(
-            self._runner.draft_chain,
-            logits,
-            [self._pool.first_slot(request_id) for request_id in ids],
-            [context.num_rows for context in contexts],
-        )
-        self._draft_with(call, batch, drafting)
+        first_slots = [self._pool.first_slot(request_id) for request_id in ids]
+        places = first_slots, [context.num_rows for context in contexts]
+        self._draft_with(partial(self._runner.draft_chain, logits), places, batch, drafting)
 
     def _draft_after(self, batch: ProposeBatch, drafting: list[Sketch], pieces: list[Piece]) -> None:
         """Take in pieces, one of each sketch, and draft chains, in one call."""
         ids = [piece.ids for piece in pieces]
-        call = partial(
-            self._runner.draft_after,
-            NewRows(ids[0] if len(ids) == 1 else np.concatenate(ids), [len(tokens) for tokens in ids]),
-            [piece.first_slot for piece in pieces],
-            [piece.num_cached for piece in pieces],
-        )
-        self._draft_with(call, batch, drafting)
+        rows = NewRows(ids[0] if len(ids) == 1 else np.concatenate(ids), [len(tokens) for tokens in ids])
+        places = [piece.first_slot for piece in pieces], [piece.num_cached for piece in pieces]
+        self._draft_with(partial(self._runner.draft_after, rows), places, batch, drafting)
 
-    def _draft_with(self, call: ChainCall, batch: ProposeBatch, drafting: list[Sketch]) -> None:
-        fed = self._loop.draft(batch, drafting, call, self.target_info.eos_token_ids).fed
+    def _draft_with(
+        self, call: ChainCall, places: Places, batch: ProposeBatch, drafting: list[Sketch]
+    ) -> None:
+        fed = self._loop.draft(batch, drafting, call, places, self.target_info.eos_token_ids).fed
         for sketch, tokens in zip(drafting, fed, strict=True):
             self._contexts[batch.request_ids[sketch.row]].guesses = tokens
 

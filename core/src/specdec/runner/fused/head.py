@@ -49,7 +49,7 @@ class FusedHead:
     ) -> None:
         self._stack, self._rotary, self._runner = stack, rotary, runner
         self._max_rows = stack.max_rows()
-        self.chain = HostChain(stack, rotary)
+        self.chain = HostChain(stack, rotary, runner)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor) -> HeadOutput | None:
         """Run a pass; None where it has more rows than compiled products are fast for."""

@@ -66,7 +66,7 @@ class FusedModel:
                 self._stack = HostStack(*parts_of_it, ends)
                 self._max_stack_rows = self._stack.max_rows()
                 self._takes_pieces = takes_pieces(self._stack)
-                self.chain = HostChain(self._stack, self._rotary)
+                self.chain = HostChain(self._stack, self._rotary, runner)
         name = type(runner.model).__name__
         if invariance is Invariance.COMPILED:
             if self._stack is None:

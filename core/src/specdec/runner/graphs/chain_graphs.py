@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from specdec.interfaces.draws import NoiseKeys
-from specdec.runner.fused.chain import ChainRules, Chains
+from specdec.runner.chain import Chains, ChainWork
 from specdec.runner.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec.runner.graphs.pass_shape import padded_shape
 from specdec.runner.graphs.recorder import Recorder, Recording, Tensors
 from specdec.runner.graphs.recordings import Graphs
 from specdec.runner.graphs.static_chain import ChainShape, StaticChain
 from specdec.runner.graphs.static_pass import StaticPass
-from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch, Segment
 from specdec.runner.sent import sent
 
@@ -51,31 +47,20 @@ class ChainGraphs(Graphs[StaticChain]):
         """The most requests of a loop; 0 once recording has failed: passes by themselves may still be recorded."""
         return MAX_CHAIN_REQUESTS if self.failure is None else 0
 
-    def draft(
-        self,
-        cache: KVCache,
-        logits: torch.Tensor,
-        states: torch.Tensor | None,
-        first_slots: Sequence[int],
-        num_cached: Sequence[int],
-        num_steps: int,
-        temperatures: Sequence[float],
-        keys: NoiseKeys,
-        rules: ChainRules,
-    ) -> Chains:
-        """Return `num_steps` tokens for each row; see `ModelRunner.draft_chain`. `cache` is that of the backend."""
-        num_rows = len(first_slots)
-        batch = _last_pass(first_slots, num_cached, num_steps, logits.device)
+    def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
+        """Return the tokens of each row; see `ModelRunner.draft_chain`."""
+        num_rows = len(work.first_slots)
+        batch = _last_pass(work, logits.device)
         rows, _ = self._backend.prepare(batch)
-        is_greedy = not any(t > 0 for t in temperatures)
-        shape = ChainShape(padded_shape(num_rows, rows), num_steps, is_greedy, rules)
+        is_greedy = not any(t > 0 for t in work.temperatures)
+        shape = ChainShape(padded_shape(num_rows, rows), work.num_steps, is_greedy, work.rules)
         found = self._recordings.find(shape)
         static = (
             StaticChain(shape, self._max_context, self._max_positions, logits, states)
             if found is None
             else found[0]
         )
-        static.fill(batch, rows, logits, states, first_slots, num_cached, temperatures, keys)
+        static.fill(batch, rows, logits, states, work)
         if found is not None:
             found[1].replay()
             self.num_replays += 1
@@ -118,11 +103,10 @@ def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
     return difference((got[3][:num_rows],), (expected[3][:num_rows],)) if got[3].shape[1] else None
 
 
-def _last_pass(
-    first_slots: Sequence[int], num_cached: Sequence[int], num_steps: int, device: torch.device
-) -> PackedBatch:
+def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
     """Return a pass of one row for each request that reaches as far as any of the loop."""
-    lengths = [cached + num_steps for cached in num_cached]
+    first_slots = work.first_slots
+    lengths = [cached + work.num_steps for cached in work.num_cached]
     table = sent(torch.tensor([[length - 1 for length in lengths], list(first_slots)]), device)
     segments = [
         Segment(row, 1, slot, length - 1)

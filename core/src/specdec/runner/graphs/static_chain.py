@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from specdec.interfaces.draws import NoiseKeys
 from specdec.noise import Stream, exponentials, node_word
-from specdec.runner.fused.chain import ChainRules
+from specdec.runner.chain import ChainRules, ChainWork
 from specdec.runner.graphs.pass_shape import PassShape
 from specdec.runner.graphs.recorder import Tensors
 from specdec.runner.graphs.static_pass import StaticPass
@@ -80,10 +79,7 @@ class StaticChain:
         rows: PagedPass,
         logits: torch.Tensor,
         carry: torch.Tensor | None,
-        first_slots: Sequence[int],
-        num_cached: Sequence[int],
-        temperatures: Sequence[float],
-        keys: NoiseKeys,
+        work: ChainWork,
     ) -> None:
         """Take in what a loop begins with.
 
@@ -92,18 +88,17 @@ class StaticChain:
             rows: the same as the kernels see it.
             logits: `[B, V]` of each row's last token.
             carry: `[B, F]` likewise.
-            first_slots: `[B]` cache slot of position 0.
-            num_cached: `[B]` rows in the cache.
-            temperatures: `[B]`; 0 chooses greedily.
-            keys: what noise is keyed by.
+            work: what to draft.
         """
-        count, device = len(num_cached), logits.device
+        count, device, keys = len(work.num_cached), logits.device, work.keys
         self.step.fill(batch, rows, None, carry)
         self._logits[:count].copy_(logits)
         if self._carry is not None:
             assert carry is not None
             self._carry[:count].copy_(carry)
-        table = np.array([num_cached, first_slots, keys.seeds, keys.samples, keys.positions], np.int64)
+        table = np.array(
+            [work.num_cached, work.first_slots, keys.seeds, keys.samples, keys.positions], np.int64
+        )
         on_device = sent(torch.from_numpy(table), device)
         places = (self._cached, self._first_slots, self._seeds, self._samples, self._positions)
         for place, values in zip(places, on_device, strict=True):
@@ -111,7 +106,7 @@ class StaticChain:
         self._is_real[:count] = True
         self._is_real[count:] = False
         # A temperature that float32 rounds to 0 is still not greedy.
-        warm = [max(t, _COLDEST) if t > 0 else 0.0 for t in temperatures]
+        warm = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
         heat = sent(torch.tensor(warm, dtype=torch.float32), device)
         self._temperatures[:count, 0].copy_(heat)
         self._temperatures[count:] = 0.0
