@@ -5,32 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from speccheck.recorder import Rerun
+from speccheck.recorder import Rerun, StandInBackend
 
 from specdec.engine.draws import EngineDraws
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.draws import NoiseKeys
 from specdec.runner import ChainRules, ChainWork, PackedBatch
 from specdec.runner.graphs import ChainGraphs
-from specdec.runner.paged_pass import PagedPass, paged_pass
 from specdec.sampling_params import SamplingParams
 
-NUM_SLOTS, NUM_IDS = 1024, 24
+NUM_IDS = 24
 GREEDY = ChainRules(NUM_IDS)
 FIRST_SLOTS, CACHED = [0, 128, 256], [5, 40, 9]
-
-
-class Backend:
-    """Prepares passes as the kernels' backend does."""
-
-    dtypes = (torch.float32,)
-    rows: PagedPass | None = None
-
-    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
-        return paged_pass(batch, NUM_SLOTS, is_exact=False), None
-
-    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
-        self.rows = rows
 
 
 def made_up(tokens: torch.Tensor, positions: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
@@ -44,7 +30,7 @@ def made_up(tokens: torch.Tensor, positions: torch.Tensor, features: torch.Tenso
 class Passes:
     """Stands in for a model: says what it saw."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: StandInBackend) -> None:
         self.backend = backend
         self.seen: list[tuple[list[int], ...]] = []
 
@@ -59,7 +45,7 @@ class Passes:
 
 
 def make(recorder: Rerun | None = None, max_positions: int = 512) -> tuple[ChainGraphs, Passes]:
-    backend = Backend()
+    backend = StandInBackend()
     passes = Passes(backend)
     return ChainGraphs(passes, recorder or Rerun(), backend, 512, max_positions), passes
 

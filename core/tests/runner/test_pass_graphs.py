@@ -9,7 +9,7 @@ import torch
 from speccheck.engines import greedy, make_llm, scripted, tokens_of
 from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
-from speccheck.recorder import Rerun
+from speccheck.recorder import NUM_SLOTS, Rerun, StandInBackend
 
 from specdec import LLM
 from specdec.runner import PackedBatch, Segment
@@ -17,10 +17,9 @@ from specdec.runner.graphs import recordings
 from specdec.runner.graphs.pass_graphs import PassGraphs
 from specdec.runner.graphs.pass_shape import padded_shape
 from specdec.runner.graphs.static_pass import StaticPass
-from specdec.runner.paged_pass import PagedPass, paged_pass
+from specdec.runner.paged_pass import paged_pass
 
 CPU = torch.device("cpu")
-NUM_SLOTS = 1024
 
 
 def step(rows: list[int], cached: list[int], **more) -> PackedBatch:
@@ -34,25 +33,12 @@ def step(rows: list[int], cached: list[int], **more) -> PackedBatch:
     return PackedBatch(torch.arange(row) + 7, positions, segments, torch.cat(slots), None, **more)
 
 
-class Backend:
-    """Prepares passes as the kernels' backend does, and keeps what it was told to use."""
-
-    dtypes = (torch.float32,)
-    used: PackedBatch | None = None
-
-    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
-        return paged_pass(batch, NUM_SLOTS, is_exact=False), None
-
-    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
-        self.used = batch
-
-
 def doubled(batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
     return 2.0 * batch.token_ids[:, None], batch.positions[:, None] + 0.5
 
 
 def graphs(recorder: Rerun, run=doubled) -> PassGraphs:
-    return PassGraphs(run, recorder, Backend(), 512)
+    return PassGraphs(run, recorder, StandInBackend(), 512)
 
 
 def test_a_shape_is_recorded_when_it_comes_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
-from speccheck.recorder import Rerun
+from speccheck.recorder import Rerun, told
 
 from specdec import LLM, SamplingParams
 
@@ -20,7 +20,7 @@ def test_drafts_of_recorded_loops(method, make_draft, monkeypatch) -> None:
     target = tiny("llama")
     draft = make_draft(target.config.vocab_size)
     verification = "probabilistic" if method == "probabilistic" else "strict"
-    told = []
+    seen = []
     for recorder in (None, Rerun()):
         monkeypatch.setattr("specdec.scorers.transformers._recorder", lambda *_, chosen=recorder: chosen)
         llm = LLM(
@@ -44,15 +44,8 @@ def test_drafts_of_recorded_loops(method, make_draft, monkeypatch) -> None:
             for seed, t in enumerate(TEMPERATURES)
         ]
         outputs = llm.generate(PROMPTS, params)
-        metrics = llm._built.engine.metrics
-        told.append(
-            (
-                [output.outputs[0].token_ids for output in outputs],
-                metrics.num_draft_tokens,
-                metrics.num_accepted_tokens,
-            )
-        )
-    assert told[0] == told[1]
+        seen.append(told(llm, outputs))
+    assert seen[0] == seen[1]
     loops = llm._built.engine._guard.proposer._runner.chain
     assert loops.failure is None
     assert loops.num_replays > loops.num_recordings > 0

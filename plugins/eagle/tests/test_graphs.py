@@ -13,7 +13,7 @@ from eagle_check.session import config_of
 from eagle_check.shape import VOCAB, Shape
 from eagle_check.targets import make_head, target_model
 from speccheck.interpreter import multiply_as_a_gpu
-from speccheck.recorder import Rerun
+from speccheck.recorder import Rerun, told
 
 from specdec import LLM, SamplingParams
 from specdec.drafting import HeadProposer
@@ -48,20 +48,13 @@ def test_drafts_of_recorded_passes(
     file.write_text(
         json.dumps(json.loads(file.read_text()) | {"max_position_embeddings": 14})
     )  # heads go beyond
-    told = []
+    seen = []
     for recorder in (None, Rerun()):
         monkeypatch.setattr("specdec.scorers.transformers._recorder", lambda *_, chosen=recorder: chosen)
         llm, proposer = make_llm(path, config_of(kind))
         outputs = llm.generate(PROMPTS[:num_prompts], PARAMS[:num_prompts])
-        metrics = llm._built.engine.metrics
-        told.append(
-            (
-                [output.outputs[0].token_ids for output in outputs],
-                metrics.num_draft_tokens,
-                metrics.num_accepted_tokens,
-            )
-        )
-    assert told[0] == told[1]
+        seen.append(told(llm, outputs))
+    assert seen[0] == seen[1]
     (graphs,) = proposer._runner._graphs
     assert graphs.failure is None
     assert graphs.num_replays >= graphs.num_recordings > 0
