@@ -28,6 +28,8 @@ Ints = npt.NDArray[np.int64]
 MAX_ROWS = 32
 """The most rows of one request that this path takes; longer pieces are faster as matrix products."""
 NO_WINDOW = 2**31 - 1
+_MANY_ROWS = 8
+"""Rows of a request, on average, from which on attention takes longer to compute than to read."""
 _KEYS_AHEAD = 16
 """How many keys before they are read they are asked for: one head's lie apart, which the processor does not foresee."""
 
@@ -97,8 +99,13 @@ def attend(
     num_heads, key_dim = query.shape[1], query.shape[2]
     num_kv_heads, value_dim = keys.shape[1], values.shape[2]
     group = num_heads // num_kv_heads
-    for unit in prange(segments.shape[1] * num_kv_heads):
-        segment, head = unit // num_kv_heads, unit % num_kv_heads
+    num_segments = segments.shape[1]
+    is_by_heads = _is_by_heads(segments)
+    for unit in prange(num_segments * num_kv_heads):
+        if is_by_heads:
+            segment, head = unit % num_segments, unit // num_segments
+        else:
+            segment, head = unit // num_kv_heads, unit % num_kv_heads
         row, count, base = segments[0, segment], segments[1, segment], segments[2, segment]
         before, branched = segments[3, segment], segments[4, segment]
         is_tree = branched >= 0
@@ -128,6 +135,22 @@ def attend(
         for r in range(num_queries):
             for d in range(value_dim):
                 out[row + r // group, head * group + r % group, d] = sums[r, d] / masses[r]
+
+
+@njit(inline="always")
+def _is_by_heads(segments: Ints) -> bool:
+    """Return whether threads share the heads of every request, not the requests.
+
+    That is as long for each of them, but the keys of a position's heads lie side by side: threads that read contexts faster than
+    they compute disturb each other. So it is for pieces of prompts, and where one context outweighs all others.
+    """
+    num_rows = longest = total = 0
+    for s in range(segments.shape[1]):
+        num_rows += segments[1, s]
+        length = segments[1, s] + segments[3, s]
+        longest = max(longest, length)
+        total += length
+    return num_rows >= _MANY_ROWS * segments.shape[1] or 2 * longest > total
 
 
 @njit(fastmath=True, inline="always", error_model="numpy")
