@@ -141,8 +141,8 @@ def attend(
 def _is_by_heads(segments: Ints) -> bool:
     """Return whether threads share the heads of every request, not the requests.
 
-    That is as long for each of them, but the keys of a position's heads lie side by side: threads that read contexts faster than
-    they compute disturb each other. So it is for pieces of prompts, and where one context outweighs all others.
+    That is as long for each of them, but the keys of a position's heads lie side by side: threads that read contexts faster
+    than they compute disturb each other. So it is for pieces of prompts, and where one context outweighs all others.
     """
     num_rows = longest = total = 0
     for s in range(segments.shape[1]):
