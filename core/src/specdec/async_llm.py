@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.engine.metrics import Counter, Vector
+from specdec.engine.conversation import conversation_prompt
+from specdec.engine.metrics import Metric
 from specdec.engine.prompts import Prompt
+from specdec.engine.request import Request
+from specdec.engine.stopping import StopWatch
+from specdec.errors import ConfigError
+from specdec.interfaces.target import TargetInfo
 from specdec.llm import build
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
@@ -49,25 +54,103 @@ class AsyncLLM:
         self._thread = threading.Thread(target=self._run, name="specdec-engine", daemon=True)
         self._thread.start()
 
-    async def generate(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None
-    ) -> AsyncIterator[RequestOutput]:
-        """Yield the request as it grows, once per step. Leaving the iterator early aborts the request.
+    def generate(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        is_streaming: bool = True,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Return an iterator over the request as it grows. Leaving it early aborts the request.
+
+        The request is checked now and queued when the iterator is first asked.
 
         Args:
             prompt: text, token ids, or `{"prompt_token_ids": [...]}`.
             sampling_params: None means the defaults.
             request_id: an id to abort by; None makes one.
+            is_streaming: whether to yield once per step; else once, at the end.
 
         Raises:
-            ConfigError: for a prompt or parameter that cannot be served, or an id that is in use.
-            RuntimeError: if the engine has been shut down or has failed.
+            ConfigError: for a prompt or parameter that cannot be served; for an id that is in use when first asked.
+            RuntimeError: when first asked, if the engine has been shut down or has failed.
         """
         name = request_id or self._intake.next_id()
-        subscriber = _Subscriber()
         request, watches = self._intake.prepare(
-            name, prompt, sampling_params or SamplingParams(), is_streaming=True
+            name, prompt, sampling_params or SamplingParams(), is_streaming=is_streaming
         )
+        return self._outputs(request, watches)
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        sampling_params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        is_streaming: bool = True,
+        **template_arguments: Any,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Return an iterator over the next message of a conversation as it grows, with the tokenizer's chat template.
+
+        Args:
+            messages: each with `role` and `content`.
+            sampling_params: as for `generate`, like the next two.
+            request_id: ditto.
+            is_streaming: ditto.
+            **template_arguments: of the chat template.
+
+        Raises:
+            ConfigError: if there is no chat template, or it does not take the messages; and as for `generate`.
+            RuntimeError: as for `generate`.
+        """
+        prompt = self.chat_prompt(messages, **template_arguments)
+        return self.generate(prompt, sampling_params, request_id, is_streaming=is_streaming)
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template_arguments: Any) -> dict[str, Any]:
+        """Return what `chat` gives the target: `prompt`, the text, and `prompt_token_ids`.
+
+        Raises:
+            ConfigError: as for `chat`.
+        """
+        tokenizer = self.get_tokenizer()
+        if tokenizer is None:
+            raise ConfigError("chat needs a tokenizer; pass tokenizer=")
+        return conversation_prompt(tokenizer, messages, template_arguments)
+
+    async def abort(self, request_id: str) -> None:
+        """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""
+        self._order(lambda: self._abort(request_id))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether requests are taken: the engine has neither failed nor been shut down."""
+        return self._is_running
+
+    @property
+    def target_info(self) -> TargetInfo:
+        """Facts about the target."""
+        return self._built.info
+
+    def get_tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """Return the target's tokenizer, or None."""
+        return self._built.tokenizer
+
+    def get_metrics(self) -> list[Metric]:
+        """Return counters over the engine's life; see `LLM.get_metrics`."""
+        return self._built.metrics()
+
+    def shutdown(self) -> None:
+        """Stop the engine's thread; requests that still run end with an error."""
+        with self._wake:
+            self._is_running = False
+            self._wake.notify()
+        self._thread.join()
+
+    async def _outputs(
+        self, request: Request, watches: list[StopWatch]
+    ) -> AsyncGenerator[RequestOutput, None]:
+        name, subscriber = request.request_id, _Subscriber()
         self._order(lambda: self._add(name, subscriber, lambda: self._built.engine.add(request, watches)))
         is_finished = False
         try:
@@ -82,25 +165,6 @@ class AsyncLLM:
             if not is_finished:
                 with suppress(RuntimeError):  # after a shutdown nothing runs that could be aborted
                     self._order(lambda: self._abort(name))
-
-    async def abort(self, request_id: str) -> None:
-        """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""
-        self._order(lambda: self._abort(request_id))
-
-    def get_tokenizer(self) -> PreTrainedTokenizerBase | None:
-        """Return the target's tokenizer, or None."""
-        return self._built.tokenizer
-
-    def get_metrics(self) -> list[Counter | Vector]:
-        """Return counters over the engine's life; see `LLM.get_metrics`."""
-        return self._built.metrics()
-
-    def shutdown(self) -> None:
-        """Stop the engine's thread; requests that still run end with an error."""
-        with self._wake:
-            self._is_running = False
-            self._wake.notify()
-        self._thread.join()
 
     def _order(self, order: Callable[[], None]) -> None:
         """Have the engine's thread do something between two steps."""

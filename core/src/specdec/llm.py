@@ -12,8 +12,9 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec.config import target_of, translate_llm_arguments
 from specdec.engine.build import BuiltEngine, build_engine
+from specdec.engine.conversation import conversation_prompt
 from specdec.engine.intake import Intake
-from specdec.engine.metrics import Counter, Vector
+from specdec.engine.metrics import Metric
 from specdec.engine.options import EngineOptions
 from specdec.engine.prompts import Prompt, as_prompts
 from specdec.errors import ConfigError
@@ -103,23 +104,12 @@ class LLM:
         """Generate the next message of one conversation, or of each of several, with the tokenizer's chat template.
 
         Raises:
-            ConfigError: if the tokenizer has no chat template.
+            ConfigError: if the tokenizer has no chat template, or the template does not take the messages.
         """
         tokenizer = self.get_tokenizer()
-        if tokenizer.chat_template is None:
-            raise ConfigError(
-                "chat needs a tokenizer with a chat template; use generate, or set tokenizer.chat_template"
-            )
         conversations = [messages] if messages and isinstance(messages[0], dict) else messages
-        arguments = {"add_generation_prompt": True} | template_arguments
-        texts = [
-            str(tokenizer.apply_chat_template(list(conversation), tokenize=False, **arguments))
-            for conversation in conversations
-        ]
-        # The template has written the special tokens, those at the start as well.
         prompts: list[Prompt] = [
-            {"prompt": text, "prompt_token_ids": tokenizer(text, add_special_tokens=False)["input_ids"]}
-            for text in texts
+            conversation_prompt(tokenizer, conversation, template_arguments) for conversation in conversations
         ]
         return self.generate(prompts, sampling_params)
 
@@ -164,7 +154,7 @@ class LLM:
             raise ConfigError("this LLM has no tokenizer; pass tokenizer=")
         return self._built.tokenizer
 
-    def get_metrics(self) -> list[Counter | Vector]:
+    def get_metrics(self) -> list[Metric]:
         """Return counters over the engine's life, under vLLM's names where it has them."""
         return self._built.metrics()
 

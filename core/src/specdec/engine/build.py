@@ -17,7 +17,7 @@ from specdec.engine.delivery import Delivery
 from specdec.engine.engine import Engine
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.metrics import Counter, Vector
+from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.options import EngineOptions
 from specdec.engine.pace import Pace
 from specdec.engine.scheduler import Scheduler
@@ -46,10 +46,16 @@ class BuiltEngine:
     tokenizer: PreTrainedTokenizerBase | None
     speculation: ResolvedSpeculation | None
 
-    def metrics(self) -> list[Counter | Vector]:
-        """Return what the engine and the scorer have counted so far."""
+    def metrics(self) -> list[Metric]:
+        """Return what the engine and the scorer have counted so far, and what runs now."""
         counted = [Counter("specdec:" + name, value) for name, value in self.scorer.counts().items()]
-        return [*self.engine.metrics.snapshot(), *counted]
+        held = [Gauge("specdec:" + name, value) for name, value in self.scorer.levels().items()]
+        num_running, num_waiting = self.engine.num_sequences
+        now = [
+            Gauge("vllm:num_requests_running", num_running),
+            Gauge("vllm:num_requests_waiting", num_waiting),
+        ]
+        return [*self.engine.metrics.snapshot(), *counted, *held, *now]
 
 
 def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEngine:

@@ -86,6 +86,11 @@ class Engine:
         """Whether any request is unfinished."""
         return self._scheduler.has_work
 
+    @property
+    def num_sequences(self) -> tuple[int, int]:
+        """How many samples run, and how many wait to."""
+        return len(self._scheduler.running), len(self._scheduler.waiting)
+
     def add(self, request: Request, watches: list[StopWatch]) -> None:
         """Queue a request.
 

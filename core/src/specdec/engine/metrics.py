@@ -18,11 +18,22 @@ class Counter:
 
 
 @dataclass(frozen=True)
+class Gauge:
+    """One number that grows and falls."""
+
+    name: str
+    value: int
+
+
+@dataclass(frozen=True)
 class Vector:
     """One number per draft position."""
 
     name: str
     values: list[int]
+
+
+Metric = Counter | Gauge | Vector
 
 
 @dataclass
@@ -60,7 +71,7 @@ class EngineMetrics:
         for position in range(num_accepted):
             positions[position] += 1
 
-    def snapshot(self) -> list[Counter | Vector]:
+    def snapshot(self) -> list[Metric]:
         """Return all metrics."""
         return [
             Counter(_PREFIX + "num_drafts", self.num_drafts),

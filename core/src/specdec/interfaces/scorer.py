@@ -93,6 +93,10 @@ class Scorer(ABC):
         """Return what it has counted, for metrics: by name, to which `specdec:` is added."""
         return {}
 
+    def levels(self) -> dict[str, int]:
+        """Return what it has now and may have less of later, for metrics: by name, likewise."""
+        return {}
+
     @abstractmethod
     def score(self, plan: Plan, draft: Draft) -> Scores:
         """Run the target once over all prompt chunks and drafted nodes of a step.

@@ -25,7 +25,7 @@ from specdec.runner.attention_backend import backend_factory, choose_backend, mi
 from specdec.runner.attention_probe import disagreement
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.invariance import Invariance
-from specdec.runner.graphs import CudaRecorder, Recorder
+from specdec.runner.graphs import ChainGraphs, CudaRecorder, PassGraphs, Recorder
 from specdec.runner.head import DraftHead
 from specdec.runner.head_runner import HeadRunner
 from specdec.runner.kv_cache import KVCache
@@ -93,17 +93,29 @@ class TransformersScorer(Scorer):
         self._runners, self._lent = runners, []
 
     def counts(self) -> dict[str, int]:
-        """Return what graphs do for the target and the proposer, where there are any, and the memory they hold."""
-        graphs = [made for runner in self._runners for made in runner.recorded]
+        """Return what graphs have done for the target and the proposer, where there are any."""
+        graphs = self._graphs
         if not graphs:
             return {}
         return {
             "graph_replays": sum(made.num_replays for made in graphs),
             "graph_misses": sum(made.num_plain for made in graphs),
             "graph_failures": sum(made.failure is not None for made in graphs),
+        }
+
+    def levels(self) -> dict[str, int]:
+        """Return how many recordings graphs keep, where there are any, and their memory."""
+        graphs = self._graphs
+        if not graphs:
+            return {}
+        return {
             "graph_recordings": sum(made.num_recordings for made in graphs),
             "graph_bytes": sum(made.num_bytes for made in graphs),
         }
+
+    @property
+    def _graphs(self) -> list[PassGraphs | ChainGraphs]:
+        return [made for runner in self._runners for made in runner.recorded]
 
     @property
     def cache(self) -> KVCache:

@@ -1,0 +1,77 @@
+"""Log probabilities in the two forms that OpenAI has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from specdec import Logprob
+from specdec_server.piece import Entry
+
+
+class CompletionLogprobs:
+    """The form of completions; offsets go on from piece to piece.
+
+    Args:
+        num_top: the most probable tokens that are listed besides the one that stands there.
+        decode: makes text of a token id.
+    """
+
+    def __init__(self, num_top: int, decode: Callable[[int], str]) -> None:
+        self._num_top, self._decode, self._offset = num_top, decode, 0
+
+    def __call__(self, token_ids: Sequence[int], entries: Sequence[Entry | None]) -> dict[str, Any]:
+        """Return the object for tokens; an entry is None where nothing is known, as of the first token of a prompt."""
+        tokens = [self._decode(token_id) for token_id in token_ids]
+        offsets = []
+        for token in tokens:
+            offsets.append(self._offset)
+            self._offset += len(token)
+        known = list(zip(token_ids, entries, strict=True))
+        return {
+            "tokens": tokens,
+            "token_logprobs": [None if entry is None else entry[token].logprob for token, entry in known],
+            "top_logprobs": [None if entry is None else self._top(token, entry) for token, entry in known],
+            "text_offset": offsets,
+        }
+
+    def _top(self, token: int, entry: Entry) -> dict[str, float]:
+        shown = {i: found for i, found in entry.items() if found.rank <= self._num_top or i == token}
+        return {self._decode(i): found.logprob for i, found in shown.items()}
+
+
+def chat_logprobs(token_ids: Sequence[int], entries: Sequence[Entry], num_top: int) -> dict[str, Any]:
+    """Return the form of messages.
+
+    Args:
+        token_ids: `[N]`.
+        entries: `[N]`.
+        num_top: the most probable tokens that are listed.
+    """
+    content = []
+    for token_id, entry in zip(token_ids, entries, strict=True):
+        top = sorted(
+            (found for found in entry.values() if found.rank <= num_top), key=lambda found: found.rank
+        )
+        content.append({**_token(entry[token_id]), "top_logprobs": [_token(found) for found in top]})
+    return {"content": content, "refusal": None}
+
+
+def raw_logprobs(entries: Sequence[Entry | None] | None) -> list[dict[str, Any] | None] | None:
+    """Return vLLM's form of the log probabilities of prompts: by token id."""
+    if entries is None:
+        return None
+    return [
+        None
+        if entry is None
+        else {
+            str(i): {"logprob": e.logprob, "rank": e.rank, "decoded_token": e.decoded_token}
+            for i, e in entry.items()
+        }
+        for entry in entries
+    ]
+
+
+def _token(found: Logprob) -> dict[str, Any]:
+    text = found.decoded_token or ""
+    return {"token": text, "logprob": found.logprob, "bytes": list(text.encode())}

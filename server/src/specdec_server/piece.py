@@ -1,0 +1,50 @@
+"""What is new of a sample since somebody last looked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specdec import CompletionOutput, Logprob
+
+Entry = dict[int, Logprob]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a sample; all of it where nobody has looked before."""
+
+    text: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[Entry] | None
+    finish_reason: str | None
+    stop_reason: int | str | None
+
+
+class Growth:
+    """How much of a sample has been seen.
+
+    Args:
+        is_withheld: whether none of the sample is to be seen but its end.
+    """
+
+    def __init__(self, *, is_withheld: bool = False) -> None:
+        self._num_chars = self._num_tokens = 0
+        self._is_withheld = is_withheld
+        self._is_over = False
+
+    def take(self, sample: CompletionOutput) -> Piece | None:
+        """Return what is new; None if nothing can be shown yet, such as half a character."""
+        if self._is_over:
+            return None
+        if self._is_withheld:
+            self._is_over = sample.finish_reason is not None
+            return Piece("", [], None, "length", None) if self._is_over else None
+        text = sample.text[self._num_chars :]
+        tokens = sample.token_ids[self._num_tokens :]
+        if not text and sample.finish_reason is None and (sample.logprobs is None or not tokens):
+            return None
+        logprobs = None if sample.logprobs is None else sample.logprobs[self._num_tokens :]
+        self._num_chars, self._num_tokens = len(sample.text), len(sample.token_ids)
+        self._is_over = sample.finish_reason is not None
+        return Piece(text, tokens, logprobs, sample.finish_reason, sample.stop_reason)

@@ -1,0 +1,7 @@
+"""What requests say and responses hold."""
+
+from specdec_server.protocol.chat import ChatRequest
+from specdec_server.protocol.completion import CompletionRequest
+from specdec_server.protocol.generation import GenerationRequest
+
+__all__ = ["ChatRequest", "CompletionRequest", "GenerationRequest"]

@@ -1,0 +1,100 @@
+"""A request for the next message of a conversation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specdec import ConfigError, SamplingParams
+from specdec_server.protocol.generation import GenerationRequest
+
+
+class ChatRequest(GenerationRequest):
+    """The body of `POST /v1/chat/completions`."""
+
+    messages: list[dict[str, Any]]
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    """Go on with the last message instead of beginning another."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    """Only `none` where there are tools: calls of tools are not told apart from text."""
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def conversation(self) -> list[dict[str, Any]]:
+        """The messages, the content of each as one text.
+
+        Raises:
+            ConfigError: if there is none, or one is no message of text.
+        """
+        return text_messages(self.messages)
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """Arguments of the chat template.
+
+        Raises:
+            ConfigError: if tools are given that the model would have to call.
+        """
+        if self.tools and self.tool_choice != "none":
+            raise ConfigError(
+                "tools: calls of tools are not told apart from text here: leave tools out, or set tool_choice to 'none'"
+            )
+        begins = self.add_generation_prompt
+        if begins is None:
+            begins = not self.continue_final_message
+        return {
+            "add_generation_prompt": begins,
+            "continue_final_message": bool(self.continue_final_message),
+            **({"tools": self.tools} if self.tools else {}),
+            **(self.chat_template_kwargs or {}),
+        }
+
+    def to_sampling_params(self) -> SamplingParams:
+        """Return the sampling parameters.
+
+        Raises:
+            ConfigError: naming the one that is wrong.
+        """
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ConfigError("top_logprobs needs logprobs to be true")
+        limits = {limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None}
+        if len(limits) > 1:
+            raise ConfigError(
+                f"max_tokens = {self.max_tokens} and max_completion_tokens = {self.max_completion_tokens} are two names of one "
+                "limit: give one of them"
+            )
+        return self.sampling_params(
+            max_tokens=next(iter(limits), None), logprobs=(self.top_logprobs or 0) if self.logprobs else None
+        )
+
+
+def text_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return messages with the content of each as one text.
+
+    Raises:
+        ConfigError: if there is none, or one is no message of text.
+    """
+    if not messages:
+        raise ConfigError("messages: there is none; give at least one")
+    return [{**message, "content": _text_of(place, message)} for place, message in enumerate(messages)]
+
+
+def _text_of(place: int, message: dict[str, Any]) -> str | None:
+    """Return the content of a message, its pieces of text one to a line."""
+    if not isinstance(message.get("role"), str):
+        raise ConfigError(f"messages[{place}] has no role")
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise ConfigError(f"messages[{place}]: content is text or a list of parts")
+    wrong = [part.get("type") for part in content if not isinstance(part.get("text"), str)]
+    if wrong:
+        raise ConfigError(f"messages[{place}]: a part of type {wrong[0]!r} is not supported: give text")
+    return "\n".join(part["text"] for part in content)

@@ -1,0 +1,60 @@
+"""A request for the continuation of a prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specdec import ConfigError, SamplingParams
+from specdec_server.protocol.generation import GenerationRequest
+
+
+class CompletionRequest(GenerationRequest):
+    """The body of `POST /v1/completions`."""
+
+    prompt: str | list[str] | list[int] | list[list[int]]
+    max_tokens: int | None = 16
+    echo: bool | None = None
+    """Begin the text with the prompt."""
+    logprobs: int | None = None
+    best_of: int | None = None
+    """Only as many as `n`."""
+    suffix: str | None = None
+    """Only empty: text cannot be made to lead to other text."""
+
+    @property
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts one by one.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        given: Any = self.prompt
+        if isinstance(given, str) or (given and isinstance(given[0], int)):
+            given = [given]
+        if not given:
+            raise ConfigError("prompt: there is none in the list; give at least one")
+        many: list[str | list[int]] = list(given)
+        return many
+
+    @property
+    def is_only_prompt(self) -> bool:
+        """Whether nothing is wanted but the prompt, and what is known of it."""
+        return self.max_tokens == 0 and bool(self.echo)
+
+    def to_sampling_params(self) -> SamplingParams:
+        """Return the sampling parameters; where nothing but the prompt is wanted, of one token that is to be thrown away.
+
+        Raises:
+            ConfigError: naming the one that is wrong.
+        """
+        if self.best_of not in (None, self.n or 1):
+            raise ConfigError(
+                f"best_of = {self.best_of} is not supported: ask for n samples and choose among them"
+            )
+        if self.suffix:
+            raise ConfigError("suffix is not supported: text cannot be made to lead to other text here")
+        if self.echo and self.logprobs is not None and self.prompt_logprobs is None:
+            self.prompt_logprobs = self.logprobs
+        return self.sampling_params(
+            max_tokens=1 if self.is_only_prompt else self.max_tokens, logprobs=self.logprobs
+        )

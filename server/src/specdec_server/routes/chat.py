@@ -1,0 +1,120 @@
+"""`POST /v1/chat/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from secrets import token_hex
+from time import time
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from specdec import CompletionOutput, RequestOutput
+from specdec_server.logprobs import chat_logprobs, raw_logprobs
+from specdec_server.piece import Growth, Piece
+from specdec_server.protocol import ChatRequest
+from specdec_server.running import finished, merged
+from specdec_server.sending import streamed, whole
+from specdec_server.service import Served, Service, check_key
+from specdec_server.usage import request_metrics, usage
+
+router = APIRouter(dependencies=[Depends(check_key)])
+
+
+@router.post("/v1/chat/completions")
+async def create_chat_completion(body: ChatRequest, request: Request, service: Served) -> Response:
+    """Write the next message of a conversation."""
+    chat = _Chat(body, service)
+    return await streamed(chat.pieces()) if body.stream else await whole(request, chat.response())
+
+
+class _Chat:
+    """One request to the server, and the one to the engine that it makes."""
+
+    def __init__(self, body: ChatRequest, service: Service) -> None:
+        self._body, self._service = body, service
+        name = service.name_of(body.model)
+        self._head: dict[str, Any] = {
+            "id": f"chatcmpl-{body.request_id or token_hex(12)}",
+            "created": int(time()),
+            "model": name,
+        }
+        stream = service.llm.chat(
+            body.conversation,
+            body.to_sampling_params(),
+            self._head["id"],
+            is_streaming=bool(body.stream),
+            **body.template_arguments,
+        )
+        self._news = merged([stream], service.telemetry)
+        self._growths: dict[int, Growth] = {}
+
+    async def response(self) -> dict[str, Any]:
+        """Return the body of the response."""
+        (output,) = await finished(self._news)
+        choices = []
+        for sample in output.outputs:
+            piece = Growth().take(sample)
+            assert piece is not None
+            message = {"role": "assistant", "content": piece.text}
+            choices.append(self._choice(sample.index, "message", message, piece))
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": choices,
+            **self._prompt_of(output),
+            **self._totals(output),
+        }
+
+    async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the pieces of a stream."""
+        options = self._body.stream_options
+        head = {**self._head, "object": "chat.completion.chunk"}
+        output = None
+        async for _, output in self._news:
+            for sample in output.outputs:
+                for choice in self._news_of(sample):
+                    so_far = {}
+                    if options is not None and options.continuous_usage_stats:
+                        so_far = {"usage": usage([output])}
+                    yield {**head, "choices": [choice], **so_far}
+        if output is not None and options is not None and options.include_usage:
+            yield {**head, "choices": [], **self._totals(output)}
+
+    def _news_of(self, sample: CompletionOutput) -> list[dict[str, Any]]:
+        """Return the choices that tell what is new of a sample; the first one tells whose message begins."""
+        choices = []
+        if sample.index not in self._growths:
+            self._growths[sample.index] = Growth()
+            nothing = Piece("", [], None, None, None)
+            role = {"role": "assistant", "content": ""}
+            choices.append(self._choice(sample.index, "delta", role, nothing))
+        piece = self._growths[sample.index].take(sample)
+        if piece is not None:
+            choices.append(self._choice(sample.index, "delta", {"content": piece.text}, piece))
+        return choices
+
+    def _choice(self, index: int, kind: str, message: dict[str, Any], piece: Piece) -> dict[str, Any]:
+        logprobs = None
+        if piece.logprobs is not None:
+            logprobs = chat_logprobs(piece.token_ids, piece.logprobs, self._body.top_logprobs or 0)
+        ids = {"token_ids": list(piece.token_ids)} if self._body.return_token_ids else {}
+        return {
+            "index": index,
+            kind: message,
+            "logprobs": logprobs,
+            "finish_reason": piece.finish_reason,
+            "stop_reason": piece.stop_reason,
+            **ids,
+        }
+
+    def _prompt_of(self, output: RequestOutput) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self._body.prompt_logprobs is not None:
+            found["prompt_logprobs"] = raw_logprobs(output.prompt_logprobs)
+        if self._body.return_token_ids:
+            found["prompt_token_ids"] = output.prompt_token_ids
+        return found
+
+    def _totals(self, output: RequestOutput) -> dict[str, Any]:
+        return {"usage": usage([output]), **request_metrics([output], self._service.settings.request_metrics)}

@@ -1,0 +1,129 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from secrets import token_hex
+from time import time
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from specdec import CompletionOutput, RequestOutput
+from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
+from specdec_server.piece import Entry, Growth
+from specdec_server.protocol import CompletionRequest
+from specdec_server.running import finished, merged
+from specdec_server.sending import streamed, whole
+from specdec_server.service import Served, Service, check_key
+from specdec_server.usage import request_metrics, usage
+
+router = APIRouter(dependencies=[Depends(check_key)])
+
+
+@router.post("/v1/completions")
+async def create_completion(body: CompletionRequest, request: Request, service: Served) -> Response:
+    """Go on with a prompt, or with each of several."""
+    completion = _Completion(body, service)
+    return await streamed(completion.pieces()) if body.stream else await whole(request, completion.response())
+
+
+class _Completion:
+    """One request to the server: as many to the engine as there are prompts."""
+
+    def __init__(self, body: CompletionRequest, service: Service) -> None:
+        self._body, self._service = body, service
+        name = service.name_of(body.model)
+        params = body.to_sampling_params()
+        self._num_samples = params.n
+        self._id = f"cmpl-{body.request_id or token_hex(12)}"
+        self._head = {"id": self._id, "object": "text_completion", "created": int(time()), "model": name}
+        prompts = body.prompts
+        streams = [
+            service.llm.generate(prompt, params, f"{self._id}-{place}", is_streaming=bool(body.stream))
+            for place, prompt in enumerate(prompts)
+        ]
+        self._news = merged(streams, service.telemetry)
+        self._choices: dict[tuple[int, int], _Choice] = {}
+
+    async def response(self) -> dict[str, Any]:
+        """Return the body of the response."""
+        outputs = await finished(self._news)
+        choices = [
+            self._choice(i, output, sample) for i, output in enumerate(outputs) for sample in output.outputs
+        ]
+        return {**self._head, "choices": choices, **self._totals(outputs)}
+
+    async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the pieces of a stream."""
+        options = self._body.stream_options
+        last: dict[int, RequestOutput] = {}
+        async for place, output in self._news:
+            last[place] = output
+            for sample in output.outputs:
+                choice = self._choice(place, output, sample)
+                if choice is not None:
+                    so_far = {}
+                    if options is not None and options.continuous_usage_stats:
+                        so_far = {"usage": self._totals(list(last.values()))["usage"]}
+                    yield {**self._head, "choices": [choice], **so_far}
+        if options is not None and options.include_usage:
+            yield {**self._head, "choices": [], **self._totals([last[place] for place in sorted(last)])}
+
+    def _choice(self, place: int, output: RequestOutput, sample: CompletionOutput) -> dict[str, Any] | None:
+        key = (place, sample.index)
+        if key not in self._choices:
+            number = place * self._num_samples + sample.index
+            self._choices[key] = _Choice(number, self._body, self._service)
+        return self._choices[key].news(output, sample)
+
+    def _totals(self, outputs: list[RequestOutput]) -> dict[str, Any]:
+        settings = self._service.settings
+        return {
+            "usage": usage(outputs, is_only_prompt=self._body.is_only_prompt),
+            **request_metrics(outputs, settings.request_metrics),
+        }
+
+
+class _Choice:
+    """One sample as its client sees it."""
+
+    def __init__(self, number: int, body: CompletionRequest, service: Service) -> None:
+        self._number, self._body, self._service = number, body, service
+        self._growth = Growth(is_withheld=body.is_only_prompt)
+        self._logprobs = CompletionLogprobs(body.logprobs or 0, self._decode)
+        self._has_begun = False
+
+    def news(self, output: RequestOutput, sample: CompletionOutput) -> dict[str, Any] | None:
+        """Return what is new, as a choice of a response or of a piece of a stream; None if there is nothing."""
+        piece = self._growth.take(sample)
+        if piece is None:
+            return None
+        text, ids, is_first = piece.text, list(piece.token_ids), not self._has_begun
+        entries: list[Entry | None] = list(piece.logprobs or [])
+        shown = ids
+        if is_first and self._body.echo:
+            prompt = output.prompt_token_ids
+            text = (self._text_of(prompt) if output.prompt is None else output.prompt) + text
+            shown, entries = [*prompt, *ids], [*(output.prompt_logprobs or [None] * len(prompt)), *entries]
+        self._has_begun = True
+        wants_logprobs = self._body.logprobs is not None
+        choice: dict[str, Any] = {
+            "index": self._number,
+            "text": text,
+            "logprobs": self._logprobs(shown, entries) if wants_logprobs else None,
+            "finish_reason": piece.finish_reason,
+            "stop_reason": piece.stop_reason,
+        }
+        if is_first and self._body.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = raw_logprobs(output.prompt_logprobs)
+        if self._body.return_token_ids:
+            choice["token_ids"] = ids
+            choice["prompt_token_ids"] = output.prompt_token_ids if is_first else None
+        return choice
+
+    def _decode(self, token_id: int) -> str:
+        return self._text_of([token_id])
+
+    def _text_of(self, ids: list[int]) -> str:
+        return str(self._service.tokenizer.decode(ids))

@@ -1,0 +1,55 @@
+"""What is served, whether it is well, and how it goes."""
+
+from __future__ import annotations
+
+from time import time
+from typing import Any
+
+from fastapi import APIRouter, Depends, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from specdec import __version__
+from specdec_server.service import Served, check_key
+
+router = APIRouter()
+_STARTED = int(time())
+
+
+@router.get("/health")
+@router.get("/ping")
+async def health(service: Served) -> Response:
+    """Answer 200 while the engine runs and 503 when it does not."""
+    return Response(status_code=200 if service.llm.is_running else 503)
+
+
+@router.get("/version")
+async def version() -> dict[str, str]:
+    """Return the version of specdec."""
+    return {"version": __version__}
+
+
+@router.get("/metrics")
+async def metrics(service: Served) -> Response:
+    """Return counters in Prometheus' text format."""
+    return Response(service.telemetry.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/v1/models", dependencies=[Depends(check_key)])
+async def models(service: Served) -> dict[str, Any]:
+    """List what requests may give as `model`."""
+    limit = service.llm.target_info.max_model_len
+    return {
+        "object": "list",
+        "data": [
+            {
+                "id": name,
+                "object": "model",
+                "created": _STARTED,
+                "owned_by": "specdec",
+                "root": service.settings.model_names[0],
+                "parent": None,
+                "max_model_len": limit,
+            }
+            for name in service.settings.model_names
+        ],
+    }

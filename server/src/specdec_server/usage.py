@@ -1,0 +1,60 @@
+"""What requests took, and what speculation did for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from specdec import RequestOutput
+from specdec_server.settings import RequestMetrics
+
+
+def usage(outputs: Sequence[RequestOutput], *, is_only_prompt: bool = False) -> dict[str, Any]:
+    """Return counts of tokens over the outputs of one request to the server.
+
+    Args:
+        outputs: the last one of every prompt.
+        is_only_prompt: whether what was generated was thrown away.
+    """
+    prompt = sum(len(output.prompt_token_ids) for output in outputs)
+    samples = [sample for output in outputs for sample in output.outputs]
+    completion = 0 if is_only_prompt else sum(len(sample.token_ids) for sample in samples)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": sum(output.num_cached_tokens for output in outputs)},
+    }
+
+
+def request_metrics(outputs: Sequence[RequestOutput], wanted: RequestMetrics) -> dict[str, Any]:
+    """Return the field `metrics` of a response, in vLLM's form, to be added to it; empty if nothing is wanted.
+
+    Args:
+        outputs: the last one of every prompt.
+        wanted: how much to tell.
+    """
+    if wanted is RequestMetrics.NONE:
+        return {}
+    all_metrics = [output.metrics for output in outputs]
+    drafts = sum(metrics.num_drafts for metrics in all_metrics)
+    drafted = sum(metrics.num_draft_tokens for metrics in all_metrics)
+    accepted = sum(metrics.num_accepted_tokens for metrics in all_metrics)
+    width = max((len(metrics.accepted_per_position) for metrics in all_metrics), default=0)
+    stood = [drafts] + [
+        sum(m.accepted_per_position[place] for m in all_metrics if place < len(m.accepted_per_position))
+        for place in range(width)
+    ]
+    histogram = [a - b for a, b in zip(stood, [*stood[1:], 0], strict=True)]
+    return {
+        "metrics": {
+            "speculative_decoding": {
+                "mean_acceptance_length": 1 + accepted / drafts if drafts else 1.0,
+                "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
+                "acceptance_histogram": histogram,
+                "num_spec_steps": drafts,
+                "num_draft_tokens": drafted,
+                "num_accepted_draft_tokens": accepted,
+            }
+        }
+    }

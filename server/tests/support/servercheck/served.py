@@ -1,0 +1,96 @@
+"""A server on a thread, and plain HTTP to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from specdec import AsyncLLM
+from specdec_server import Settings, create_app
+
+TEMPLATE = (
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that runs."""
+
+    url: str
+    llm: AsyncLLM
+
+    def ask(self, path: str, body: object = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        """Return the status and the body of an answer; a body that is no JSON as text."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.url + path, data, {"Content-Type": "application/json"} | (headers or {})
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                status, text = answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                status, text = error.code, error.read().decode()
+        try:
+            return status, json.loads(text)
+        except ValueError:
+            return status, text
+
+    def error(self, path: str, body: object, headers: dict[str, str] | None = None) -> tuple[int, str]:
+        """Return the status and the message of an answer that is an error."""
+        status, answer = self.ask(path, body, headers)
+        return status, answer["error"]["message"]
+
+    def events(self, path: str, body: object) -> list[str]:
+        """Return the data of every event of a stream."""
+        request = urllib.request.Request(
+            self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = answer.read().decode().split("\n\n")
+        assert lines.pop() == ""
+        assert all(line.startswith("data: ") for line in lines)
+        return [line.removeprefix("data: ") for line in lines]
+
+    def counters(self) -> dict[str, float]:
+        """Return what `/metrics` says: names and labels as they stand there, and values."""
+        _, text = self.ask("/metrics")
+        lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+@contextmanager
+def serving(settings: Settings, **arguments: Any) -> Iterator[Served]:
+    """Serve the zoo's target at a free port."""
+    llm = AsyncLLM("zoo", dtype="float32", **arguments)
+    tokenizer = llm.get_tokenizer()
+    assert tokenizer is not None
+    tokenizer.chat_template = TEMPLATE
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(create_app(llm, settings), log_level="warning"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not server.started:
+            assert thread.is_alive()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", llm)
+    finally:
+        server.should_exit = True
+        thread.join()

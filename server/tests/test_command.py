@@ -1,0 +1,96 @@
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from openai import OpenAI
+
+SPECDEC = str(Path(sys.executable).with_name("specdec"))
+
+
+def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    command = [
+        SPECDEC, "serve", "zoo", "--speculative_config", '{"method": "ngram", "num_speculative_tokens": 3}', "--port", "0",
+        "--served-model-name", "code", "--dtype", "float32", "--max_num_seqs", "4", "--chat-template", str(template),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=os.environ | {"SPECDEC_API_KEY": "k"}
+    ) as server:
+        assert server.stderr is not None
+        try:
+            url = None
+            for line in server.stderr:
+                if found := re.search(r"http://[\d.]+:\d+", line):
+                    url = found.group()
+                    break
+            assert url is not None, "it ended before it listened"
+            client = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
+            text = (
+                client.completions.create(model="code", prompt="def main(", max_tokens=8, temperature=0)
+                .choices[0]
+                .text
+            )
+            message = client.chat.completions.create(
+                model="code", messages=[{"role": "user", "content": "def main("}], max_tokens=8, temperature=0
+            )
+            assert message.choices[0].message.content == text
+            server.send_signal(signal.SIGINT)
+            rest = server.stderr.read()
+            assert server.wait(timeout=30) == 0, rest
+        finally:
+            server.kill()
+    assert "Traceback" not in rest
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["zoo", "--max-num-seq", "4"], "max_num_seqs"),
+        (["zoo", "--model", "zoo"], "one model"),
+        (["no/such/folder/here"], "no/such/folder/here"),
+        (["--log-level", "loud"], "--log-level"),
+        (["--chat-template", "nowhere.jinja"], "nowhere.jinja"),
+        (["--speculative-config", '{"method": "ngrm"}'], "ngram"),
+        (["--tensor-parallel-size", "2"], "torchrun"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], message: str) -> None:
+    done = subprocess.run(
+        [SPECDEC, "serve", "--port", "0", *words], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_an_address_in_use_is_told_before_the_model_is_loaded() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [SPECDEC, "serve", "--port", str(port)], capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode == 2
+    assert f"cannot listen at 127.0.0.1:{port}" in done.stderr
+    assert "choose another --port" in done.stderr
+
+
+def test_help_names_the_options() -> None:
+    done = subprocess.run([SPECDEC, "serve", "--help"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0
+    for option in ("--speculative-config", "--api-key", "--served-model-name", "MODEL"):
+        assert option in done.stdout
+
+
+def test_the_readme_says_json(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "README.md").read_text()
+    (config,) = re.findall(r"--speculative-config '(.+?)'", text)
+    assert json.loads(config)["method"] == "ngram"
