@@ -169,7 +169,7 @@ def test_what_is_wrong_is_told(client: OpenAI, served: Served) -> None:
     ):
         status, told = served.error("/v1/completions", {"prompt": "x", field: value})
         assert status == 400, told
-    assert message in told
+        assert message in told
     assert served.error("/v1/completions", {})[0] == 400
     assert "not JSON" in served.error("/v1/completions", b"{")[1]
     assert served.error("/v1/embeddings", {})[0] == 404

@@ -6,12 +6,18 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from specdec.compiled.openmp import release_threads
+from specdec.engine.build import BuiltEngine
 from specdec.engine.conversation import conversation_prompt
+from specdec.engine.engine import Engine
+from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
 from specdec.engine.prompts import Prompt
 from specdec.engine.request import Request
@@ -46,13 +52,19 @@ class AsyncLLM:
     """
 
     def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
-        self._built, self._intake = build(model, speculative_config, arguments)
         self._subscribers: dict[str, _Subscriber] = {}
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_running = True
-        self._thread = threading.Thread(target=self._run, name="specdec-engine", daemon=True)
+        # Everything is made on the thread that works with it: OpenMP keeps a team for each thread that ever worked in parallel.
+        release_threads()
+        made: Future[tuple[BuiltEngine, Intake]] = Future()
+        make = partial(build, model, speculative_config, arguments)
+        self._thread = threading.Thread(
+            target=self._make_and_run, args=(make, made), name="specdec-engine", daemon=True
+        )
         self._thread.start()
+        self._built, self._intake = made.result()
 
     def generate(
         self,
@@ -196,8 +208,18 @@ class AsyncLLM:
         if output.finished:
             self._subscribers.pop(output.request_id, None)
 
-    def _run(self) -> None:
-        engine = self._built.engine
+    def _make_and_run(
+        self, make: Callable[[], tuple[BuiltEngine, Intake]], made: Future[tuple[BuiltEngine, Intake]]
+    ) -> None:
+        try:
+            parts = make()
+        except BaseException as error:  # the caller's, who waits for it
+            made.set_exception(error)
+            return
+        made.set_result(parts)
+        self._run(parts[0].engine)
+
+    def _run(self, engine: Engine) -> None:
         error: BaseException = RuntimeError("this AsyncLLM has been shut down")
         try:
             while True:

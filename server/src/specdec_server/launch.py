@@ -84,6 +84,7 @@ def launch(
         logger.info("serving %s at %s", settings.model_names[0], _url(listener))
         with suppress(KeyboardInterrupt):  # raised again by uvicorn when it has shut down
             uvicorn.Server(config).run(sockets=[listener])
+        gc.unfreeze()
 
 
 def _url(listener: socket.socket) -> str:
@@ -125,7 +126,8 @@ def _listening(host: str, port: int) -> socket.socket:
         ConfigError: if it cannot be.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named as TCP, or asyncio does not know that it may send small packets at once, and each answer waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

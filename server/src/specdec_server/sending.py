@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from specdec_server.errors import error_body
 
 _CLIENT_LEFT = 499
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
@@ -59,4 +60,4 @@ async def _until_left(request: Request) -> None:
 
 
 def _event(data: dict[str, Any]) -> str:
-    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    return f"data: {_encode(data)}\n\n"

@@ -79,7 +79,7 @@ def serving(settings: Settings, **arguments: Any) -> Iterator[Served]:
     tokenizer = llm.get_tokenizer()
     assert tokenizer is not None
     tokenizer.chat_template = TEMPLATE
-    listener = socket.socket()
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(create_app(llm, settings), log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
