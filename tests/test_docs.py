@@ -8,8 +8,11 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +31,9 @@ DOCUMENTS = sorted(
 )
 MADE_ELSEWHERE = ("git clone", "make ", "source ", "pip install", "cd ", "specdec check my_idea")
 """Commands in documents that are checked and not run here; the last one is run in core/tests/scaffold, on what is installed."""
+
+
+SERVES = "specdec serve "
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,39 @@ def titled(document: Path) -> str:
     return str(document.relative_to(ROOT))
 
 
+@contextmanager
+def running(command: str) -> Iterator[None]:
+    """Run a server while it is needed; it ends well by Ctrl-C."""
+    with subprocess.Popen(
+        shlex.split(command), stderr=subprocess.PIPE, text=True, env=environment()
+    ) as server:
+        assert server.stderr is not None
+        try:
+            assert any("serving" in line for line in server.stderr), f"{command} ended before it served"
+            yield
+            server.send_signal(signal.SIGINT)
+            rest = server.stderr.read()
+            assert server.wait(timeout=60) == 0, rest
+        finally:
+            server.kill()
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
 @pytest.mark.parametrize("document", with_python(), ids=titled)
 def test_python_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
-    for block in blocks(document):
-        if block.file is not None:
-            block.write(tmp_path)
-        elif block.language == "python":
-            exec(compile(block.text, titled(document), "exec"), names)
+    servers = [command for command in commands(document) if command.startswith(SERVES)]
+    needs_server = any("http://127.0.0.1" in block.text for block in blocks(document))
+    with running(servers[0]) if needs_server else nullcontext():
+        for block in blocks(document):
+            if block.file is not None:
+                block.write(tmp_path)
+            elif block.language == "python":
+                exec(compile(block.text, titled(document), "exec"), names)
 
 
 def test_a_wrong_snippet_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,14 +120,16 @@ def test_a_wrong_snippet_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
 def test_commands_run(document: Path, tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in commands(document):
         if command.startswith(MADE_ELSEWHERE):
             continue
+        if command.startswith(SERVES):
+            with running(re.sub(r" --port \d+", "", command) + " --port 0"):
+                continue
         assert command.startswith("specdec "), f"{command!r}: say here how it is checked"
         arguments = {
             "cwd": tmp_path,
-            "env": os.environ | {"PATH": path},
+            "env": environment(),
             "capture_output": True,
             "text": True,
         }
@@ -113,7 +145,7 @@ def test_what_is_named_exists(document: Path) -> None:
     assert {target for target in targets if not re.search(rf"^{target}:", makefile, re.M)} == set()
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)
     assert [link for link in links if not (document.parent / link).exists()] == []
-    ours = {package.name for package in packages()} | {"specdec-server"}
+    ours = {package.name for package in packages()}
     wanted = {
         name
         for command in commands(document)

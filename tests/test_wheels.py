@@ -99,6 +99,19 @@ def test_a_plugin_comes_and_goes(plugin: Package, environment: Environment, buil
     assert f"pip install {plugin.name}" in refusal
 
 
+def test_the_server_comes_and_goes(environment: Environment, built: dict[str, Path]) -> None:
+    environment.install(built["specdec-core"])
+    refused = environment.specdec("serve")
+    assert refused.returncode == 2
+    assert "pip install specdec-server" in refused.stderr
+    environment.install(built["specdec-server"])
+    environment.pip("check")
+    assert "--speculative-config" in environment.specdec("serve", "--help").stdout
+    environment.run(
+        "import specdec_server; [getattr(specdec_server, name) for name in specdec_server.__all__]"
+    )
+
+
 def test_the_dev_environment_would_have_leaked() -> None:
     """The negative control: what the isolation keeps out is really there in the environment of the tests."""
     done = subprocess.run([sys.executable, "-I", "-c", LEAKS], capture_output=True, text=True, check=True)

@@ -80,11 +80,14 @@ def launch(
         config = uvicorn.Config(
             create_app(llm, settings), log_level=log_level, timeout_graceful_shutdown=5, access_log=False
         )
-        listener.listen(config.backlog)  # who connects from now on is answered once the server runs
-        logger.info("serving %s at %s", settings.model_names[0], _url(listener))
-        with suppress(KeyboardInterrupt):  # raised again by uvicorn when it has shut down
-            uvicorn.Server(config).run(sockets=[listener])
-        gc.unfreeze()
+        try:
+            with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has shut down
+                listener.listen(config.backlog)  # who connects from now on is answered once the server runs
+                logger.info("serving %s at %s", settings.model_names[0], _url(listener))
+                uvicorn.Server(config).run(sockets=[listener])
+        finally:
+            llm.shutdown()
+            gc.unfreeze()
 
 
 def _url(listener: socket.socket) -> str:
