@@ -26,6 +26,25 @@ def test_flags_take_no_word_that_stands_alone() -> None:
     assert split_options(["--no-enable-prefix-caching", "M"]) == (["M"], {"enable_prefix_caching": False})
 
 
+def test_flags_of_other_engines_take_no_word_either() -> None:
+    assert split_options(["--enable-chunked-prefill", "--async-scheduling", "/no/such/model"]) == (
+        ["/no/such/model"],
+        {"enable_chunked_prefill": True, "async_scheduling": True},
+    )
+    assert split_options(["--disable-log-requests", "M"]) == (["M"], {})
+
+
+def test_parts_of_a_mapping_and_text_that_looks_like_a_number() -> None:
+    words = (
+        "--speculative-config.method ngram --speculative-config.num_speculative_tokens 3 --revision 1234567"
+    )
+    assert split_options(words.split())[1] == {
+        "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
+        "revision": "1234567",
+    }
+    assert split_options(["-sc", '{"method": "ngram"}'])[1] == {"speculative_config": {"method": "ngram"}}
+
+
 def test_old_spellings_are_taken() -> None:
     words = "-tp 1 --speculative_model D --use-v2-block-manager --num_speculative_tokens 5"
     assert split_options(words.split())[1] == {
@@ -37,7 +56,12 @@ def test_old_spellings_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [("--dtype", "needs a value"), ("--seed 1 --seed 2", "given twice")]
+    ("words", "message"),
+    [
+        ("--dtype", "needs a value"),
+        ("--seed 1 --seed 2", "given twice"),
+        ("--tool-call-parser x", "not supported: calls of tools"),
+    ],
 )
 def test_what_is_wrong_is_told(words: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from openai import BadRequestError, OpenAI
 from servercheck.served import Served
@@ -29,6 +31,22 @@ def test_a_stream_is_the_same_message_in_pieces(client: OpenAI) -> None:
             roles[choice.index] += choice.delta.role or ""
     assert texts == [choice.message.content for choice in whole.choices]
     assert roles == ["assistant", "assistant"]
+
+
+def test_a_stream_tells_of_the_prompt_in_its_first_piece(served: Served) -> None:
+    body = {
+        "messages": MESSAGES,
+        "max_tokens": 3,
+        "stream": True,
+        "return_token_ids": True,
+        "prompt_logprobs": 0,
+    }
+    events = [json.loads(event) for event in served.events("/v1/chat/completions", body)[:-1]]
+    ids = events[0]["prompt_token_ids"]
+    assert served.ask("/detokenize", {"tokens": ids})[1]["prompt"] == WRITTEN
+    assert len(events[0]["prompt_logprobs"]) == len(ids)
+    assert all("prompt_token_ids" not in event for event in events[1:])
+    assert sum(len(event["choices"][0]["token_ids"]) for event in events) == 3
 
 
 def test_parts_of_text_are_joined_and_the_last_message_can_be_continued(served: Served, llm: LLM) -> None:
@@ -81,6 +99,11 @@ def test_json_objects_are_kept_to(client: OpenAI) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ({"top_logprobs": 2}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "--max-logprobs"),
+        ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "'chat_template' is no variable"),
+        ({"chat_template_kwargs": {"request_id": "x"}}, "'request_id' is no variable"),
+        ({"tool_choice": "required"}, "tools"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, "image_url"),
         ({"max_tokens": 3, "max_completion_tokens": 4}, "two names"),
         (
             {"chat_template_kwargs": {"add_generation_prompt": True}, "continue_final_message": True},

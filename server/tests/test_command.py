@@ -5,6 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,7 @@ def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> N
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     command = [
         SPECDEC, "serve", "zoo", "--speculative_config", '{"method": "ngram", "num_speculative_tokens": 3}', "--port", "0",
-        "--served-model-name", "code", "--dtype", "float32", "--max_num_seqs", "4", "--chat-template", str(template),
+        "--served-model-name", "code", "more", "--dtype", "float32", "--max_num_seqs", "4", "--chat-template", str(template),
     ]  # fmt: skip
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env=os.environ | {"SPECDEC_API_KEY": "k"}
@@ -58,6 +62,10 @@ def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> N
         (["--log-level", "loud"], "--log-level"),
         (["--chat-template", "nowhere.jinja"], "nowhere.jinja"),
         (["--speculative-config", '{"method": "ngrm"}'], "ngram"),
+        (["--api-key", ""], "empty"),
+        (["--allowed-origins", "*"], "--allowed-origins"),
+        (["--ssl-certfile", "nowhere.pem"], "--ssl-certfile"),
+        (["--max-num-seq", "4"], "specdec serve --help"),
         (["--tensor-parallel-size", "2"], "torchrun"),
     ],
 )
@@ -88,6 +96,45 @@ def test_help_names_the_options() -> None:
     assert done.returncode == 0
     for option in ("--speculative-config", "--api-key", "--served-model-name", "MODEL"):
         assert option in done.stdout
+
+
+def test_requests_that_run_when_it_is_to_end_are_told() -> None:
+    with subprocess.Popen(
+        [SPECDEC, "serve", "--port", "0", "--dtype", "float32"], stderr=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stderr is not None
+        try:
+            url = next(
+                found.group() for line in server.stderr if (found := re.search(r"http://[\d.]+:\d+", line))
+            )
+            body = {"prompt": "def main(", "max_tokens": 1000, "ignore_eos": True, "n": 24}
+            with ThreadPoolExecutor(2) as pool:
+                asked = [pool.submit(ask, url, body | {"stream": stream}) for stream in (True, False)]
+                time.sleep(2)
+                server.send_signal(signal.SIGTERM)
+                stream, whole = (answer.result() for answer in asked)
+            log = server.stderr.read()
+            server.wait(timeout=30)
+        finally:
+            server.kill()
+    *_, last, done = stream[1].split("\n\n")[:-1]
+    assert "shut down" in json.loads(last.removeprefix("data: "))["error"]["message"]
+    assert done == "data: [DONE]"
+    assert whole[0] == 503
+    assert "shut down" in whole[1]
+    assert "Traceback" not in log
+
+
+def ask(url: str, body: dict) -> tuple[int, str]:
+    request = urllib.request.Request(
+        f"{url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
 
 
 def test_the_readme_says_json(tmp_path: Path) -> None:

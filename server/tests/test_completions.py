@@ -106,6 +106,18 @@ def test_echo_begins_with_the_prompt_and_knows_its_log_probabilities(served: Ser
     )
 
 
+def test_echo_of_a_prompt_that_was_cut_is_what_is_left(served: Served) -> None:
+    body = {
+        "prompt": "def foo(a, b): return a",
+        "max_tokens": 2,
+        "temperature": 0,
+        "logprobs": 1,
+        "echo": True,
+    }
+    choice = served.ask("/v1/completions", body | {"truncate_prompt_tokens": 3})[1]["choices"][0]
+    assert choice["text"] == "".join(choice["logprobs"]["tokens"])
+
+
 def test_no_tokens_and_echo_is_the_prompt_alone(served: Served) -> None:
     body = {"prompt": "def main(", "max_tokens": 0, "logprobs": 1, "echo": True}
     _, answer = served.ask("/v1/completions", body)
@@ -165,7 +177,20 @@ def test_what_is_wrong_is_told(client: OpenAI, served: Served) -> None:
         ("prompt", [], "prompt: there is none"),
         ("prompt", [5, 10**6], "outside the vocabulary"),
         ("prompt", "x " * 3000, "max_model_len"),
+        ("prompt", 5, "prompt: 5 is not what it should be: a valid string or a valid list"),
+        ("prompt", "a\ud800", "half a character"),
         ("stream", "perhaps", "stream"),
+        ("n", 10**8, "n = 100000000 is above 128"),
+        ("n", 0, "n"),
+        ("logprobs", 1000, "--max-logprobs"),
+        ("logprobs", -1, "--max-logprobs"),
+        ("prompt_logprobs", 21, "--max-logprobs"),
+        ("stream_options", {"include_usage": True}, "stream_options needs stream"),
+        ("max_completion_tokens", 5, "use max_tokens"),
+        ("guided_json", {}, "structured_outputs"),
+        ("use_beam_search", True, "no beam search"),
+        ("request_id", "a\nb", "request_id"),
+        ("bad_words", ["\ud800"], "half a character"),
     ):
         status, told = served.error("/v1/completions", {"prompt": "x", field: value})
         assert status == 400, told
@@ -173,6 +198,14 @@ def test_what_is_wrong_is_told(client: OpenAI, served: Served) -> None:
     assert served.error("/v1/completions", {})[0] == 400
     assert "not JSON" in served.error("/v1/completions", b"{")[1]
     assert served.error("/v1/embeddings", {})[0] == 404
+    assert (
+        "Content-Type" in served.error("/v1/completions", {"prompt": "x"}, {"Content-Type": "text/plain"})[1]
+    )
+    assert "more than 4096" in served.error("/v1/completions", {"prompt": ["x"] * 100, "n": 100})[1]
+    both = {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "b"}}
+    assert "give one" in served.error("/v1/completions", {"prompt": "x"} | both)[1]
+    _, answer = served.ask("/v1/completions", {"prompt": "x", "temperature": -1})
+    assert answer["error"]["param"] == "temperature"
 
 
 def test_one_bad_prompt_of_several_stops_none_half_way(served: Served) -> None:

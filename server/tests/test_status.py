@@ -1,20 +1,30 @@
 import http.client
 import json
 import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from urllib.parse import urlparse
 
 import pytest
-from openai import AuthenticationError, OpenAI
+from openai import AuthenticationError, NotFoundError, OpenAI
 from servercheck.served import Served, serving
 
-from specdec import LLM
+from specdec import LLM, ConfigError, Draft, Scores
+from specdec.engine.plan import Plan
+from specdec.outputs import RequestOutput
 from specdec_server import Settings
 
+MESSAGES = [{"role": "user", "content": "def main("}]
 LABELS = '{engine="0",model_name="zoo"}'
 
 
 def test_models_are_listed(client: OpenAI) -> None:
     assert [model.id for model in client.models.list().data] == ["zoo", "small"]
+    assert client.models.retrieve("small").id == "small"
+    with pytest.raises(NotFoundError, match="no model 'large' here"):
+        client.models.retrieve("large")
     assert client.completions.create(model="small", prompt="x", max_tokens=1).model == "small"
 
 
@@ -93,7 +103,7 @@ def test_a_client_that_leaves_ends_its_request(served: Served, is_streaming: boo
     ) == before:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert counters[aborted] == before + 1
+    assert counters[aborted] == before + 8
     steps = counters[f"specdec:num_steps_total{LABELS}"]
     time.sleep(0.2)
     assert served.counters()[f"specdec:num_steps_total{LABELS}"] == steps
@@ -113,10 +123,14 @@ def test_only_who_has_the_key_gets_in() -> None:
         assert OpenAI(base_url=f"{served.url}/v1", api_key="sesame").models.list().data[0].id == "zoo"
         assert served.error("/v1/completions", {"prompt": "x"})[0] == 401
         assert served.error("/tokenize", {"prompt": "x"})[0] == 401
+        assert served.error("/v1/completions", b"{")[0] == 401
+        assert served.ask("/openapi.json")[0] == 401
+        assert served.error("/v1/completions", {"prompt": "x"}, {"Authorization": "Bearer "})[0] == 401
         assert served.ask("/health")[0] == 200
+        assert served.ask("/metrics")[0] == 200
 
 
-def test_an_engine_that_failed_is_told() -> None:
+def test_an_engine_that_failed_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with serving(Settings(model_names=("zoo",), log_every_s=0.0)) as served:
 
         def fail() -> None:
@@ -124,7 +138,106 @@ def test_an_engine_that_failed_is_told() -> None:
 
         served.llm._built.engine.step = fail
         status, told = served.error("/v1/completions", {"prompt": "x"})
-        assert status == 500
+        assert status == 503
         assert "the device is gone" in told
         assert served.ask("/health")[0] == 503
-        assert served.error("/v1/completions", {"prompt": "x", "stream": True})[0] == 500
+        status, told = served.error("/v1/completions", {"prompt": "x", "stream": True})
+        assert status == 503
+        assert "the device is gone" in told
+        assert served.counters()[f"vllm:num_requests_running{LABELS}"] == 0
+    assert "the engine failed" in caplog.text
+    assert caplog.records[0].exc_info is not None
+
+
+def test_a_text_that_cannot_go_on_is_an_error(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    scorer = served.llm._built.scorer
+    real = scorer.score
+
+    def no_numbers(plan: Plan, draft: Draft) -> Scores:
+        scores = real(plan, draft)
+        scores.logits.fill_(float("nan"))
+        return scores
+
+    monkeypatch.setattr(scorer, "score", no_numbers)
+    body = {"prompt": "x", "max_tokens": 4}
+    for path, asked in (("completions", body), ("chat/completions", {"messages": MESSAGES, "max_tokens": 4})):
+        status, told = served.error(f"/v1/{path}", asked)
+        assert status == 500
+        assert "not numbers" in told
+    assert served.error("/v1/completions", body | {"stream": True})[0] == 500
+
+
+def test_an_error_within_a_stream_is_an_event(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = served.llm._built.engine
+    real, steps = engine._show, []
+
+    def failing(plan: Plan) -> list[RequestOutput]:
+        outputs = real(plan)
+        steps.append(len(outputs))
+        if len(steps) < 5:
+            return outputs
+        for output in outputs:
+            output.outputs[0] = replace(output.outputs[0], finish_reason="error", stop_reason="no more")
+        return [replace(output, finished=True) for output in outputs]
+
+    monkeypatch.setattr(engine, "_show", failing)
+    events = served.events(
+        "/v1/completions", {"prompt": "x", "max_tokens": 50, "ignore_eos": True, "stream": True}
+    )
+    assert "the text cannot go on: no more" in json.loads(events[-2])["error"]["message"]
+    assert events[-1] == "[DONE]"
+    assert len(events) > 2
+
+
+def test_who_waits_for_a_place_and_leaves_gives_it_up(served: Served) -> None:
+    """Also where nothing of the stream has come yet."""
+    where = urlparse(served.url)
+    long = json.dumps({"prompt": "def main(", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 64})
+    connections = [http.client.HTTPConnection(where.hostname, where.port) for _ in range(3)]
+    for connection in connections:
+        connection.request("POST", "/v1/completions", long, {"Content-Type": "application/json"})
+    until(lambda: served.llm.num_requests[1] > 0)
+    for connection in reversed(connections):
+        connection.close()
+    until(lambda: served.llm.num_requests == (0, 0))
+
+
+def test_an_id_in_use_harms_nobody(served: Served) -> None:
+    where = urlparse(served.url)
+    body = {"prompt": "def main(", "max_tokens": 300, "ignore_eos": True, "request_id": "same"}
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(served.ask, "/v1/completions", body)
+        until(lambda: any(served.llm.num_requests))
+        assert served.error("/v1/completions", body)[0] == 400
+        for _ in range(5):
+            connection = http.client.HTTPConnection(where.hostname, where.port)
+            connection.request(
+                "POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"}
+            )
+            connection.close()
+        status, answer = first.result()
+    assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_pages_of_other_origins_come_in_only_if_they_may() -> None:
+    asked = {"Origin": "http://page", "Access-Control-Request-Method": "POST"}
+    settings = Settings(
+        model_names=("zoo",), log_every_s=0.0, allowed_origins=("http://page",), api_key="sesame"
+    )
+    with serving(settings) as served:
+        request = urllib.request.Request(served.url + "/v1/completions", headers=asked, method="OPTIONS")
+        with urllib.request.urlopen(request) as answer:
+            assert answer.headers["access-control-allow-origin"] == "http://page"
+
+
+@pytest.mark.parametrize("wrong", [{"api_key": " "}, {"model_names": ()}, {"model_names": ("",)}])
+def test_settings_that_make_no_sense_are_refused(wrong: dict) -> None:
+    with pytest.raises(ConfigError, match="empty"):
+        Settings(**{"model_names": ("zoo",)} | wrong)

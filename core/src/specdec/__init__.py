@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from specdec.async_llm import AsyncLLM as AsyncLLM
     from specdec.errors import ConfigError as ConfigError
+    from specdec.errors import EngineError as EngineError
     from specdec.errors import ModelError as ModelError
     from specdec.errors import PluginError as PluginError
     from specdec.hooks import hookimpl as hookimpl
@@ -50,6 +51,7 @@ _HOME = {
     "AsyncLLM": "specdec.async_llm",
     "CompletionOutput": "specdec.outputs",
     "ConfigError": "specdec.errors",
+    "EngineError": "specdec.errors",
     "LLM": "specdec.llm",
     "Logprob": "specdec.outputs",
     "ModelError": "specdec.errors",
@@ -70,6 +72,7 @@ __all__ = [
     "DeviceProposeBatch",
     "Draft",
     "DraftSampling",
+    "EngineError",
     "FinishReason",
     "Logprob",
     "ModelError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -22,11 +23,13 @@ from specdec.engine.metrics import Metric
 from specdec.engine.prompts import Prompt
 from specdec.engine.request import Request
 from specdec.engine.stopping import StopWatch
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, EngineError
 from specdec.interfaces.target import TargetInfo
 from specdec.llm import build
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
+
+logger = logging.getLogger("specdec")
 
 
 class _Subscriber:
@@ -56,6 +59,7 @@ class AsyncLLM:
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._is_running = True
+        self._failure: BaseException | None = None
         # Everything is made on the thread that works with it: OpenMP keeps a team for each thread that ever worked in parallel.
         release_threads()
         made: Future[tuple[BuiltEngine, Intake]] = Future()
@@ -86,7 +90,7 @@ class AsyncLLM:
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served; for an id that is in use when first asked.
-            RuntimeError: when first asked, if the engine has been shut down or has failed.
+            EngineError: when first asked, if the engine has been shut down or has failed.
         """
         name = request_id or self._intake.next_id()
         request, watches = self._intake.prepare(
@@ -114,7 +118,7 @@ class AsyncLLM:
 
         Raises:
             ConfigError: if there is no chat template, or it does not take the messages; and as for `generate`.
-            RuntimeError: as for `generate`.
+            EngineError: as for `generate`.
         """
         prompt = self.chat_prompt(messages, **template_arguments)
         return self.generate(prompt, sampling_params, request_id, is_streaming=is_streaming)
@@ -143,6 +147,17 @@ class AsyncLLM:
     def target_info(self) -> TargetInfo:
         """Facts about the target."""
         return self._built.info
+
+    @property
+    def method(self) -> str | None:
+        """The method that drafts; None without speculation."""
+        speculation = self._built.speculation
+        return None if speculation is None else speculation.config.method
+
+    @property
+    def num_requests(self) -> tuple[int, int]:
+        """How many samples of requests run, and how many wait to."""
+        return self._built.engine.num_sequences
 
     def get_tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Return the target's tokenizer, or None."""
@@ -175,27 +190,40 @@ class AsyncLLM:
                 yield item
         finally:
             if not is_finished:
-                with suppress(RuntimeError):  # after a shutdown nothing runs that could be aborted
-                    self._order(lambda: self._abort(name))
+                with suppress(EngineError):  # after a shutdown nothing runs that could be aborted
+                    self._order(lambda: self._leave(name, subscriber))
 
     def _order(self, order: Callable[[], None]) -> None:
         """Have the engine's thread do something between two steps."""
         with self._wake:
             if not self._is_running:
-                raise RuntimeError("this AsyncLLM has been shut down")
+                raise self._end()
             self._orders.append(order)
             self._wake.notify()
 
+    def _end(self) -> EngineError:
+        """Return why nothing runs any more."""
+        if self._failure is None:
+            return EngineError("this AsyncLLM has been shut down")
+        error = EngineError(f"the engine failed: {type(self._failure).__name__}: {self._failure}")
+        error.__cause__ = self._failure
+        return error
+
     def _add(self, request_id: str, subscriber: _Subscriber, add: Callable[[], None]) -> None:
         if request_id in self._subscribers:
-            subscriber.put(ValueError(f"request id {request_id!r} is in use"))
+            subscriber.put(ConfigError(f"request id {request_id!r} is in use"))
             return
+        self._subscribers[request_id] = subscriber
         try:
             add()
         except ValueError as error:
+            del self._subscribers[request_id]
             subscriber.put(error)
-            return
-        self._subscribers[request_id] = subscriber
+
+    def _leave(self, request_id: str, subscriber: _Subscriber) -> None:
+        """Abort a request if it is still that of a subscriber, and not another one's of the same id."""
+        if self._subscribers.get(request_id) is subscriber:
+            self._abort(request_id)
 
     def _abort(self, request_id: str) -> None:
         for output in self._built.engine.abort([request_id]):
@@ -217,31 +245,42 @@ class AsyncLLM:
             made.set_exception(error)
             return
         made.set_result(parts)
-        self._run(parts[0].engine)
+        engine = parts[0].engine
+        try:
+            self._run(engine)
+        except BaseException as failure:  # every waiting caller must hear of it
+            logger.exception("the engine failed; every request ends")
+            self._failure = failure
+        finally:
+            self._stop(engine)
 
     def _run(self, engine: Engine) -> None:
-        error: BaseException = RuntimeError("this AsyncLLM has been shut down")
-        try:
-            while True:
-                with self._wake:
-                    while self._is_running and not self._orders and not engine.has_work:
-                        self._wake.wait()
-                    if not self._is_running:
-                        break
-                    orders = list(self._orders)
-                    self._orders.clear()
-                for order in orders:
-                    order()
-                if engine.has_work:
-                    for output in engine.step():
-                        self._publish(output)
-        except Exception as failure:  # every waiting caller must hear of it
-            error = RuntimeError(f"the engine failed: {type(failure).__name__}: {failure}")
-            error.__cause__ = failure
+        while True:
             with self._wake:
-                self._is_running = False
-        for order in list(self._orders):
-            order()
+                while self._is_running and not self._orders and not engine.has_work:
+                    self._wake.wait()
+                if not self._is_running:
+                    return
+            self._obey()
+            if engine.has_work:
+                for output in engine.step():
+                    self._publish(output)
+
+    def _obey(self) -> None:
+        """Do what was ordered until now."""
+        while self._orders:
+            self._orders.popleft()()
+
+    def _stop(self, engine: Engine) -> None:
+        """Take no more orders, and tell everybody who waits."""
+        with self._wake:
+            self._is_running = False
+        while self._orders:
+            with suppress(Exception):  # whoever ordered is told below
+                self._obey()
+        error = self._end()
         for subscriber in self._subscribers.values():
             subscriber.put(error)
+        with suppress(Exception):  # after a failure it may not be able to
+            engine.abort(list(self._subscribers))
         self._subscribers.clear()

@@ -1,4 +1,4 @@
-"""The errors specdec raises for what its user can mend."""
+"""The errors specdec raises: for what its user can mend, and for an engine that is gone."""
 
 from __future__ import annotations
 
@@ -13,3 +13,7 @@ class PluginError(RuntimeError):
 
 class ModelError(ValueError):
     """A model that cannot be served right; the message says why and what would work."""
+
+
+class EngineError(RuntimeError):
+    """No engine runs any more: it was shut down, or it failed, which `__cause__` then says."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from speccheck.engines import scripted
 
-from specdec import AsyncLLM, ConfigError, SamplingParams
+from specdec import AsyncLLM, ConfigError, EngineError, SamplingParams
 from specdec.outputs import RequestOutput
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
@@ -147,3 +147,53 @@ def test_a_shutdown_ends_open_streams_with_what_it_is(subject):
         await stream.aclose()
 
     asyncio.run(run())
+
+
+def test_a_failure_reaches_everybody_who_waits(subject, monkeypatch, caplog):
+    llm = AsyncLLM(subject.model, skip_tokenizer_init=True)
+    engine = llm._built.engine
+    real, added = engine.add, []
+
+    def add(request, watches):
+        added.append(request)
+        if len(added) == 2:
+            raise KeyError("boom")
+        real(request, watches)
+
+    monkeypatch.setattr(engine, "add", add)
+
+    async def run() -> list[BaseException | list[RequestOutput]]:
+        gate = threading.Event()
+        llm._order(gate.wait)  # or the first could end before the others are there
+        tasks = [asyncio.create_task(collect(llm, prompt)) for prompt in subject.prompts[:3]]
+        await asyncio.sleep(0)
+        gate.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    found = asyncio.run(asyncio.wait_for(run(), 30))
+    assert all(isinstance(error, EngineError) for error in found)
+    assert all("the engine failed: KeyError: 'boom'" in str(error) for error in found)
+    assert isinstance(found[0].__cause__, KeyError)
+    with pytest.raises(EngineError, match="boom"):
+        asyncio.run(collect(llm, subject.prompts[0]))
+    assert not llm.is_running
+    assert llm.num_requests == (0, 0)
+    assert "the engine failed" in caplog.text
+    llm.shutdown()
+
+
+def test_leaving_a_request_whose_id_was_taken_leaves_the_other_alone(llm, subject):
+    async def run() -> list[RequestOutput]:
+        gate = threading.Event()
+        llm._order(gate.wait)
+        first = asyncio.create_task(collect(llm, subject.prompts[0], "same"))
+        await asyncio.sleep(0)
+        second = asyncio.create_task(collect(llm, subject.prompts[1], "same"))
+        await asyncio.sleep(0)
+        second.cancel()  # before it has heard that it is refused
+        await asyncio.sleep(0)
+        gate.set()
+        return await first
+
+    last = asyncio.run(run())[-1].outputs[0]
+    assert (last.finish_reason, last.token_ids) == ("length", subject.expected[0][:24])

@@ -11,13 +11,21 @@ from specdec import ConfigError
 from specdec.config.notices import notice
 from specdec.engine.options import EngineOptions
 
-_SHORT = {"-tp": "tensor_parallel_size", "-dp": "data_parallel_size", "-q": "quantization"}
-_FLAGS = frozenset(field.name for field in fields(EngineOptions) if field.type == "bool") | {
-    "use_v2_block_manager",
-    "disable_log_requests",
-    "enable_log_requests",
+_SHORT = {
+    "-tp": "tensor_parallel_size",
+    "-dp": "data_parallel_size",
+    "-q": "quantization",
+    "-sc": "speculative_config",
 }
-"""Options that need no value."""
+_FLAGS = frozenset(field.name for field in fields(EngineOptions) if field.type == "bool") | {
+    "async_scheduling",
+    "calculate_kv_scales",
+    "multi_step_stream_outputs",
+}
+_FLAG_BEGINNINGS = ("enable_", "disable_", "use_")
+"""What options that need no value are called, or how their names begin."""
+_TEXTS = frozenset(field.name for field in fields(EngineOptions) if str(field.type).startswith("str"))
+"""Options whose values are text even where they look like numbers."""
 _NO_EFFECT = {
     "disable_log_requests": "requests are not logged",
     "enable_log_requests": "requests are not logged",
@@ -27,6 +35,14 @@ _NO_EFFECT = {
     "api_server_count": "engine and server share one process",
 }
 """Options of vLLM's server that change nothing here, and why."""
+_REFUSED = {
+    "enable_auto_tool_choice": "calls of tools are not told apart from text",
+    "tool_call_parser": "calls of tools are not told apart from text",
+    "reasoning_parser": "reasoning is not told apart from text",
+    "lora_modules": "adapters are not served; merge them into the model first",
+    "config": "give options on the command line",
+}
+"""Options of vLLM's server that there is nothing for, and why."""
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
@@ -52,21 +68,26 @@ def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         name = _SHORT.get(option) or option[2:].replace("-", "_")
         value: Any
         if has_value:
-            value = _value_of(text)
-        elif name in _FLAGS:
+            value = text if name in _TEXTS else _value_of(text)
+        elif name in _FLAGS or name.startswith(_FLAG_BEGINNINGS):
             value = _value_of(rest.pop(0)) if rest and rest[0].lower() in ("true", "false") else True
         elif name.startswith("no_"):
             name, value = name[3:], False
         elif rest and not _is_option(rest[0]):
-            value = _value_of(rest.pop(0))
+            text = rest.pop(0)
+            value = text if name in _TEXTS else _value_of(text)
         else:
             raise ConfigError(f"{option} needs a value")
-        if name in found:
-            raise ConfigError(f"{option} is given twice")
-        if name in _NO_EFFECT:
-            notice(f"serve:{name}", f"serve: {option!r} has no effect here: {_NO_EFFECT[name]}")
-            continue
-        found[name] = value
+        if name in _REFUSED:
+            raise ConfigError(f"{option} is not supported: {_REFUSED[name]}")
+        mapping, _, key = name.partition(".")
+        place = found.setdefault(mapping, {}) if key else found
+        if not isinstance(place, dict) or (key or name) in place:
+            raise ConfigError(f"{name} is given twice")
+        place[key or name] = value
+    for name in _NO_EFFECT.keys() & found.keys():
+        del found[name]
+        notice(f"serve:{name}", f"serve: {name!r} has no effect here: {_NO_EFFECT[name]}")
     return alone, found
 
 

@@ -26,7 +26,7 @@ def serve(
     context: typer.Context,
     model: Annotated[
         str | None,
-        typer.Option(help="Target: a directory, a hub id, or zoo; may stand alone, first or last."),
+        typer.Option(help="The same as MODEL."),
     ] = None,
     speculative_config: Annotated[
         str | None, typer.Option(metavar="JSON|FILE", help="How to speculate; default: not at all.")
@@ -46,28 +46,42 @@ def serve(
     per_request_spec_decode_metrics: Annotated[
         RequestMetrics, typer.Option(help="What responses tell of their speculation.")
     ] = RequestMetrics.SUMMARY,
+    max_logprobs: Annotated[
+        int, typer.Option(min=0, help="The most tokens that a request may have listed for each place.")
+    ] = 20,
+    allowed_origins: Annotated[
+        str,
+        typer.Option(metavar="JSON", help='Pages whose scripts may send requests, as a list; ["*"] for all.'),
+    ] = "[]",
+    root_path: Annotated[str, typer.Option(help="Path under which a proxy shows the server.")] = "",
+    ssl_keyfile: Annotated[str | None, typer.Option(metavar="FILE", help="Key of TLS.")] = None,
+    ssl_certfile: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate of TLS.")] = None,
     disable_log_stats: Annotated[
         bool, typer.Option("--disable-log-stats", help="No line about speculation every ten seconds.")
     ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Serve a model over HTTP, with the OpenAI interface.
+    """Serve a model over HTTP, with the OpenAI interface. MODEL is a directory, a hub id, or zoo, which is the default.
 
     Every argument of LLM is an option as well: --dtype bfloat16 --max-model-len 4096 --max-num-seqs 32
     --gpu-memory-utilization 0.8 --seed 1 --enforce-eager. Underscores and dashes are the same.
     """
+    from specdec_server.http import Http
     from specdec_server.launch import launch
 
+    http = Http(host, port, log_level, root_path, ssl_keyfile, ssl_certfile)
     launch(
         context.args,
+        http,
         model=model,
         speculative_config=speculative_config,
-        host=host,
-        port=port,
-        model_names=tuple(served_model_name or ()),
-        api_key=api_key,
         chat_template=chat_template,
-        request_metrics=per_request_spec_decode_metrics,
-        log_every_s=0.0 if disable_log_stats else 10.0,
-        log_level=log_level,
+        settings={
+            "model_names": tuple(served_model_name or ()),
+            "api_key": api_key,
+            "max_logprobs": max_logprobs,
+            "allowed_origins": allowed_origins,
+            "request_metrics": per_request_spec_decode_metrics,
+            "log_every_s": 0.0 if disable_log_stats else 10.0,
+        },
     )

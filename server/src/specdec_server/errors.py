@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from specdec import ConfigError
-from specdec_server.protocol import CompletionRequest
-from specdec_server.protocol.chat import ChatRequest
-from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
+from specdec import ConfigError, EngineError
+from specdec_server.mistakes import explained
 
-_MODELS: dict[str, type[BaseModel]] = {
-    "/v1/completions": CompletionRequest,
-    "/v1/chat/completions": ChatRequest,
-    "/tokenize": TokenizeRequest,
-    "/detokenize": DetokenizeRequest,
-}
-_KINDS = {401: "authentication_error", 404: "not_found_error", 405: "not_found_error"}
+_KINDS = {401: "authentication_error", 404: "not_found_error"}
+_NAMED = re.compile(r"^\w+: '(\w+)' = ")
+"""How messages about a parameter begin."""
 
 
 class ApiError(Exception):
@@ -33,24 +27,32 @@ class ApiError(Exception):
         status: of HTTP.
         param: the field that is wrong, if it is one.
         code: a word for programs.
+        headers: of the answer.
     """
 
     def __init__(
-        self, message: str, status: int = 400, *, param: str | None = None, code: str | None = None
+        self,
+        message: str,
+        status: int = 400,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.param, self.code = status, param, code
+        self.status, self.param, self.code, self.headers = status, param, code, headers
 
 
 def error_body(error: Exception) -> dict[str, Any]:
     """Return the body that tells of an error."""
-    status = _status_of(error)
+    status = status_of(error)
+    named = _NAMED.match(str(error)) if isinstance(error, ConfigError) else None
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "internal_error")
     return {
         "error": {
             "message": str(error) or type(error).__name__,
             "type": kind,
-            "param": getattr(error, "param", None),
+            "param": named[1] if named else getattr(error, "param", None),
             "code": getattr(error, "code", None) or status,
         }
     }
@@ -60,39 +62,29 @@ def add_error_handlers(app: FastAPI) -> None:
     """Have every error of an app answered in the same form."""
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(error_body(error), _status_of(error))
+        return JSONResponse(error_body(error), status_of(error), getattr(error, "headers", None))
 
     async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        return await answer(request, _explained(request.url.path, error))
+        message, param = explained(request.url.path, error)
+        return await answer(request, ApiError(message, param=param))
 
     async def answer_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        return await answer(request, ApiError(f"{request.url.path}: {error.detail}", error.status_code))
+        told = ApiError(f"{request.url.path}: {error.detail}", error.status_code, headers=error.headers)
+        return await answer(request, told)
 
-    for kind in (ApiError, ConfigError, RuntimeError):
+    for kind in (ApiError, ConfigError, EngineError):
         app.add_exception_handler(kind, answer)
+    app.add_exception_handler(Exception, answer)  # the server logs where it came from
     app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_exception_handler(HTTPException, answer_http)
 
 
-def _status_of(error: Exception) -> int:
+def status_of(error: Exception) -> int:
+    """Return the status that tells of an error."""
     if isinstance(error, ApiError):
         return error.status
-    return 400 if isinstance(error, ValueError) else 500
-
-
-def _explained(path: str, error: RequestValidationError) -> ApiError:
-    """Return what is wrong with a body in one sentence, by its first mistake."""
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part != "body"]
-    if first["type"] == "json_invalid":
-        return ApiError(f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
-    if first["type"] == "extra_forbidden" and len(place) == 1 and path in _MODELS:
-        fields = _MODELS[path].model_fields
-        nearest = get_close_matches(place[0], fields, n=1)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else f"it knows {', '.join(sorted(fields))}"
-        return ApiError(f"{path} knows no field {place[0]!r}: {hint}", param=place[0])
-    field = ".".join(place[:1]) or "body"
-    given = "" if first["type"] == "missing" else f" (got {str(first['input'])[:80]!r})"
-    return ApiError(f"{'.'.join(place) or 'the body'}: {first['msg']}{given}", param=field)
+    if isinstance(error, EngineError):
+        return 503
+    return 400 if isinstance(error, ConfigError) else 500

@@ -8,6 +8,9 @@ from typing import Any
 from specdec import Logprob
 from specdec_server.piece import Entry
 
+_LOWEST = -9999.0
+"""What vLLM has in the place of minus infinity."""
+
 
 class CompletionLogprobs:
     """The form of completions; offsets go on from piece to piece.
@@ -30,14 +33,18 @@ class CompletionLogprobs:
         known = list(zip(token_ids, entries, strict=True))
         return {
             "tokens": tokens,
-            "token_logprobs": [None if entry is None else entry[token].logprob for token, entry in known],
+            "token_logprobs": [None if entry is None else _number(entry[token]) for token, entry in known],
             "top_logprobs": [None if entry is None else self._top(token, entry) for token, entry in known],
             "text_offset": offsets,
         }
 
     def _top(self, token: int, entry: Entry) -> dict[str, float]:
-        shown = {i: found for i, found in entry.items() if found.rank <= self._num_top or i == token}
-        return {self._decode(i): found.logprob for i, found in shown.items()}
+        top: dict[str, float] = {}
+        for token_id, found in entry.items():
+            if found.rank <= self._num_top or token_id == token:
+                # The token itself comes first, then the most probable: of several with one text the first one is told.
+                top.setdefault(found.decoded_token or "", _number(found))
+        return top
 
 
 def chat_logprobs(token_ids: Sequence[int], entries: Sequence[Entry], num_top: int) -> dict[str, Any]:
@@ -65,13 +72,18 @@ def raw_logprobs(entries: Sequence[Entry | None] | None) -> list[dict[str, Any] 
         None
         if entry is None
         else {
-            str(i): {"logprob": e.logprob, "rank": e.rank, "decoded_token": e.decoded_token}
+            str(i): {"logprob": _number(e), "rank": e.rank, "decoded_token": e.decoded_token}
             for i, e in entry.items()
         }
         for entry in entries
     ]
 
 
+def _number(found: Logprob) -> float:
+    """Return a log probability as JSON can have it; of what is forbidden it is minus infinity."""
+    return max(found.logprob, _LOWEST)
+
+
 def _token(found: Logprob) -> dict[str, Any]:
     text = found.decoded_token or ""
-    return {"token": text, "logprob": found.logprob, "bytes": list(text.encode())}
+    return {"token": text, "logprob": _number(found), "bytes": list(text.encode())}

@@ -7,48 +7,66 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 from specdec import RequestOutput
+from specdec_server.errors import ApiError
 from specdec_server.telemetry import Telemetry
 
 Stream = AsyncGenerator[RequestOutput, None]
 
 
 async def merged(
-    streams: Sequence[Stream], telemetry: Telemetry
+    streams: Sequence[Stream], telemetry: Telemetry, num_samples: int
 ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """Yield what streams yield as it comes, with the number of the stream. Leaving early aborts those that still run.
+    """Yield what streams yield, with the number of the stream. Leaving early aborts those that still run.
+
+    Who takes long to take an output gets only the newest one of each stream after it; every output holds all before it.
 
     Args:
         streams: of the engine; none has begun.
         telemetry: is told of every one that ends.
+        num_samples: of each stream.
 
     Raises:
-        ValueError: if the engine does not take one of them.
-        RuntimeError: if the engine has failed.
+        ApiError: if a sample cannot go on.
+        ConfigError: if the engine does not take one of them.
+        EngineError: if the engine has failed or is shut down.
     """
-    news: asyncio.Queue[tuple[int, RequestOutput | Exception]] = asyncio.Queue()
+    newest: dict[int, RequestOutput | Exception] = {}
+    has_news = asyncio.Event()
 
     async def pump(index: int, stream: Stream) -> None:
         try:
             async with aclosing(stream):
                 async for output in stream:
-                    news.put_nowait((index, output))
+                    newest[index] = output
+                    has_news.set()
         except Exception as error:  # raised again where it is awaited
-            news.put_nowait((index, error))
+            newest[index] = error
+            has_news.set()
 
     tasks = [asyncio.create_task(pump(index, stream)) for index, stream in enumerate(streams)]
-    num_running = len(tasks)
-    telemetry.began(num_running)
+    running: dict[int, RequestOutput | None] = dict.fromkeys(range(len(tasks)))
+    reason = "abort"
     try:
-        while num_running:
-            index, item = await news.get()
-            if isinstance(item, Exception):
-                raise item
-            if item.finished:
-                num_running -= 1
-                telemetry.ended(item)
-            yield index, item
+        while running:
+            await has_news.wait()
+            has_news.clear()
+            while newest:
+                index = next(iter(newest))
+                output = newest.pop(index)
+                if isinstance(output, Exception):
+                    raise output
+                running[index] = output
+                if output.finished:
+                    del running[index]
+                    telemetry.ended(output)
+                    _check(output)
+                yield index, output
+    except Exception:
+        reason = "error"
+        raise
     finally:
-        telemetry.left(num_running)
+        for last in running.values():
+            telemetry.left(last, num_samples, reason)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -60,3 +78,9 @@ async def finished(news: AsyncIterator[tuple[int, RequestOutput]]) -> list[Reque
     async for index, output in news:
         last[index] = output
     return [last[index] for index in sorted(last)]
+
+
+def _check(output: RequestOutput) -> None:
+    for sample in output.outputs:
+        if sample.finish_reason == "error":
+            raise ApiError(f"the text cannot go on: {sample.stop_reason}", 500, code="generation_error")

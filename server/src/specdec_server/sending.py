@@ -4,41 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from specdec_server.errors import error_body
+from specdec import ConfigError, EngineError
+from specdec_server.errors import ApiError, error_body
+
+logger = logging.getLogger("specdec")
 
 _CLIENT_LEFT = 499
+Result = TypeVar("Result")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 async def whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
     """Return what work makes as JSON; give the work up if the client leaves."""
-    task = asyncio.create_task(work)
-    watch = asyncio.create_task(_until_left(request))
-    try:
-        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            return Response(status_code=_CLIENT_LEFT)
-        return JSONResponse(task.result())
-    finally:
-        for other in (task, watch):
-            other.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
+    done, body = await _unless_left(request, work)
+    return JSONResponse(body) if done else Response(status_code=_CLIENT_LEFT)
 
 
-async def streamed(pieces: AsyncGenerator[dict[str, Any], None]) -> StreamingResponse:
+async def streamed(request: Request, pieces: AsyncGenerator[dict[str, Any], None]) -> Response:
     """Return a response of server-sent events. It begins with the first piece, so that errors before it have their status.
 
     Args:
+        request: whose client may leave.
         pieces: the events; closed early if the client leaves.
     """
-    first = await anext(pieces, None)
+    done, first = await _unless_left(request, _first_of(pieces))
+    if not done:
+        return Response(status_code=_CLIENT_LEFT)
 
     async def events() -> AsyncGenerator[str, None]:
         async with aclosing(pieces):
@@ -47,11 +46,34 @@ async def streamed(pieces: AsyncGenerator[dict[str, Any], None]) -> StreamingRes
                     yield _event(first)
                 async for piece in pieces:
                     yield _event(piece)
-            except (RuntimeError, ValueError) as error:  # the status has been sent: an event must tell
+            except Exception as error:  # the status has been sent: an event must tell
+                if not isinstance(error, ApiError | ConfigError | EngineError):
+                    logger.exception("a stream ends with an error")
                 yield _event(error_body(error))
             yield "data: [DONE]\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+
+async def _first_of(pieces: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any] | None:
+    try:
+        return await anext(pieces, None)
+    except BaseException:
+        await pieces.aclose()
+        raise
+
+
+async def _unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> tuple[bool, Result | None]:
+    """Return whether work was done before the client left, and what came of it; what is not done is given up."""
+    task = asyncio.create_task(work)
+    watch = asyncio.create_task(_until_left(request))
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        return (True, task.result()) if task.done() else (False, None)
+    finally:
+        for other in (task, watch):
+            other.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)
 
 
 async def _until_left(request: Request) -> None:

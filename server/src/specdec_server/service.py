@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import hmac
-from typing import Annotated
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from transformers import PreTrainedTokenizerBase
 
-from specdec import AsyncLLM
+from specdec import AsyncLLM, RequestOutput
 from specdec_server.errors import ApiError
 from specdec_server.settings import Settings
 from specdec_server.telemetry import Telemetry
+from specdec_server.usage import request_metrics
+
+Result = TypeVar("Result")
 
 
 class Service:
@@ -25,6 +30,29 @@ class Service:
     def __init__(self, llm: AsyncLLM, settings: Settings) -> None:
         self.llm, self.settings = llm, settings
         self.telemetry = Telemetry(llm.get_metrics, settings.model_names[0])
+        self._preparing = ThreadPoolExecutor(
+            1, "specdec-prepare"
+        )  # one: tokenizers are not for several threads
+
+    async def prepared(self, prepare: Callable[[], Result]) -> Result:
+        """Return what tokenizing and checking makes, while other requests go on."""
+        return await asyncio.get_running_loop().run_in_executor(self._preparing, prepare)
+
+    def metrics_of(self, outputs: Sequence[RequestOutput]) -> dict[str, Any]:
+        """Return the field `metrics` of a response, to be added to it."""
+        return request_metrics(
+            outputs, self.settings.request_metrics, is_speculative=self.llm.method is not None
+        )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the engine has requests."""
+        return self.llm.is_running and any(self.llm.num_requests)
+
+    def close(self) -> None:
+        """End the engine."""
+        self.llm.shutdown()
+        self._preparing.shutdown(cancel_futures=True)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -62,19 +90,3 @@ def service_of(request: Request) -> Service:
 
 
 Served = Annotated[Service, Depends(service_of)]
-
-
-def check_key(request: Request, service: Served) -> None:
-    """Let only those in who have the key, where there is one.
-
-    Raises:
-        ApiError: for everybody else.
-    """
-    key = service.settings.api_key
-    if key is None:
-        return
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), key.encode()):
-        raise ApiError(
-            "the key is missing or wrong: send 'Authorization: Bearer KEY'", 401, code="invalid_api_key"
-        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from specdec import ConfigError
+
 
 class RequestMetrics(StrEnum):
     """What of speculation a response tells about its own request."""
@@ -20,7 +22,19 @@ class Settings:
     model_names: tuple[str, ...]
     """Names that requests may give as `model`; the first one stands in responses."""
     api_key: str | None = None
-    """What `Authorization: Bearer ...` must say under `/v1`; None lets everybody in."""
+    """What `Authorization: Bearer ...` must say; None lets everybody in. Whether the server is well is told without it."""
+    root: str | None = None
+    """Where the model comes from; None says its first name."""
+    max_logprobs: int = 20
+    """The most tokens that a request may have listed for each place."""
+    allowed_origins: tuple[str, ...] = ()
+    """Pages whose scripts may send requests; `*` for all."""
     request_metrics: RequestMetrics = RequestMetrics.SUMMARY
     log_every_s: float = 10.0
     """Seconds between two lines about speculation in the log; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if not self.model_names or not all(self.model_names):
+            raise ConfigError("a served model needs a name that is not empty")
+        if self.api_key is not None and not self.api_key.strip():
+            raise ConfigError("the key is empty: give one, or leave it out to let everybody in")

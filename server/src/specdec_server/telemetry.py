@@ -65,10 +65,16 @@ class Telemetry:
             return found.labels(**labels)
 
         self._prompt_tokens = counter("vllm:prompt_tokens", "tokens of prompts")
-        self._cached_tokens = counter("vllm:prefix_cache_hits", "tokens of prompts found in the prefix cache")
+        self._queries = counter(
+            "vllm:prefix_cache_queries", "tokens of prompts looked for in the prefix cache"
+        )
+        self._hits = counter("vllm:prefix_cache_hits", "tokens of prompts found in the prefix cache")
         self._output_tokens = counter("vllm:generation_tokens", "tokens of responses")
         self._first_token = histogram("vllm:time_to_first_token_seconds", "from arrival to the first token")
         self._latency = histogram("vllm:e2e_request_latency_seconds", "from arrival to the end")
+        self._per_token = histogram(
+            "vllm:request_time_per_output_token_seconds", "of one request, behind its first token"
+        )
         self._ends = Counter(
             "vllm:request_success",
             "samples that ended, by reason",
@@ -76,30 +82,36 @@ class Telemetry:
             registry=self._registry,
         )
         self._labels = labels
-        self.num_running = 0
-        """Requests that have not ended."""
-
-    def began(self, count: int) -> None:
-        """Count requests that begin."""
-        self.num_running += count
-
-    def left(self, count: int) -> None:
-        """Count requests that nobody waits for any more."""
-        self.num_running -= count
-        if count:
-            self._ends.labels(**self._labels, finished_reason="abort").inc(count)
 
     def ended(self, output: RequestOutput) -> None:
         """Count a request that has ended."""
-        self.num_running -= 1
-        self._prompt_tokens.inc(len(output.prompt_token_ids))
-        self._cached_tokens.inc(output.num_cached_tokens)
         self._latency.observe(output.metrics.total_time)
+        self._count(output)
+        first, longest = output.metrics.time_to_first_token, max(len(s.token_ids) for s in output.outputs)
+        if first is not None and longest > 1:
+            self._per_token.observe((output.metrics.total_time - first) / (longest - 1))
+        for sample in output.outputs:
+            self._ends.labels(**self._labels, finished_reason=sample.finish_reason or "abort").inc()
+
+    def left(self, output: RequestOutput | None, num_samples: int, reason: str) -> None:
+        """Count a request that ended before its text did.
+
+        Args:
+            output: the last that was seen of it, if anything was.
+            num_samples: its samples.
+            reason: `abort` or `error`.
+        """
+        if output is not None:
+            self._count(output)
+        self._ends.labels(**self._labels, finished_reason=reason).inc(num_samples)
+
+    def _count(self, output: RequestOutput) -> None:
+        self._prompt_tokens.inc(len(output.prompt_token_ids))
+        self._queries.inc(len(output.prompt_token_ids))
+        self._hits.inc(output.num_cached_tokens)
         if output.metrics.time_to_first_token is not None:
             self._first_token.observe(output.metrics.time_to_first_token)
-        for sample in output.outputs:
-            self._output_tokens.inc(len(sample.token_ids))
-            self._ends.labels(**self._labels, finished_reason=sample.finish_reason or "abort").inc()
+        self._output_tokens.inc(sum(len(sample.token_ids) for sample in output.outputs))
 
     def text(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -27,14 +27,17 @@ def usage(outputs: Sequence[RequestOutput], *, is_only_prompt: bool = False) -> 
     }
 
 
-def request_metrics(outputs: Sequence[RequestOutput], wanted: RequestMetrics) -> dict[str, Any]:
-    """Return the field `metrics` of a response, in vLLM's form, to be added to it; empty if nothing is wanted.
+def request_metrics(
+    outputs: Sequence[RequestOutput], wanted: RequestMetrics, *, is_speculative: bool
+) -> dict[str, Any]:
+    """Return the field `metrics` of a response, in vLLM's form, to be added to it; empty if there is nothing to tell.
 
     Args:
         outputs: the last one of every prompt.
         wanted: how much to tell.
+        is_speculative: whether the engine drafts at all.
     """
-    if wanted is RequestMetrics.NONE:
+    if wanted is RequestMetrics.NONE or not is_speculative:
         return {}
     all_metrics = [output.metrics for output in outputs]
     drafts = sum(metrics.num_drafts for metrics in all_metrics)

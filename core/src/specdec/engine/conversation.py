@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from specdec.errors import ConfigError
@@ -32,7 +31,7 @@ def conversation_prompt(
     conversation: list[Any] = list(messages)
     try:
         text = str(tokenizer.apply_chat_template(conversation, tokenize=False, **given))
-    except (TemplateError, ValueError) as error:
+    except Exception as error:  # a template is a program, and may fail in any way
         raise ConfigError(f"the chat template does not take these messages: {error}") from None
     # The template has written the special tokens, those at the start as well.
     return {"prompt": text, "prompt_token_ids": list(tokenizer(text, add_special_tokens=False)["input_ids"])}

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
-from specdec import ConfigError, SamplingParams
+from transformers import PreTrainedTokenizerBase
+
+from specdec import AsyncLLM, ConfigError, SamplingParams
 from specdec_server.protocol.generation import GenerationRequest
+
+_RESERVED = {
+    *signature(PreTrainedTokenizerBase.apply_chat_template).parameters,
+    *signature(AsyncLLM.chat).parameters,
+}
+"""What is not a variable of the template: a request must not bring a template of its own, which is a program."""
 
 
 class ChatRequest(GenerationRequest):
@@ -45,6 +54,13 @@ class ChatRequest(GenerationRequest):
             raise ConfigError(
                 "tools: calls of tools are not told apart from text here: leave tools out, or set tool_choice to 'none'"
             )
+        if not self.tools and self.tool_choice not in (None, "none", "auto"):
+            raise ConfigError("tool_choice needs tools")
+        wrong = sorted(_RESERVED & set(self.chat_template_kwargs or ()))
+        if wrong:
+            raise ConfigError(
+                f"chat_template_kwargs: {wrong[0]!r} is no variable of a template that requests may set"
+            )
         begins = self.add_generation_prompt
         if begins is None:
             begins = not self.continue_final_message
@@ -55,7 +71,7 @@ class ChatRequest(GenerationRequest):
             **(self.chat_template_kwargs or {}),
         }
 
-    def to_sampling_params(self) -> SamplingParams:
+    def to_sampling_params(self, max_logprobs: int) -> SamplingParams:
         """Return the sampling parameters.
 
         Raises:
@@ -70,7 +86,9 @@ class ChatRequest(GenerationRequest):
                 "limit: give one of them"
             )
         return self.sampling_params(
-            max_tokens=next(iter(limits), None), logprobs=(self.top_logprobs or 0) if self.logprobs else None
+            max_tokens=next(iter(limits), None),
+            logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            max_logprobs=max_logprobs,
         )
 
 
@@ -94,7 +112,11 @@ def _text_of(place: int, message: dict[str, Any]) -> str | None:
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise ConfigError(f"messages[{place}]: content is text or a list of parts")
-    wrong = [part.get("type") for part in content if not isinstance(part.get("text"), str)]
+    wrong = [
+        part.get("type")
+        for part in content
+        if part.get("type") != "text" or not isinstance(part.get("text"), str)
+    ]
     if wrong:
         raise ConfigError(f"messages[{place}]: a part of type {wrong[0]!r} is not supported: give text")
     return "\n".join(part["text"] for part in content)

@@ -7,6 +7,9 @@ from typing import Any
 from specdec import ConfigError, SamplingParams
 from specdec_server.protocol.generation import GenerationRequest
 
+MAX_REQUESTS = 4096
+"""The most samples of all prompts of one request."""
+
 
 class CompletionRequest(GenerationRequest):
     """The body of `POST /v1/completions`."""
@@ -33,6 +36,10 @@ class CompletionRequest(GenerationRequest):
             given = [given]
         if not given:
             raise ConfigError("prompt: there is none in the list; give at least one")
+        if len(given) * (self.n or 1) > MAX_REQUESTS:
+            raise ConfigError(
+                f"{len(given)} prompts of {self.n or 1} samples are more than {MAX_REQUESTS}: send several requests"
+            )
         many: list[str | list[int]] = list(given)
         return many
 
@@ -41,7 +48,7 @@ class CompletionRequest(GenerationRequest):
         """Whether nothing is wanted but the prompt, and what is known of it."""
         return self.max_tokens == 0 and bool(self.echo)
 
-    def to_sampling_params(self) -> SamplingParams:
+    def to_sampling_params(self, max_logprobs: int) -> SamplingParams:
         """Return the sampling parameters; where nothing but the prompt is wanted, of one token that is to be thrown away.
 
         Raises:
@@ -56,5 +63,7 @@ class CompletionRequest(GenerationRequest):
         if self.echo and self.logprobs is not None and self.prompt_logprobs is None:
             self.prompt_logprobs = self.logprobs
         return self.sampling_params(
-            max_tokens=1 if self.is_only_prompt else self.max_tokens, logprobs=self.logprobs
+            max_tokens=1 if self.is_only_prompt else self.max_tokens,
+            logprobs=self.logprobs,
+            max_logprobs=max_logprobs,
         )

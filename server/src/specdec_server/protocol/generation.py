@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from specdec import SamplingParams
+from specdec import ConfigError, SamplingParams
 from specdec_server.protocol.response_format import ResponseFormat
+from specdec_server.protocol.unicode import check_unicode
 
+MAX_SAMPLES = 128
+"""The most samples of a prompt, as OpenAI has it."""
 _SAMPLING = (
     "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos",
     "include_stop_str_in_output", "skip_special_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
@@ -32,14 +35,14 @@ class StreamOptions(BaseModel):
 
 
 class GenerationRequest(BaseModel):
-    """Fields of OpenAI's interface, and sampling parameters that it does not have. null is as if a field were not there."""
+    """Fields of OpenAI's interface, and sampling parameters that it does not have."""
 
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    request_id: str | None = Field(None, min_length=1)
+    request_id: str | None = Field(None, pattern=r"^[\w.:-]{1,128}$")
 
     n: int | None = None
     temperature: float | None = None
@@ -72,13 +75,35 @@ class GenerationRequest(BaseModel):
     store: bool | None = None
     service_tier: str | None = None
 
-    def sampling_params(self, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    _is_text = field_validator("*", mode="before")(check_unicode)
+
+    def sampling_params(
+        self, *, max_tokens: int | None, logprobs: int | None, max_logprobs: int
+    ) -> SamplingParams:
         """Return the sampling parameters.
+
+        Args:
+            max_tokens: the most tokens; None for as many as there is room for.
+            logprobs: tokens to list for each place; None for none.
+            max_logprobs: the most of these that are allowed.
 
         Raises:
             ConfigError: naming the one that is wrong.
         """
         given = {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
+        if self.stream_options is not None and not self.stream:
+            raise ConfigError("stream_options needs stream to be true")
+        if self.n is not None and self.n > MAX_SAMPLES:
+            raise ConfigError(f"n = {self.n} is above {MAX_SAMPLES}: ask several times")
+        for name, count in (("logprobs", logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if count is not None and not 0 <= count <= max_logprobs:
+                raise ConfigError(
+                    f"{name} = {count} is not in 0 to {max_logprobs}, the server's --max-logprobs"
+                )
         if self.response_format is not None and (wanted := self.response_format.structured_outputs):
-            given.setdefault("structured_outputs", wanted)
+            if "structured_outputs" in given:
+                raise ConfigError(
+                    "response_format and structured_outputs are two ways to ask for one thing: give one"
+                )
+            given["structured_outputs"] = wanted
         return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **given)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
+
+from specdec_server.protocol.unicode import check_unicode
 
 
 class TokenizeRequest(BaseModel):
@@ -19,6 +21,8 @@ class TokenizeRequest(BaseModel):
     """Of prompts; a chat template writes its own."""
     add_generation_prompt: bool = True
     return_token_strs: bool = False
+
+    _is_text = field_validator("*", mode="before")(check_unicode)
 
 
 class DetokenizeRequest(BaseModel):

@@ -7,7 +7,7 @@ from secrets import token_hex
 from time import time
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from specdec import CompletionOutput, RequestOutput
 from specdec_server.logprobs import chat_logprobs, raw_logprobs
@@ -15,17 +15,19 @@ from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import ChatRequest
 from specdec_server.running import finished, merged
 from specdec_server.sending import streamed, whole
-from specdec_server.service import Served, Service, check_key
-from specdec_server.usage import request_metrics, usage
+from specdec_server.service import Served, Service
+from specdec_server.usage import usage
 
-router = APIRouter(dependencies=[Depends(check_key)])
+router = APIRouter()
 
 
 @router.post("/v1/chat/completions")
 async def create_chat_completion(body: ChatRequest, request: Request, service: Served) -> Response:
     """Write the next message of a conversation."""
-    chat = _Chat(body, service)
-    return await streamed(chat.pieces()) if body.stream else await whole(request, chat.response())
+    chat = await service.prepared(lambda: _Chat(body, service))
+    if body.stream:
+        return await streamed(request, chat.pieces())
+    return await whole(request, chat.response())
 
 
 class _Chat:
@@ -39,14 +41,15 @@ class _Chat:
             "created": int(time()),
             "model": name,
         }
+        params = body.to_sampling_params(service.settings.max_logprobs)
         stream = service.llm.chat(
             body.conversation,
-            body.to_sampling_params(),
+            params,
             self._head["id"],
             is_streaming=bool(body.stream),
             **body.template_arguments,
         )
-        self._news = merged([stream], service.telemetry)
+        self._news = merged([stream], service.telemetry, params.n)
         self._growths: dict[int, Growth] = {}
 
     async def response(self) -> dict[str, Any]:
@@ -72,12 +75,13 @@ class _Chat:
         head = {**self._head, "object": "chat.completion.chunk"}
         output = None
         async for _, output in self._news:
+            extra = {} if self._growths else self._prompt_of(output)
             for sample in output.outputs:
                 for choice in self._news_of(sample):
-                    so_far = {}
                     if options is not None and options.continuous_usage_stats:
-                        so_far = {"usage": usage([output])}
-                    yield {**head, "choices": [choice], **so_far}
+                        extra["usage"] = usage([output])
+                    yield {**head, "choices": [choice], **extra}
+                    extra = {}
         if output is not None and options is not None and options.include_usage:
             yield {**head, "choices": [], **self._totals(output)}
 
@@ -117,4 +121,4 @@ class _Chat:
         return found
 
     def _totals(self, output: RequestOutput) -> dict[str, Any]:
-        return {"usage": usage([output]), **request_metrics([output], self._service.settings.request_metrics)}
+        return {"usage": usage([output]), **self._service.metrics_of([output])}

@@ -7,7 +7,7 @@ from secrets import token_hex
 from time import time
 from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
 from specdec import CompletionOutput, RequestOutput
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
@@ -15,17 +15,19 @@ from specdec_server.piece import Entry, Growth
 from specdec_server.protocol import CompletionRequest
 from specdec_server.running import finished, merged
 from specdec_server.sending import streamed, whole
-from specdec_server.service import Served, Service, check_key
-from specdec_server.usage import request_metrics, usage
+from specdec_server.service import Served, Service
+from specdec_server.usage import usage
 
-router = APIRouter(dependencies=[Depends(check_key)])
+router = APIRouter()
 
 
 @router.post("/v1/completions")
 async def create_completion(body: CompletionRequest, request: Request, service: Served) -> Response:
     """Go on with a prompt, or with each of several."""
-    completion = _Completion(body, service)
-    return await streamed(completion.pieces()) if body.stream else await whole(request, completion.response())
+    completion = await service.prepared(lambda: _Completion(body, service))
+    if body.stream:
+        return await streamed(request, completion.pieces())
+    return await whole(request, completion.response())
 
 
 class _Completion:
@@ -34,7 +36,7 @@ class _Completion:
     def __init__(self, body: CompletionRequest, service: Service) -> None:
         self._body, self._service = body, service
         name = service.name_of(body.model)
-        params = body.to_sampling_params()
+        params = body.to_sampling_params(service.settings.max_logprobs)
         self._num_samples = params.n
         self._id = f"cmpl-{body.request_id or token_hex(12)}"
         self._head = {"id": self._id, "object": "text_completion", "created": int(time()), "model": name}
@@ -43,7 +45,7 @@ class _Completion:
             service.llm.generate(prompt, params, f"{self._id}-{place}", is_streaming=bool(body.stream))
             for place, prompt in enumerate(prompts)
         ]
-        self._news = merged(streams, service.telemetry)
+        self._news = merged(streams, service.telemetry, params.n)
         self._choices: dict[tuple[int, int], _Choice] = {}
 
     async def response(self) -> dict[str, Any]:
@@ -78,10 +80,9 @@ class _Completion:
         return self._choices[key].news(output, sample)
 
     def _totals(self, outputs: list[RequestOutput]) -> dict[str, Any]:
-        settings = self._service.settings
         return {
             "usage": usage(outputs, is_only_prompt=self._body.is_only_prompt),
-            **request_metrics(outputs, settings.request_metrics),
+            **self._service.metrics_of(outputs),
         }
 
 
@@ -104,7 +105,8 @@ class _Choice:
         shown = ids
         if is_first and self._body.echo:
             prompt = output.prompt_token_ids
-            text = (self._text_of(prompt) if output.prompt is None else output.prompt) + text
+            is_whole = output.prompt is not None and self._body.truncate_prompt_tokens is None
+            text = (output.prompt if is_whole and output.prompt else self._text_of(prompt)) + text
             shown, entries = [*prompt, *ids], [*(output.prompt_logprobs or [None] * len(prompt)), *entries]
         self._has_begun = True
         wants_logprobs = self._body.logprobs is not None

@@ -5,18 +5,19 @@ from __future__ import annotations
 from time import time
 from typing import Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from specdec import __version__
-from specdec_server.service import Served, check_key
+from specdec_server.service import Served, Service
 
 router = APIRouter()
 _STARTED = int(time())
 
 
 @router.get("/health")
-@router.get("/ping")
+@router.head("/health", include_in_schema=False)
+@router.get("/ping", include_in_schema=False)
 async def health(service: Served) -> Response:
     """Answer 200 while the engine runs and 503 when it does not."""
     return Response(status_code=200 if service.llm.is_running else 503)
@@ -34,22 +35,26 @@ async def metrics(service: Served) -> Response:
     return Response(service.telemetry.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/v1/models", dependencies=[Depends(check_key)])
+@router.get("/v1/models")
 async def models(service: Served) -> dict[str, Any]:
     """List what requests may give as `model`."""
-    limit = service.llm.target_info.max_model_len
+    return {"object": "list", "data": [_card(name, service) for name in service.settings.model_names]}
+
+
+@router.get("/v1/models/{name:path}")
+async def model(name: str, service: Served) -> dict[str, Any]:
+    """Tell of one model."""
+    return _card(service.name_of(name), service)
+
+
+def _card(name: str, service: Service) -> dict[str, Any]:
+    settings = service.settings
     return {
-        "object": "list",
-        "data": [
-            {
-                "id": name,
-                "object": "model",
-                "created": _STARTED,
-                "owned_by": "specdec",
-                "root": service.settings.model_names[0],
-                "parent": None,
-                "max_model_len": limit,
-            }
-            for name in service.settings.model_names
-        ],
+        "id": name,
+        "object": "model",
+        "created": _STARTED,
+        "owned_by": "specdec",
+        "root": settings.root or settings.model_names[0],
+        "parent": None,
+        "max_model_len": service.llm.target_info.max_model_len,
     }

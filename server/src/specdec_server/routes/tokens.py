@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 
 from specdec_server.errors import ApiError
 from specdec_server.protocol.chat import text_messages
 from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
-from specdec_server.service import Served, check_key
+from specdec_server.service import Served, Service
 
-router = APIRouter(dependencies=[Depends(check_key)])
+router = APIRouter()
 
 
 @router.post("/tokenize")
@@ -20,19 +20,21 @@ async def tokenize(body: TokenizeRequest, service: Served) -> dict[str, Any]:
     service.name_of(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise ApiError("give one of prompt and messages")
-    tokenizer = service.tokenizer
-    if body.messages is not None:
-        messages = text_messages(body.messages)
-        arguments = {"add_generation_prompt": body.add_generation_prompt}
-        ids = service.llm.chat_prompt(messages, **arguments)["prompt_token_ids"]
-    else:
-        ids = tokenizer(body.prompt, add_special_tokens=body.add_special_tokens)["input_ids"]
+    ids = await service.prepared(lambda: _ids(body, service))
     return {
         "count": len(ids),
         "max_model_len": service.llm.target_info.max_model_len,
         "tokens": ids,
-        "token_strs": tokenizer.convert_ids_to_tokens(ids) if body.return_token_strs else None,
+        "token_strs": service.tokenizer.convert_ids_to_tokens(ids) if body.return_token_strs else None,
     }
+
+
+def _ids(body: TokenizeRequest, service: Service) -> list[int]:
+    if body.messages is None:
+        return list(service.tokenizer(body.prompt, add_special_tokens=body.add_special_tokens)["input_ids"])
+    messages = text_messages(body.messages)
+    prompt = service.llm.chat_prompt(messages, add_generation_prompt=body.add_generation_prompt)
+    return list(prompt["prompt_token_ids"])
 
 
 @router.post("/detokenize")

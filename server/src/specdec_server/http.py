@@ -1,0 +1,107 @@
+"""The server's end of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+from time import monotonic
+
+import uvicorn
+from fastapi import FastAPI
+
+from specdec import ConfigError
+from specdec_server.service import Service
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+GRACE_S = 5.0
+"""Seconds that requests have to end in once the server is to."""
+
+
+@dataclass(frozen=True)
+class Http:
+    """Where and how to listen.
+
+    Raises:
+        ConfigError: for a level that there is not.
+    """
+
+    host: str
+    port: int
+    log_level: str
+    root_path: str
+    ssl_keyfile: str | None
+    ssl_certfile: str | None
+
+    def __post_init__(self) -> None:
+        if self.log_level not in LOG_LEVELS:
+            raise ConfigError(f"--log-level {self.log_level!r} must be one of {', '.join(LOG_LEVELS)}")
+
+    def bound(self) -> socket.socket:
+        """Return a socket that is bound to the address.
+
+        Raises:
+            ConfigError: if it cannot be.
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        # Named as TCP, or asyncio does not know that it may send small packets at once, and each answer waits 40 ms.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self.host, self.port))
+        except OSError as error:
+            listener.close()
+            raise ConfigError(
+                f"cannot listen at {self.host}:{self.port} ({error.strerror or error}): choose another --port or --host"
+            ) from None
+        return listener
+
+    def url(self, listener: socket.socket) -> str:
+        """Return the address of a bound socket as clients write it."""
+        host, port = listener.getsockname()[:2]
+        scheme = "https" if self.ssl_certfile else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    def config(self, app: FastAPI) -> uvicorn.Config:
+        """Return how uvicorn is to run an application.
+
+        Raises:
+            ConfigError: if key and certificate cannot be used.
+        """
+        config = uvicorn.Config(
+            app,
+            log_level=self.log_level,
+            root_path=self.root_path,
+            ssl_keyfile=self.ssl_keyfile,
+            ssl_certfile=self.ssl_certfile,
+            timeout_graceful_shutdown=int(GRACE_S),
+            access_log=False,
+        )
+        try:
+            config.load()
+        except OSError as error:  # that of TLS is one
+            raise ConfigError(f"--ssl-keyfile, --ssl-certfile: {error}") from None
+        return config
+
+
+class HttpServer(uvicorn.Server):
+    """Lets requests end for a while when it is to end itself, then tells those that are left.
+
+    Args:
+        config: of uvicorn.
+        service: what is served.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, wait, end the engine, and then all connections."""
+        for server in self.servers:
+            server.close()
+        until = monotonic() + GRACE_S
+        while self._service.is_busy and monotonic() < until and not self.force_exit:
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(self._service.close)
+        await super().shutdown(sockets)

@@ -1,0 +1,42 @@
+"""Who may come in."""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from specdec_server.errors import ApiError, error_body
+
+_OPEN = frozenset({"/health", "/ping", "/version", "/metrics"})
+"""What is told to everybody: whether the server is well, for whoever watches it."""
+
+
+class KeyCheck:
+    """Lets only those in who send the key, before anything else of a request is read.
+
+    Args:
+        app: what they come to.
+        key: what `Authorization: Bearer ...` must say.
+    """
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app, self._key = app, key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] != "http" or scope["path"] in _OPEN or self._is_known(Headers(scope=scope)):
+            await self._app(scope, receive, send)
+            return
+        error = ApiError(
+            "the key is missing or wrong: send 'Authorization: Bearer KEY'", 401, code="invalid_api_key"
+        )
+        answer = JSONResponse(error_body(error), error.status, {"WWW-Authenticate": "Bearer"})
+        await answer(scope, receive, send)
+
+    def _is_known(self, headers: Headers) -> bool:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        # Headers are read as Latin-1, whatever bytes they have.
+        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self._key)

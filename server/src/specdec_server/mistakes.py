@@ -1,0 +1,72 @@
+"""What is wrong with the body of a request, in a sentence."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+
+from specdec_server.protocol import ChatRequest, CompletionRequest
+from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
+
+_MODELS: dict[str, type[BaseModel]] = {
+    "/v1/completions": CompletionRequest,
+    "/v1/chat/completions": ChatRequest,
+    "/tokenize": TokenizeRequest,
+    "/detokenize": DetokenizeRequest,
+}
+_INSTEAD = {
+    "max_completion_tokens": "use max_tokens",
+    "guided_json": "use structured_outputs: {'json': ...}",
+    "guided_regex": "use structured_outputs: {'regex': ...}",
+    "guided_choice": "use structured_outputs: {'choice': ...}",
+    "guided_grammar": "use structured_outputs: {'grammar': ...}",
+    "use_beam_search": "there is no beam search",
+    "functions": "calls of tools are not told apart from text",
+    "function_call": "calls of tools are not told apart from text",
+    "chat_template": "the template is the server's, --chat-template sets it",
+    "modalities": "there is text only",
+    "reasoning_effort": "reasoning is not told apart from text",
+}
+"""Fields that clients send to others, and what to do about them here."""
+
+
+def explained(path: str, error: RequestValidationError) -> tuple[str, str | None]:
+    """Return what is wrong with a body, by its first mistake, and the field that it is in."""
+    first = error.errors()[0]
+    # Beside names and places the location has the types that a value might have had.
+    inside = [part for part in first["loc"] if part != "body"]
+    field = str(inside[0]) if inside else None
+    if first["type"] == "json_invalid":
+        return f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}", None
+    if field is None:
+        return "the body is no JSON object: send one, with the header 'Content-Type: application/json'", None
+    if first["type"] == "extra_forbidden" and len(inside) == 1:
+        return _unknown(path, field), field
+    if first["type"] == "missing" and len(inside) == 1:
+        return f"{path} needs the field {field!r}", field
+    same = [found for found in error.errors() if [p for p in found["loc"] if p != "body"][:1] == inside[:1]]
+    wanted = dict.fromkeys(
+        found["msg"].removeprefix("Value error, ").removeprefix("Input should be ") for found in same
+    )
+    return f"{field}: {_short(error, field)} is not what it should be: {' or '.join(wanted)}", field
+
+
+def _unknown(path: str, field: str) -> str:
+    if field in _INSTEAD:
+        return f"{path} knows no field {field!r}: {_INSTEAD[field]}"
+    fields = _MODELS[path].model_fields if path in _MODELS else {}
+    nearest = get_close_matches(field, fields, n=1, cutoff=0.8)
+    hint = (
+        f"did you mean {nearest[0]!r}?" if nearest else "leave it out; /openapi.json has those that there are"
+    )
+    return f"{path} knows no field {field!r}: {hint}"
+
+
+def _short(error: RequestValidationError, field: str) -> str:
+    body = error.body
+    given = body.get(field) if isinstance(body, dict) else body
+    text = json.dumps(given, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
