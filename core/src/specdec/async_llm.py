@@ -278,9 +278,9 @@ class AsyncLLM:
         while self._orders:
             with suppress(Exception):  # whoever ordered is told below
                 self._obey()
+        with suppress(Exception):  # after a failure it may not be able to
+            engine.abort(list(self._subscribers))
         error = self._end()
         for subscriber in self._subscribers.values():
             subscriber.put(error)
-        with suppress(Exception):  # after a failure it may not be able to
-            engine.abort(list(self._subscribers))
         self._subscribers.clear()
