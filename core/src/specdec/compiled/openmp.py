@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 _SOFT = 1
@@ -17,18 +20,21 @@ def release_threads() -> None:
     wait sleep at once instead of looking for work a little longer, and a pass of a small model, with a hundred short waits,
     takes five times as long. Elsewhere nothing happens.
     """
-    if not sys.platform.startswith("linux"):
-        return
-    for path in {line.split()[-1] for line in _maps() if "libgomp" in line}:
-        try:
-            pause = ctypes.CDLL(path).omp_pause_resource_all
-        except (OSError, AttributeError):  # a file that is gone, or an OpenMP before version 5
-            continue
+    for pause in _pauses(len(sys.modules)):
         pause(_SOFT)
 
 
-def _maps() -> list[str]:
+@lru_cache(maxsize=1)
+def _pauses(num_modules: int) -> list[Callable[[int], int]]:
+    """Return that function of each OpenMP of this process; modules bring them, so it is looked for again after an import."""
+    if not sys.platform.startswith("linux"):
+        return []
     try:
-        return Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
+    found: list[Callable[[int], int]] = []
+    for path in sorted({line.split()[-1] for line in maps if "libgomp" in line}):
+        with suppress(OSError, AttributeError):  # a file that is gone, or an OpenMP before version 5
+            found.append(ctypes.CDLL(path).omp_pause_resource_all)
+    return found
