@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -57,7 +56,7 @@ class LLM:
 
     def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
         self._built, self._intake = build(model, speculative_config, arguments)
-        release_threads()  # who generates may be another thread
+        release_threads()  # whoever generates may be another thread; here and below
         self._news: dict[str, deque[RequestOutput]] = {}
 
     def generate(
@@ -96,7 +95,7 @@ class LLM:
                         progress.advance(task)
         finally:
             engine.abort([request_id for request_id in ids if request_id not in done])
-            _leave_thread()
+            release_threads()
         return [done[request_id] for request_id in ids]
 
     def chat(
@@ -139,7 +138,7 @@ class LLM:
             del self._news[request.request_id]
             if not is_finished:
                 engine.abort([request.request_id])
-            _leave_thread()
+            release_threads()
 
     def _step(self) -> list[RequestOutput]:
         """Run one step; returns the outputs that do not belong to an open stream, which keeps its own."""
@@ -176,12 +175,6 @@ class LLM:
     def shutdown(self) -> None:
         """Drop the model and its cache; the object cannot be used afterwards."""
         del self._built
-
-
-def _leave_thread() -> None:
-    """Give back what parallel work in one of a program's threads leaves behind; the next call may come from another."""
-    if threading.current_thread() is not threading.main_thread():
-        release_threads()
 
 
 def _params_for(
