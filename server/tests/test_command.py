@@ -135,9 +135,3 @@ def ask(url: str, body: dict) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
-
-
-def test_the_readme_says_json(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    (config,) = re.findall(r"--speculative-config '(.+?)'", text)
-    assert json.loads(config)["method"] == "ngram"

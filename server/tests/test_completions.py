@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
 from servercheck.served import Served
@@ -46,6 +48,23 @@ def test_usage_ends_a_stream_if_asked_for(client: OpenAI) -> None:
     assert whole.usage is not None
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens == 12
     assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+@pytest.mark.parametrize("path", ["completions", "chat/completions"])
+def test_usage_may_stand_in_every_piece(served: Served, path: str) -> None:
+    asked = (
+        {"prompt": ["def main(", "x = "]}
+        if path == "completions"
+        else {"messages": [{"role": "user", "content": "x"}]}
+    )
+    options = {"continuous_usage_stats": True, "include_usage": True}
+    body = asked | {"max_tokens": 6, "ignore_eos": True, "stream": True, "stream_options": options}
+    events = [json.loads(event) for event in served.events(f"/v1/{path}", body)[:-1]]
+    counts = [event["usage"]["completion_tokens"] for event in events]
+    assert counts == sorted(counts)
+    most = 12 if path == "completions" else 6
+    assert counts[-2:] == [most, most]
+    assert events[-1]["choices"] == []
 
 
 def test_prompts_may_be_token_ids(client: OpenAI, llm: LLM) -> None:
@@ -97,6 +116,7 @@ def test_echo_begins_with_the_prompt_and_knows_its_log_probabilities(served: Ser
     ids = llm.get_tokenizer()("def main(")["input_ids"]
     scored = llm.generate("def main(", SamplingParams(max_tokens=1, prompt_logprobs=0))[0].prompt_logprobs
     assert choice["text"].startswith("def main(")
+    assert "prompt_logprobs" not in choice  # that is another field, and nobody asked for it
     assert len(choice["text"]) > len("def main(")
     told = choice["logprobs"]["token_logprobs"]
     assert len(told) == len(ids) + 4

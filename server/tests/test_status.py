@@ -1,3 +1,4 @@
+import asyncio
 import http.client
 import json
 import time
@@ -10,11 +11,13 @@ from urllib.parse import urlparse
 import pytest
 from openai import AuthenticationError, NotFoundError, OpenAI
 from servercheck.served import Served, serving
+from starlette.types import Message, Receive, Scope, Send
 
 from specdec import LLM, ConfigError, Draft, Scores
 from specdec.engine.plan import Plan
 from specdec.outputs import RequestOutput
 from specdec_server import Settings
+from specdec_server.key import KeyCheck
 
 MESSAGES = [{"role": "user", "content": "def main("}]
 LABELS = '{engine="0",model_name="zoo"}'
@@ -128,6 +131,26 @@ def test_only_who_has_the_key_gets_in() -> None:
         assert served.error("/v1/completions", {"prompt": "x"}, {"Authorization": "Bearer "})[0] == 401
         assert served.ask("/health")[0] == 200
         assert served.ask("/metrics")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "open_to_all"), [("/health", True), ("/proxy/health", True), ("/proxy/v1/models", False)]
+)
+def test_a_proxy_may_put_a_path_before_ours(path: str, open_to_all: bool) -> None:
+    answers = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        answers.append("came in")
+
+    async def send(message: Message) -> None:
+        answers.append(message.get("status", "body"))
+
+    async def receive() -> Message:
+        raise AssertionError("nothing of the body is read")
+
+    scope = {"type": "http", "path": path, "root_path": "/proxy", "headers": []}
+    asyncio.run(KeyCheck(app, "sesame")(scope, receive, send))
+    assert answers == (["came in"] if open_to_all else [401, "body"])
 
 
 def test_an_engine_that_failed_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,7 +27,7 @@ class KeyCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
-        if scope["type"] != "http" or scope["path"] in _OPEN or self._is_known(Headers(scope=scope)):
+        if scope["type"] != "http" or _path(scope) in _OPEN or self._is_known(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -40,3 +40,9 @@ class KeyCheck:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Headers are read as Latin-1, whatever bytes they have.
         return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self._key)
+
+
+def _path(scope: Scope) -> str:
+    """Return the path of a request without what a proxy has put before it."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -22,19 +22,37 @@ Result = TypeVar("Result")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-async def whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
-    """Return what work makes as JSON; give the work up if the client leaves."""
+class Answer(Protocol):
+    """What can be sent either way."""
+
+    async def response(self) -> dict[str, Any]:
+        """Return the body of the response."""
+
+    def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the pieces of a stream."""
+
+
+async def sent(request: Request, answer: Answer, *, is_streaming: bool) -> Response:
+    """Return an answer as it is asked for.
+
+    Args:
+        request: whose client may leave; the answer is given up then.
+        answer: not begun.
+        is_streaming: whether to send events.
+    """
+    if is_streaming:
+        return await _streamed(request, answer.pieces())
+    return await _whole(request, answer.response())
+
+
+async def _whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
+    """Return what work makes as JSON."""
     done, body = await _unless_left(request, work)
     return JSONResponse(body) if done else Response(status_code=_CLIENT_LEFT)
 
 
-async def streamed(request: Request, pieces: AsyncGenerator[dict[str, Any], None]) -> Response:
-    """Return a response of server-sent events. It begins with the first piece, so that errors before it have their status.
-
-    Args:
-        request: whose client may leave.
-        pieces: the events; closed early if the client leaves.
-    """
+async def _streamed(request: Request, pieces: AsyncGenerator[dict[str, Any], None]) -> Response:
+    """Return a response of server-sent events. It begins with the first piece, so that errors before it have their status."""
     done, first = await _unless_left(request, _first_of(pieces))
     if not done:
         return Response(status_code=_CLIENT_LEFT)

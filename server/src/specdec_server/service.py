@@ -52,7 +52,6 @@ class Service:
     def close(self) -> None:
         """End the engine."""
         self.llm.shutdown()
-        self._preparing.shutdown(cancel_futures=True)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:

@@ -88,6 +88,7 @@ class ChatRequest(GenerationRequest):
         return self.sampling_params(
             max_tokens=next(iter(limits), None),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            prompt_logprobs=self.prompt_logprobs,
             max_logprobs=max_logprobs,
         )
 

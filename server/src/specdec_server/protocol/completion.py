@@ -60,10 +60,12 @@ class CompletionRequest(GenerationRequest):
             )
         if self.suffix:
             raise ConfigError("suffix is not supported: text cannot be made to lead to other text here")
-        if self.echo and self.logprobs is not None and self.prompt_logprobs is None:
-            self.prompt_logprobs = self.logprobs
+        told = self.prompt_logprobs
+        if self.echo and told is None:  # the prompt is a part of the text then
+            told = self.logprobs
         return self.sampling_params(
             max_tokens=1 if self.is_only_prompt else self.max_tokens,
             logprobs=self.logprobs,
+            prompt_logprobs=told,
             max_logprobs=max_logprobs,
         )

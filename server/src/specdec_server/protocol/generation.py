@@ -15,7 +15,7 @@ MAX_SAMPLES = 128
 _SAMPLING = (
     "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos",
     "include_stop_str_in_output", "skip_special_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "logit_bias", "bad_words", "allowed_token_ids", "truncate_prompt_tokens", "prompt_logprobs", "structured_outputs",
+    "logit_bias", "bad_words", "allowed_token_ids", "truncate_prompt_tokens", "structured_outputs",
     "speculative",
 )  # fmt: skip
 """Fields that are sampling parameters of the same name."""
@@ -78,13 +78,19 @@ class GenerationRequest(BaseModel):
     _is_text = field_validator("*", mode="before")(check_unicode)
 
     def sampling_params(
-        self, *, max_tokens: int | None, logprobs: int | None, max_logprobs: int
+        self,
+        *,
+        max_tokens: int | None,
+        logprobs: int | None,
+        prompt_logprobs: int | None,
+        max_logprobs: int,
     ) -> SamplingParams:
         """Return the sampling parameters.
 
         Args:
             max_tokens: the most tokens; None for as many as there is room for.
             logprobs: tokens to list for each place; None for none.
+            prompt_logprobs: the same for each token of the prompt.
             max_logprobs: the most of these that are allowed.
 
         Raises:
@@ -95,7 +101,7 @@ class GenerationRequest(BaseModel):
             raise ConfigError("stream_options needs stream to be true")
         if self.n is not None and self.n > MAX_SAMPLES:
             raise ConfigError(f"n = {self.n} is above {MAX_SAMPLES}: ask several times")
-        for name, count in (("logprobs", logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+        for name, count in (("logprobs", logprobs), ("prompt_logprobs", prompt_logprobs)):
             if count is not None and not 0 <= count <= max_logprobs:
                 raise ConfigError(
                     f"{name} = {count} is not in 0 to {max_logprobs}, the server's --max-logprobs"
@@ -106,4 +112,6 @@ class GenerationRequest(BaseModel):
                     "response_format and structured_outputs are two ways to ask for one thing: give one"
                 )
             given["structured_outputs"] = wanted
-        return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, **given)
+        return SamplingParams(
+            max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs, **given
+        )

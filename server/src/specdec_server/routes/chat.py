@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from secrets import token_hex
 from time import time
 from typing import Any
@@ -14,7 +15,7 @@ from specdec_server.logprobs import chat_logprobs, raw_logprobs
 from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import ChatRequest
 from specdec_server.running import finished, merged
-from specdec_server.sending import streamed, whole
+from specdec_server.sending import sent
 from specdec_server.service import Served, Service
 from specdec_server.usage import usage
 
@@ -25,9 +26,7 @@ router = APIRouter()
 async def create_chat_completion(body: ChatRequest, request: Request, service: Served) -> Response:
     """Write the next message of a conversation."""
     chat = await service.prepared(lambda: _Chat(body, service))
-    if body.stream:
-        return await streamed(request, chat.pieces())
-    return await whole(request, chat.response())
+    return await sent(request, chat, is_streaming=bool(body.stream))
 
 
 class _Chat:
@@ -74,14 +73,16 @@ class _Chat:
         options = self._body.stream_options
         head = {**self._head, "object": "chat.completion.chunk"}
         output = None
-        async for _, output in self._news:
-            extra = {} if self._growths else self._prompt_of(output)
-            for sample in output.outputs:
-                for choice in self._news_of(sample):
-                    if options is not None and options.continuous_usage_stats:
-                        extra["usage"] = usage([output])
-                    yield {**head, "choices": [choice], **extra}
-                    extra = {}
+        is_counted = options is not None and options.continuous_usage_stats
+        async with aclosing(self._news) as news:
+            async for _, output in news:
+                extra = {} if self._growths else self._prompt_of(output)
+                for sample in output.outputs:
+                    for choice in self._news_of(sample):
+                        if is_counted:
+                            extra["usage"] = usage([output])
+                        yield {**head, "choices": [choice], **extra}
+                        extra = {}
         if output is not None and options is not None and options.include_usage:
             yield {**head, "choices": [], **self._totals(output)}
 

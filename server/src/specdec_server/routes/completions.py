@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from secrets import token_hex
 from time import time
 from typing import Any
@@ -14,7 +15,7 @@ from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
 from specdec_server.piece import Entry, Growth
 from specdec_server.protocol import CompletionRequest
 from specdec_server.running import finished, merged
-from specdec_server.sending import streamed, whole
+from specdec_server.sending import sent
 from specdec_server.service import Served, Service
 from specdec_server.usage import usage
 
@@ -25,9 +26,7 @@ router = APIRouter()
 async def create_completion(body: CompletionRequest, request: Request, service: Served) -> Response:
     """Go on with a prompt, or with each of several."""
     completion = await service.prepared(lambda: _Completion(body, service))
-    if body.stream:
-        return await streamed(request, completion.pieces())
-    return await whole(request, completion.response())
+    return await sent(request, completion, is_streaming=bool(body.stream))
 
 
 class _Completion:
@@ -60,15 +59,15 @@ class _Completion:
         """Yield the pieces of a stream."""
         options = self._body.stream_options
         last: dict[int, RequestOutput] = {}
-        async for place, output in self._news:
-            last[place] = output
-            for sample in output.outputs:
-                choice = self._choice(place, output, sample)
-                if choice is not None:
-                    so_far = {}
-                    if options is not None and options.continuous_usage_stats:
-                        so_far = {"usage": self._totals(list(last.values()))["usage"]}
-                    yield {**self._head, "choices": [choice], **so_far}
+        is_counted = options is not None and options.continuous_usage_stats
+        async with aclosing(self._news) as news:
+            async for place, output in news:
+                last[place] = output
+                for sample in output.outputs:
+                    choice = self._choice(place, output, sample)
+                    if choice is not None:
+                        so_far = {"usage": self._usage(list(last.values()))} if is_counted else {}
+                        yield {**self._head, "choices": [choice], **so_far}
         if options is not None and options.include_usage:
             yield {**self._head, "choices": [], **self._totals([last[place] for place in sorted(last)])}
 
@@ -80,10 +79,10 @@ class _Completion:
         return self._choices[key].news(output, sample)
 
     def _totals(self, outputs: list[RequestOutput]) -> dict[str, Any]:
-        return {
-            "usage": usage(outputs, is_only_prompt=self._body.is_only_prompt),
-            **self._service.metrics_of(outputs),
-        }
+        return {"usage": self._usage(outputs), **self._service.metrics_of(outputs)}
+
+    def _usage(self, outputs: list[RequestOutput]) -> dict[str, Any]:
+        return usage(outputs, is_only_prompt=self._body.is_only_prompt)
 
 
 class _Choice:
