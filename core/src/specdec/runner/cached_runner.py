@@ -37,6 +37,10 @@ class CachedRunner:
         self._recorder = recorder
         self.cache = KVCache(PROBE_ROWS, device)
         self.backend = self._make_backend(self.cache, max_context)
+        self.num_fallbacks = 0
+        """What runs through its own forward although a faster form was asked for: a model, or stages of a head."""
+        self.rounding = 0.0
+        """Relative distance of the model's own logits from those in wider arithmetic, where it was measured."""
 
     @property
     def bytes_per_token(self) -> int:
@@ -86,7 +90,7 @@ class CachedRunner:
             run: runs a pass operation by operation.
         """
         backend = self._recordable()
-        return None if backend is None else PassGraphs(run, *backend, self.max_context)
+        return None if backend is None else PassGraphs(run, *backend, self.max_context, self.rounding)
 
     def make_chain_graphs(self, run: RunPass, max_positions: int) -> ChainGraphs | None:
         """Return what drafts on the cache as it is now in recorded loops; None where nothing is recorded.

@@ -16,8 +16,11 @@ from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.graphs import ChainGraphs, PassGraphs, Recorder
 from specdec.runner.head import DraftHead, HeadOutput
 from specdec.runner.inference import in_inference_mode
+from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
+from specdec.runner.sdpa import SdpaBackend
+from specdec.runner.wide import WIDER, in_wider_arithmetic
 
 
 class HeadRunner(CachedRunner):
@@ -48,7 +51,7 @@ class HeadRunner(CachedRunner):
         self.head = head
         register()
         head.config._attn_implementation = ATTENTION_NAME
-        self._dtype = next(p.dtype for p in head.parameters() if p.is_floating_point())
+        self.dtype = next(p.dtype for p in head.parameters() if p.is_floating_point())
         self._num_ids = head.config.get_text_config().vocab_size
         self.windows: dict[int, int | None] = {}
         for stage in range(head.num_stages):
@@ -58,6 +61,8 @@ class HeadRunner(CachedRunner):
         ]
         if fused:
             speed_up_linears(head)
+            if device.type == "cpu":
+                self.num_fallbacks = self.fused.count(None)
         self._graphs: list[PassGraphs | None] = [None] * head.num_stages
         self._chain_graphs: ChainGraphs | None = None
 
@@ -80,7 +85,7 @@ class HeadRunner(CachedRunner):
             stage: which stage.
         """
         graphs, fused = self._graphs[stage], self.fused[stage]
-        replayed = None if graphs is None else graphs.forward(batch, features.to(self._dtype))
+        replayed = None if graphs is None else graphs.forward(batch, features.to(self.dtype))
         if replayed is not None:
             logits, carry = replayed
             return HeadOutput(logits if batch.logits_rows is None else logits[batch.logits_rows], carry)
@@ -105,6 +110,13 @@ class HeadRunner(CachedRunner):
     def forward_reference(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
         """Run a stage through its own `forward`."""
         return self._forward(batch, features, stage, AttentionContext(self.backend, batch, self.windows))
+
+    @in_inference_mode
+    def forward_wide(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
+        """Run a stage over nothing cached in wider arithmetic; see `WIDER`."""
+        backend = SdpaBackend(KVCache(len(batch.token_ids), self.device), self.max_context)
+        with in_wider_arithmetic(self.head, WIDER.get(self.dtype, self.dtype)):
+            return self._forward(batch, features, stage, AttentionContext(backend, batch, self.windows))
 
     @property
     def recorded(self) -> list[PassGraphs | ChainGraphs]:
@@ -132,18 +144,18 @@ class HeadRunner(CachedRunner):
     def probe_features(self, num_rows: int) -> torch.Tensor:
         """Return features `[num_rows, F]` to try a head with: all different, none large."""
         generator = torch.Generator().manual_seed(0)
-        return torch.randn(num_rows, self.head.feature_size, generator=generator).to(self.device, self._dtype)
+        return torch.randn(num_rows, self.head.feature_size, generator=generator).to(self.device, self.dtype)
 
     def probe_batch(self) -> PackedBatch:
         """Return a pass to try a head with."""
-        return probe_batch(self._num_ids, self.device)
+        return probe_batch(self._num_ids, self.max_context, self.device)
 
     def _forward(
         self, batch: PackedBatch, features: torch.Tensor, stage: int, context: AttentionContext
     ) -> HeadOutput:
         with running(context):
             states, carry = self.head(
-                batch.token_ids[None], batch.positions[None], features[None].to(self._dtype), stage
+                batch.token_ids[None], batch.positions[None], features[None].to(self.dtype), stage
             )
         rows = states[0] if batch.logits_rows is None else states[0][batch.logits_rows]
         return HeadOutput(self.head.project(rows, stage), carry[0])

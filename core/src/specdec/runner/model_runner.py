@@ -17,9 +17,12 @@ from specdec.runner.fused import FusedModel, fuse
 from specdec.runner.fused.invariance import Invariance
 from specdec.runner.graphs import ChainGraphs, PassGraphs, Recorder
 from specdec.runner.inference import in_inference_mode
+from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
+from specdec.runner.sdpa import SdpaBackend
+from specdec.runner.wide import WIDER, in_wider_arithmetic
 
 
 class ModelRunner(CachedRunner):
@@ -69,6 +72,7 @@ class ModelRunner(CachedRunner):
         self.fused: FusedModel | None = None
         if fused:
             self.fused = fuse(model, self, invariance)
+            self.num_fallbacks = int(self.fused is None)
         if self.fused is not None and recorder is not None:
             self.fused.hold_positions(max_context)
 
@@ -152,6 +156,23 @@ class ModelRunner(CachedRunner):
         """Run the model through its own `forward`, whatever has been fused."""
         return self._forward(batch, AttentionContext(self.backend, batch, self.windows))
 
+    @in_inference_mode
+    def forward_wide(self, batch: PackedBatch) -> torch.Tensor:
+        """Return the logits `[R, V]` of a pass over nothing cached, computed in wider arithmetic; see `WIDER`."""
+        backend = SdpaBackend(KVCache(len(batch.token_ids), self.device), self.max_context)
+        with in_wider_arithmetic(self.model, WIDER.get(self.dtype, self.dtype)):
+            return self._forward(batch, AttentionContext(backend, batch, self.windows)).logits
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype that the model runs in."""
+        return next(p.dtype for p in self.model.parameters() if p.is_floating_point())
+
+    def probe_batch(self) -> PackedBatch:
+        """Return a pass to try the model with."""
+        num_ids = self.model.config.get_text_config().vocab_size
+        return probe_batch(num_ids, self.max_context, self.device)
+
     def _forward(self, batch: PackedBatch, context: AttentionContext) -> ForwardOutput:
         hidden: list[torch.Tensor] = []
         aux: dict[int, torch.Tensor] = {}
@@ -190,8 +211,8 @@ class ModelRunner(CachedRunner):
 
     @in_inference_mode
     def _probe(self) -> None:
-        """Run three tokens to learn the cache's shapes and to see that every layer reaches our attention."""
-        batch = probe_batch(self.model.config.get_text_config().vocab_size, self.device)
+        """Run a few tokens to learn the cache's shapes and to see that every layer reaches our attention."""
+        batch = self.probe_batch()
         probe = AttentionProbe(self.max_context)
         self._forward(batch, AttentionContext(self.backend, batch, probe=probe))
         self.windows = probe.windows

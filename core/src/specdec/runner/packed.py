@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-PROBE_ROWS = 3
-"""Rows of `probe_batch`."""
+PROBE_ROWS = 16
+"""The most rows of `probe_batch`."""
 
 
 @dataclass(slots=True)
@@ -62,8 +62,19 @@ class ForwardOutput:
     """`[T, H]` per aux layer id: the input of that layer."""
 
 
-def probe_batch(vocab_size: int, device: torch.device) -> PackedBatch:
-    """Return a pass of `PROBE_ROWS` rows of one request, all logits wanted, for looking at a model once at load."""
-    positions = torch.arange(PROBE_ROWS, device=device)
-    segments = [Segment(row=0, num_rows=PROBE_ROWS, first_slot=0, num_cached=0)]
-    return PackedBatch(positions % vocab_size, positions, segments, slots=None, logits_rows=None)
+def probe_batch(vocab_size: int, max_context: int, device: torch.device) -> PackedBatch:
+    """Return a pass of one request, all logits wanted, for looking at a model once at load.
+
+    Its ids lie evenly over the vocabulary, whose first ones are often special tokens: trained models treat those unlike
+    all others, and in 16 bits round much more there.
+
+    Args:
+        vocab_size: ids of the model.
+        max_context: the longest sequence; it has no more rows than that, nor than `PROBE_ROWS`.
+        device: where it runs.
+    """
+    num_rows = min(PROBE_ROWS, max_context)
+    positions = torch.arange(num_rows, device=device)
+    ids = (2 * positions + 1) * vocab_size // (2 * num_rows)
+    segments = [Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=0)]
+    return PackedBatch(ids, positions, segments, slots=None, logits_rows=None)

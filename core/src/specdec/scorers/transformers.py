@@ -93,11 +93,12 @@ class TransformersScorer(Scorer):
         self._runners, self._lent = runners, []
 
     def counts(self) -> dict[str, int]:
-        """Return what graphs have done for the target and the proposer, where there are any."""
+        """Return what runs slower than it could, and what graphs have done, for the target and the proposer."""
+        fallbacks = {"unfused_models": sum(runner.num_fallbacks for runner in self._runners)}
         graphs = self._graphs
         if not graphs:
-            return {}
-        return {
+            return fallbacks
+        return fallbacks | {
             "graph_replays": sum(made.num_replays for made in graphs),
             "graph_misses": sum(made.num_plain for made in graphs),
             "graph_failures": sum(made.failure is not None for made in graphs),

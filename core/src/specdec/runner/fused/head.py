@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from specdec.runner.agreement import agreement
 from specdec.runner.fused.chain import HostChain
 from specdec.runner.fused.ends import Ends, host_norm
 from specdec.runner.fused.host_layers import head_norms, small_pass
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from specdec.runner.head_runner import HeadRunner
 
 logger = logging.getLogger("specdec")
-
-_TOLERANCE = {torch.float32: 1e-4}
 
 
 class FusedHead:
@@ -102,20 +101,23 @@ def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
 
 
 def _agrees(fused: FusedHead, runner: HeadRunner, stage: int) -> bool:
+    """Compare with the stage in wider arithmetic, as `specdec.runner.fused.fuse` does for models."""
     batch = runner.probe_batch()
     features = runner.probe_features(len(batch.token_ids))
-    expected = runner.forward_reference(batch, features, stage)
-    got = fused.forward(batch, features)
-    assert got is not None
-    tolerance = _TOLERANCE.get(expected.logits.dtype, 3e-2)
-    for ours, theirs in ((got.logits, expected.logits), (got.carry, expected.carry)):
-        error = (ours.float() - theirs.float()).norm() / theirs.float().norm()
-        if not error <= tolerance:
-            logger.info(
-                "%s: compiled stage differs by %.1e, using its own forward", type(runner.head).__name__, error
-            )
-            return False
-    return True
+    outputs = (
+        fused.forward(batch, features),
+        runner.forward_reference(batch, features, stage),
+        runner.forward_wide(batch, features, stage),
+    )
+    form, own, reference = ((out.logits, out.carry) for out in outputs if out is not None)
+    found = agreement(form, own, reference, runner.dtype)
+    if not found.holds:
+        logger.warning(
+            "%s: the compiled form of stage %d is not used, its outputs are %s; the head's own forward runs instead, two to "
+            "four times slower",
+            type(runner.head).__name__, stage, found,
+        )  # fmt: skip
+    return found.holds
 
 
 def _is_known(parts: HeadParts) -> bool:

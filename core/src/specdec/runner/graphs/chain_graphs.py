@@ -100,7 +100,7 @@ def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
     """
     if not torch.equal(got[0][:num_rows, 0], expected[0][:num_rows, 0]):
         return "a replay chose other tokens"
-    return difference((got[3][:num_rows],), (expected[3][:num_rows],)) if got[3].shape[1] else None
+    return difference((got[3][:num_rows],), (expected[3][:num_rows],), 0.0) if got[3].shape[1] else None
 
 
 def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from specdec.runner.agreement import FACTOR, distance
 from specdec.runner.graphs.pass_shape import MAX_ROWS, MAX_WHOLE_ROWS, PassShape, padded_shape
 from specdec.runner.graphs.recorder import Recorder, Recording, Tensors
 from specdec.runner.graphs.recordings import Graphs
@@ -17,7 +18,7 @@ from specdec.runner.packed import PackedBatch
 from specdec.runner.paged_pass import PagedPass
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
-"""Relative distance of a replay from the pass it repeats; padded products may sum in another order."""
+"""Relative distance of a replay from the pass it repeats that is always allowed."""
 
 RunPass = Callable[[PackedBatch, torch.Tensor | None], Tensors]
 """Runs a pass over all its rows, given features `[T, F]` or None; each result has T rows."""
@@ -49,10 +50,14 @@ class PassGraphs(Graphs[StaticPass]):
         recorder: of the device.
         backend: the runner's attention.
         max_context: the longest sequence, in tokens.
+        rounding: relative distance of the model's own logits from those in wider arithmetic.
     """
 
-    def __init__(self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int) -> None:
+    def __init__(
+        self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, rounding: float = 0.0
+    ) -> None:
         super().__init__("passes")
+        self._rounding = rounding
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
 
@@ -99,7 +104,7 @@ class PassGraphs(Graphs[StaticPass]):
             expected = self._run(replace(batch, logits_rows=None), features)
             recording = self._recorder.record(partial(self._run_static, static))
             recording.replay()
-            wrong = difference(own_rows(recording.outputs, len(batch.token_ids)), expected)
+            wrong = difference(own_rows(recording.outputs, len(batch.token_ids)), expected, self._rounding)
         except RuntimeError as error:  # what the device cannot record, or has no memory for
             wrong = f"{type(error).__name__}: {error}"
         if wrong is not None:
@@ -114,10 +119,15 @@ def own_rows(outputs: Tensors, num_rows: int) -> Tensors:
     return tuple(output[:num_rows].clone() for output in outputs)
 
 
-def difference(got: Tensors, expected: Tensors) -> str | None:
-    """Return how a replay differs from the pass it repeats; None if it does not."""
+def difference(got: Tensors, expected: Tensors, rounding: float) -> str | None:
+    """Return how a replay differs from the pass it repeats; None if it does not.
+
+    Padded products may sum in another order. Each of the two is then about as far from the exact result as the model's own
+    forward, `rounding`, and that far from one another.
+    """
     for ours, theirs in zip(got, expected, strict=True):
-        error = (ours.float() - theirs.float()).norm() / theirs.float().norm().clamp_min(1e-30)
-        if not error <= _TOLERANCES.get(theirs.dtype, 3e-2):
-            return f"a replay differs from the pass it repeats by {float(error):.1e}"
+        error = distance(ours, theirs)
+        allowed = max(FACTOR * rounding, _TOLERANCES.get(theirs.dtype, 3e-2))
+        if not error <= allowed:
+            return f"a replay differs from the pass it repeats by {error:.1e}, where {allowed:.1e} is allowed"
     return None

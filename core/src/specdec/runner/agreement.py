@@ -1,0 +1,69 @@
+"""Whether a faster form of a model computes what the model computes, up to the rounding of the run's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+FACTOR = 2.0
+"""A form may be so many times further from the reference than the model's own forward is."""
+
+_LEAST = {torch.float32: 1e-5, torch.float64: 1e-9, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+"""Relative distance that is always allowed: small models round so little that the order of sums decides."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Relative distances (of norms) from a reference in wider arithmetic over the same weights."""
+
+    error: float
+    """Of the faster form."""
+    own_error: float
+    """Of the model's own forward in the run's dtype: its rounding."""
+    allowed: float
+    """The most that `error` may be."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the form may stand in for the model; false for NaN."""
+        return self.error <= self.allowed
+
+    def __str__(self) -> str:
+        """The distances, for messages."""
+        return (
+            f"{self.error:.1e} from the reference in wider arithmetic, where the model's own forward is {self.own_error:.1e} "
+            f"and {self.allowed:.1e} is allowed"
+        )
+
+
+def agreement(
+    form: Sequence[torch.Tensor],
+    own: Sequence[torch.Tensor],
+    reference: Sequence[torch.Tensor],
+    dtype: torch.dtype,
+) -> Agreement:
+    """Compare what a form and the model's own forward computed with the reference; the worst of several outputs counts.
+
+    Args:
+        form: outputs of the faster form.
+        own: the same outputs of the model's own forward.
+        reference: the same in wider arithmetic.
+        dtype: the run's dtype.
+    """
+    worst: Agreement | None = None
+    for ours, theirs, exact in zip(form, own, reference, strict=True):
+        own_error = distance(theirs, exact)
+        allowed = max(FACTOR * own_error, _LEAST[dtype])
+        found = Agreement(distance(ours, exact), own_error, allowed)
+        if worst is None or not found.error / found.allowed <= worst.error / worst.allowed:
+            worst = found
+    assert worst is not None
+    return worst
+
+
+def distance(got: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the norm of a difference over that of what was expected, in float64."""
+    wide = expected.double()
+    return float((got.double() - wide).norm() / wide.norm().clamp_min(1e-30))
