@@ -39,7 +39,8 @@ def runner_of(model: PreTrainedModel) -> ModelRunner:
 def test_a_model_that_rounds_much_keeps_its_fused_form() -> None:
     runner = runner_of(make_model(LlamaConfig(**SIZES), torch.bfloat16))
     assert runner.rounding > 3e-2  # further from float32 than was once allowed between the two forms
-    assert runner.fused is not None and runner.num_fallbacks == 0
+    assert runner.fused is not None
+    assert runner.num_fallbacks == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -49,9 +50,11 @@ def test_a_variation_that_the_parts_do_not_show_is_refused_aloud(
     config = GraniteConfig(**SIZES | {"num_hidden_layers": 2}, residual_multiplier=0.3)
     with caplog.at_level(logging.WARNING, "specdec"):
         runner = runner_of(make_model(config, dtype))
-    assert runner.fused is None and runner.num_fallbacks == 1
+    assert runner.fused is None
+    assert runner.num_fallbacks == 1
     (message,) = caplog.messages
-    assert message.startswith("GraniteForCausalLM: fused layers are not used") and "slower" in message
+    assert message.startswith("GraniteForCausalLM: fused layers are not used")
+    assert "slower" in message
 
 
 def test_wider_arithmetic_is_that_of_a_wider_copy() -> None:
