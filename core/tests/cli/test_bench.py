@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from specdec.cli.bench.table import theoretical_speedup
 from specdec.cli.main import run
 
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
@@ -131,20 +130,3 @@ def test_a_prompt_that_does_not_fit_is_named(
     assert run(["bench", "--model", tiny_model, "--dataset", str(long)]) == 2
     assert "prompt 1 has 500 tokens: between 1 and 159 fit the model" in capfd.readouterr().err
 
-
-def test_theory_counts_drafting_and_the_pass_only() -> None:
-    baseline = {
-        "forward_ms": 2.0,
-        "propose_ms": 0.0,
-        "mean_acceptance_length": 1.0,
-        "acceptance_per_position": [],
-    }
-    row = {
-        "forward_ms": 2.5,
-        "propose_ms": 0.5,
-        "mean_acceptance_length": 3.0,
-        "acceptance_per_position": [0.9],
-    }
-    assert theoretical_speedup(row, baseline) == 3.0 * 2.0 / (2.5 + 0.5)
-    assert theoretical_speedup(baseline, baseline) is None
-    assert theoretical_speedup(row | {"forward_ms": None}, baseline) is None

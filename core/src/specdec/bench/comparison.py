@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from specdec.bench.contender import Contender
-from specdec.bench.row import make_row
+from specdec.bench.row import make_row, more_columns
 from specdec.bench.session import Session
 from specdec.bench.turn import Turn
 from specdec.bench.workload import Workload
@@ -34,7 +34,7 @@ class Comparison:
         self._target = target
         self._workload = workload
         self._contenders = list(contenders)
-        self._on_done = on_done
+        self.on_done = on_done
         self.rounds: list[list[Turn]] = []
         """For each round the turns, in the order of the contenders."""
 
@@ -54,13 +54,26 @@ class Comparison:
         """Return one row of a report per contender."""
         baseline = [turns[0] for turns in self.rounds]
         return [
-            make_row(contender, self._workload, [turns[index] for turns in self.rounds], baseline)
+            make_row(
+                contender,
+                self._turns(index),
+                baseline,
+                num_prompts=len(self._workload.prompts),
+                batch_size=self._workload.batch_size,
+            )
             for index, contender in enumerate(self._contenders)
         ]
+
+    def shown_rows(self) -> list[dict[str, Any]]:
+        """Return the rows with what tables and pages show besides."""
+        return [row | more_columns(row, self._turns(index)) for index, row in enumerate(self.rows())]
+
+    def _turns(self, index: int) -> list[Turn]:
+        return [turns[index] for turns in self.rounds]
 
     def _take_turn(self, contender: Contender) -> Turn:
         session = Session(self._target, contender, self._workload)
         session.warm_up()
-        turn = session.run(self._on_done)
+        turn = session.run(self.on_done)
         session.close()
         return turn

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from specdec.bench.lines import json_lines
 from specdec.errors import ConfigError
 
 Prompt = str | list[int]
@@ -28,20 +29,10 @@ def read_dataset(path: Path, limit: int | None = None) -> list[Prompt]:
     Raises:
         ConfigError: naming the file and the number of the line that is wrong.
     """
-    prompts: list[Prompt] = []
-    try:
-        with path.expanduser().open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if limit is not None and len(prompts) == limit:
-                    break
-                if line.strip():
-                    prompts.append(_prompt(line, f"{path}, line {number}"))
-    except OSError as error:
-        raise ConfigError(f"--dataset: cannot read {str(path)!r}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"--dataset: {path} is not UTF-8 text: {error.reason}") from None
+    lines = islice(json_lines(path), limit)
+    prompts = [_prompt(entry, place) for place, entry in lines]
     if not prompts:
-        raise ConfigError(f"--dataset: {path} holds no prompts")
+        raise ConfigError(f"{path} holds no prompts")
     return prompts
 
 
@@ -87,19 +78,17 @@ def tokenize(
     return tuple(found)
 
 
-def _prompt(line: str, place: str) -> Prompt:
-    try:
-        entry: Any = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"--dataset: {place}: not JSON: {error.msg} (column {error.colno})") from None
+def _prompt(entry: Any, place: str) -> Prompt:
     given = [key for key in KEYS if key in entry] if isinstance(entry, dict) else []
     if len(given) != 1:
-        raise ConfigError(f"--dataset: {place}: needs one of the keys {' and '.join(map(repr, KEYS))}")
+        is_question = isinstance(entry, dict) and "turns" in entry
+        remedy = "; for questions with 'turns' add --suite spec_bench" if is_question else ""
+        raise ConfigError(f"{place}: needs one of the keys {' and '.join(map(repr, KEYS))}{remedy}")
     value = entry[given[0]]
     if given[0] == "prompt":
         if not isinstance(value, str) or not value:
-            raise ConfigError(f"--dataset: {place}: 'prompt' must be text, got {value!r}")
+            raise ConfigError(f"{place}: 'prompt' must be text, got {value!r}")
         return value
     if not isinstance(value, list) or not value or not all(type(token) is int for token in value):
-        raise ConfigError(f"--dataset: {place}: 'prompt_token_ids' must be a list of integers")
+        raise ConfigError(f"{place}: 'prompt_token_ids' must be a list of integers")
     return value

@@ -39,6 +39,7 @@ def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> di
         "max_tokens": workload.max_tokens,
         "temperature": workload.temperature,
         "seed": workload.seed,
+        "deterministic": workload.is_deterministic,
         "rounds": num_rounds,
     }
 

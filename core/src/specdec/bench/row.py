@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from specdec.bench.contender import Contender
-from specdec.bench.statistics import distinct_ratio, median_with_bounds
-from specdec.bench.step_time import median_times
+from specdec.bench.speedup import Bounded, speedup_by_rounds
+from specdec.bench.statistics import distinct_ratio
+from specdec.bench.step_time import drafted_share, median_times, tokens_per_step
 from specdec.bench.turn import Turn
-from specdec.bench.workload import Workload
 
 
 def make_row(
-    contender: Contender, workload: Workload, turns: Sequence[Turn], baseline: Sequence[Turn]
+    contender: Contender,
+    turns: Sequence[Turn],
+    baseline: Sequence[Turn],
+    *,
+    num_prompts: int,
+    batch_size: int,
+    speedup: Bounded | None = None,
 ) -> dict[str, Any]:
     """Return what a contender did over all rounds.
 
@@ -24,14 +30,13 @@ def make_row(
 
     Args:
         contender: who.
-        workload: what was generated.
         turns: the contender's turns, one per round.
         baseline: the baseline's turns in the same rounds.
+        num_prompts: prompts of a turn; questions of a suite.
+        batch_size: requests in flight.
+        speedup: with its bounds; None for that by rounds.
     """
-    ratios = [
-        base.seconds_per_token / turn.seconds_per_token for base, turn in zip(baseline, turns, strict=True)
-    ]
-    speedup, low, high = median_with_bounds(ratios)
+    value, low, high = speedup_by_rounds(turns, baseline) if speedup is None else speedup
     outputs = [output for turn in turns for output in turn.outputs]
     wall_s = median(turn.wall_s for turn in turns)
     firsts = [output.metrics.time_to_first_token or 0.0 for output in outputs]
@@ -39,12 +44,12 @@ def make_row(
         "name": contender.name,
         "method": contender.method,
         "config": contender.config,
-        "num_prompts": len(workload.prompts),
-        "batch_size": workload.batch_size,
+        "num_prompts": num_prompts,
+        "batch_size": batch_size,
         "output_tokens": turns[0].num_tokens,
         "wall_s": wall_s,
         "tokens_per_s": turns[0].num_tokens / wall_s,
-        "speedup": speedup,
+        "speedup": value,
         "speedup_low": low,
         "speedup_high": high,
         **_acceptance(turns),
@@ -55,6 +60,26 @@ def make_row(
             turn.token_ids == base.token_ids for turn, base in zip(turns, baseline, strict=True)
         ),
         "distinct_4gram_ratio": distinct_ratio(turns[0].token_ids),
+    }
+
+
+def more_columns(row: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return what tables and pages show beside a row, and rows of suites hold too.
+
+    `eta` is the share of the mean acceptance length that becomes speed-up; `drafted_share` that of the steps in which a
+    draft was verified; `tokens_per_step` counts steps without a draft as well, which the acceptance length leaves out.
+
+    Args:
+        row: of the contender.
+        turns: that the row is made of.
+    """
+    steps = [step for turn in turns for step in turn.steps]
+    return {
+        "eta": row["speedup"] / row["mean_acceptance_length"],
+        "drafted_share": drafted_share(steps),
+        "tokens_per_step": tokens_per_step(steps),
+        "num_drafts": sum(output.metrics.num_drafts for turn in turns for output in turn.outputs),
+        "num_proposer_errors": sum(turn.num_proposer_errors for turn in turns),
     }
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import torch
 
 from specdec.bench.contender import Contender
+from specdec.bench.conversation import Conversation, OnePrompt
 from specdec.bench.forward_probe import ForwardProbe
 from specdec.bench.memory import PeakMemory
 from specdec.bench.step_time import StepLog
@@ -24,10 +25,11 @@ WARM_UP_STEPS = 8
 
 
 class Session:
-    """A fresh engine on the shared target, for one turn.
+    """A fresh engine on the shared target, for one pass over the prompts.
 
-    Every turn gets an engine of its own because proposers may learn from what they have seen: one that met
+    Every pass gets an engine of its own because proposers may learn from what they have seen: one that met
     the same prompts in an earlier round would know the answers. Prefixes are not cached, for the same reason.
+    Several may live side by side.
 
     Args:
         target: the loaded target; its weights are shared, not copied.
@@ -49,6 +51,7 @@ class Session:
                 "max_model_len": target.max_model_len,
                 "max_num_seqs": workload.batch_size,
                 "enable_prefix_caching": False,
+                "deterministic": workload.is_deterministic,
             },
         )
 
@@ -67,37 +70,52 @@ class Session:
         engine.abort(names)
 
     def run(self, on_done: Callable[[], None] = lambda: None) -> Turn:
-        """Generate for every prompt, `batch_size` of them at a time.
+        """Generate for every prompt of the workload, `batch_size` of them at a time.
 
         Args:
-            on_done: called after each request.
+            on_done: called after each prompt.
+        """
+        return self.converse(list(enumerate(map(OnePrompt, self._workload.prompts))), on_done)
+
+    def converse(
+        self, conversations: Sequence[tuple[int, Conversation]], on_done: Callable[[], None] = lambda: None
+    ) -> Turn:
+        """Have conversations, `batch_size` of them at a time, the requests of each one after another.
+
+        Args:
+            conversations: each with the number that is added to the workload's seed.
+            on_done: called after each conversation.
         """
         engine, workload = self._built.engine, self._workload
         probe = ForwardProbe(self._built.info.device)
         self._built.scorer.on_pass = probe
-        waiting = deque(enumerate(workload.prompts))
-        outputs: dict[int, RequestOutput] = {}
-        num_running = 0
+        waiting = deque(range(len(conversations)))
+        outputs: list[list[RequestOutput]] = [[] for _ in conversations]
+        num_done = num_running = 0
+        num_errors = engine.metrics.proposer_errors
         started = perf_counter()
         log = StepLog(probe)
-        while len(outputs) < len(workload.prompts):
+        while num_done < len(conversations):
             while waiting and num_running < workload.batch_size:
-                index, prompt = waiting.popleft()
-                self._add(str(index), prompt, workload.params(index))
-                num_running += 1
+                index = waiting.popleft()
+                num_running += self._ask(index, conversations[index], ())
             for output in engine.step():
-                outputs[int(output.request_id)] = output
-                num_running -= 1
-                on_done()
+                index = int(output.request_id)
+                outputs[index].append(output)
+                if not self._ask(index, conversations[index], outputs[index]):
+                    num_running -= 1
+                    num_done += 1
+                    on_done()
             assert engine.last_step is not None
             log.add(engine.last_step)
         wall_s = perf_counter() - started - probe.total_s
         self._built.scorer.on_pass = None
         return Turn(
             wall_s=wall_s,
-            outputs=tuple(outputs[index] for index in range(len(workload.prompts))),
+            outputs=tuple(output for answers in outputs for output in answers),
             steps=tuple(log.steps),
             peak_memory_mb=self._peak.read_mb(),
+            num_proposer_errors=engine.metrics.proposer_errors - num_errors,
         )
 
     def close(self) -> None:
@@ -106,6 +124,16 @@ class Session:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def _ask(
+        self, index: int, conversation: tuple[int, Conversation], answers: Sequence[RequestOutput]
+    ) -> bool:
+        """Queue what comes next in a conversation; whether anything does."""
+        number, prompts = conversation
+        prompt = prompts.prompt([answer.outputs[0].text for answer in answers])
+        if prompt is not None:
+            self._add(str(index), prompt, self._workload.params(number))
+        return prompt is not None
 
     def _add(self, name: str, prompt: tuple[int, ...], params: SamplingParams) -> None:
         request, watches = self._intake.prepare(

@@ -24,10 +24,14 @@ class StepTime:
     """All the rest from the end of the step before to the end of this one."""
     forward_ms: float | None
     """The bare forward pass, where it was run a second time; then `score_ms` holds both runs."""
+    num_requests: int = 0
+    num_drafts: int = 0
+    """Requests that had a draft verified."""
+    num_emitted_tokens: int = 0
 
 
 class StepLog:
-    """Collects the times of a turn.
+    """Collects the steps of a turn.
 
     Args:
         probe: times the bare forward pass.
@@ -50,6 +54,9 @@ class StepLog:
                 verify_ms=stats.verify_ms,
                 other_ms=1e3 * (now - self._last) - measured,
                 forward_ms=self._probe.last_ms,
+                num_requests=stats.num_requests,
+                num_drafts=stats.num_drafts,
+                num_emitted_tokens=stats.num_emitted_tokens,
             )
         )
         self._last = now
@@ -71,3 +78,17 @@ def median_times(steps: Sequence[StepTime]) -> dict[str, float | None]:
         "other_ms": median(step.other_ms for step in once),
         "forward_ms": median(forwards) if forwards else None,
     }
+
+
+def drafted_share(steps: Sequence[StepTime]) -> float:
+    """Return in which share of the steps of a request a draft was verified; steps that run prompts do not count."""
+    num_requests = sum(step.num_requests for step in steps if step.is_decode)
+    num_drafts = sum(step.num_drafts for step in steps if step.is_decode)
+    return num_drafts / num_requests if num_requests else 0.0
+
+
+def tokens_per_step(steps: Sequence[StepTime]) -> float:
+    """Return how many tokens a step gives a request, with a draft or without; steps that run prompts do not count."""
+    num_requests = sum(step.num_requests for step in steps if step.is_decode)
+    num_tokens = sum(step.num_emitted_tokens for step in steps if step.is_decode)
+    return num_tokens / num_requests if num_requests else 1.0

@@ -1,7 +1,8 @@
-"""What one contender did in one round."""
+"""What one contender did in one go."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specdec.bench.step_time import StepTime
@@ -10,7 +11,7 @@ from specdec.outputs import RequestOutput
 
 @dataclass(frozen=True)
 class Turn:
-    """One pass over the workload's prompts."""
+    """One pass over prompts."""
 
     wall_s: float
     """From the first request to the last token, without the passes that ran a second time to be timed."""
@@ -18,6 +19,19 @@ class Turn:
     """In the order of the prompts."""
     steps: tuple[StepTime, ...]
     peak_memory_mb: float
+    num_proposer_errors: int = 0
+    """How often the proposer failed."""
+
+    @staticmethod
+    def joined(turns: Sequence[Turn]) -> Turn:
+        """Return passes that one contender made after another as one."""
+        return Turn(
+            wall_s=sum(turn.wall_s for turn in turns),
+            outputs=tuple(output for turn in turns for output in turn.outputs),
+            steps=tuple(step for turn in turns for step in turn.steps),
+            peak_memory_mb=max(turn.peak_memory_mb for turn in turns),
+            num_proposer_errors=sum(turn.num_proposer_errors for turn in turns),
+        )
 
     @property
     def token_ids(self) -> list[list[int]]:

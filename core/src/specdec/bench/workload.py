@@ -19,6 +19,8 @@ class Workload:
     temperature: float = 0.8
     seed: int = 0
     """Prompt i is sampled with seed `seed + i`."""
+    is_deterministic: bool = False
+    """Whether engines give each token the same logits whatever else is in the batch (`LLM(deterministic=True)`)."""
 
     def params(self, index: int) -> SamplingParams:
         """Return the sampling parameters of one prompt."""

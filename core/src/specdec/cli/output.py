@@ -45,6 +45,11 @@ def error(message: str) -> None:
     print(f"specdec: error: {'; '.join(message.splitlines())}", file=sys.stderr)
 
 
+def warn(message: str) -> None:
+    """Print a warning as one line on the standard error stream."""
+    print(f"specdec: warning: {'; '.join(message.splitlines())}", file=sys.stderr)
+
+
 @contextmanager
 def progress(description: str, total: float | None = None) -> Iterator[Progress | None]:
     """Show progress on a terminal and nothing in a pipe.
@@ -58,6 +63,7 @@ def progress(description: str, total: float | None = None) -> Iterator[Progress 
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as display:
+    # The time left goes by the pace of the last ten minutes, since a part may take long.
+    with Progress(console=Console(stderr=True), transient=True, speed_estimate_period=600) as display:
         display.add_task(description, total=total)
         yield display

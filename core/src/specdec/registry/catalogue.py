@@ -58,6 +58,8 @@ class KnownMethod:
     """The zoo's artefact for it."""
     zoo_options: Mapping[str, Any] = field(default_factory=dict)
     """What it runs with in demos on the zoo, where its defaults are made for larger models."""
+    no_drafts_hint: str | None = None
+    """Why it may draft nothing at all, and what to do about it."""
 
 
 @cache

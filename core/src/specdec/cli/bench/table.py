@@ -1,4 +1,4 @@
-"""A report for people."""
+"""A report for people, 80 columns wide."""
 
 from __future__ import annotations
 
@@ -9,63 +9,115 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-WIDTH = 240
-"""Columns that a table may take; a narrow terminal breaks its lines, which is better than to lose columns."""
+WIDTH = 80
+"""Columns that a report takes where the terminal has no more."""
+WIDE = 240
+"""Columns that other tables may take; a narrow terminal breaks their lines, which is better than to lose columns."""
+PARTS = ("propose", "score", "forward", "verify", "other")
+CATEGORIES_BESIDE = 6
+"""Columns of categories that fit beside the names."""
+SHORT = {
+    "multi-turn conversation": "chat",
+    "translation": "transl.",
+    "summarization": "summar.",
+    "question answering": "QA",
+    "mathematical reasoning": "math",
+    "retrieval-augmented generation": "RAG",
+}
+"""What the tasks of suites are called where there is little room."""
+LONGEST_HEADING = 8
 
 
 def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) -> None:
-    """Print the rows of a report, and how they came about."""
+    """Print the rows of a report, and how they came about.
+
+    Args:
+        rows: with what is shown besides; of a suite also those of its tasks.
+        environment: of the run.
+    """
+    overall = [row for row in rows if row.get("category") in (None, rows[0].get("category"))]
+    _print_summary(overall)
+    if "suite" in environment:
+        _print_categories(rows, [row["name"] for row in overall])
+    else:
+        _print_steps(overall)
+    print(_facts(overall[0], environment))
+    if "16" in environment["dtype"] and not all(row["identical_to_baseline"] for row in overall):
+        print(
+            "With 16 bits logits depend on how many rows a pass has, so texts may part where two\n"
+            "tokens are close; --deterministic or --dtype float32 shows whether that is all."
+        )
+
+
+def _print_summary(rows: Sequence[dict[str, Any]]) -> None:
     table = new_table(
-        "configuration", "tok/s", "speed-up", "95 %", "in theory", "accepted", "rate", "propose"
+        "configuration", "tok/s", "speed-up", "95 %", "accepted", "drafted", "TTFT", "identical"
     )
-    for heading in ("score", "forward", "verify", "other", "TTFT", "MB", "identical", "4-grams"):
-        table.add_column(heading, justify="right")
+    table.columns[0].no_wrap = False
+    table.columns[0].overflow = "fold"
     for row in rows:
         table.add_row(
             row["name"],
             f"{row['tokens_per_s']:.0f}",
             f"{row['speedup']:.2f}x",
             f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}",
-            _times(theoretical_speedup(row, rows[0])),
             f"{row['mean_acceptance_length']:.2f}",
-            f"{row['acceptance_rate']:.2f}",
-            *(milliseconds(row[f"{part}_ms"]) for part in ("propose", "score", "forward", "verify", "other")),
+            f"{100 * row['drafted_share']:.0f} %",
             milliseconds(row["ttft_ms"]),
-            f"{row['peak_memory_mb']:.0f}",
             yes_or_no(row["identical_to_baseline"]),
-            f"{row['distinct_4gram_ratio']:.2f}",
         )
-    print_wide(table)
-    first = rows[0]
-    print(
-        f"{first['num_prompts']} prompts, {environment['max_tokens']} tokens each at most, batch size "
-        f"{first['batch_size']}, temperature {environment['temperature']:g}, {environment['dtype']} on "
-        f"{environment['device']}, {environment['rounds']} rounds.\n"
-        "Milliseconds: medians per step; forward is the target's pass alone. Accepted: mean acceptance length. "
-        "4-grams: distinct over all, low where text loops.\n"
-        "In theory: the speed-up of a step with a draft at this acceptance if drafting and the target's pass were all it took."
-    )
-    if "16" in environment["dtype"] and not all(row["identical_to_baseline"] for row in rows):
-        print(
-            "With 16 bits logits depend on how many rows a pass has; --dtype float32 shows whether texts differ."
+    _print(table)
+
+
+def _print_steps(rows: Sequence[dict[str, Any]]) -> None:
+    table = new_table("ms per step", *PARTS, "MB", "4-grams")
+    table.columns[0].no_wrap = False
+    table.columns[0].overflow = "fold"
+    for row in rows:
+        times = [milliseconds(row[f"{part}_ms"]) for part in PARTS]
+        table.add_row(
+            row["name"], *times, f"{row['peak_memory_mb']:.0f}", f"{row['distinct_4gram_ratio']:.2f}"
         )
+    print()
+    _print(table)
 
 
-def theoretical_speedup(row: dict[str, Any], baseline: dict[str, Any]) -> float | None:
-    """Return what the acceptance measured allows: tokens of a step over its time, if drafting and the pass were all of it.
+def _print_categories(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """Print speed-ups, contenders by categories, as many categories side by side as there is room for."""
+    categories = list(dict.fromkeys(row["category"] for row in rows))[1:]
+    speedups = {(row["category"], row["name"]): row["speedup"] for row in rows}
+    for start in range(0, len(categories), CATEGORIES_BESIDE):
+        beside = categories[start : start + CATEGORIES_BESIDE]
+        table = new_table("speed-up", *(SHORT.get(name, name[:LONGEST_HEADING]) for name in beside))
+        table.columns[0].no_wrap = False
+        table.columns[0].overflow = "fold"
+        for name in names:
+            table.add_row(name, *(f"{speedups[category, name]:.2f}x" for category in beside))
+        print()
+        _print(table)
 
-    Leviathan et al. (arXiv 2211.17192, theorem 3.8), with the times measured instead of ratios of sizes, so that the costs of
-    verified rows and of drafting count, and no other. None where nothing was drafted or a time is missing.
-    """
-    times = baseline["forward_ms"], row["forward_ms"], row["propose_ms"]
-    if None in times or not row["acceptance_per_position"]:
-        return None
-    plain, scoring, drafting = times
-    return float(row["mean_acceptance_length"] * plain / (scoring + drafting))
 
-
-def _times(ratio: float | None) -> str:
-    return "-" if ratio is None else f"{ratio:.2f}x"
+def _facts(first: dict[str, Any], environment: dict[str, Any]) -> str:
+    """Return how the numbers came about, and what the columns mean."""
+    rounds = environment["rounds"]
+    what = "prompts"
+    if "suite" in environment:
+        what = f"questions of {environment['suite']['name']}"
+    lines = [
+        f"{first['num_prompts']} {what}, {environment['max_tokens']} tokens each at most, batch size {first['batch_size']},",
+        f"temperature {environment['temperature']:g}, {environment['dtype']} on {environment['device']}, "
+        f"{rounds} round{'s' if rounds > 1 else ''}.",
+        "Accepted: mean acceptance length of drafts. Drafted: share of steps with a draft.",
+    ]
+    if "suite" not in environment:
+        lines += [
+            "Milliseconds are medians; forward is the target's pass alone. TTFT: time to the first",
+            "token, ms. 4-grams: distinct over all, low where text loops.",
+        ]
+    else:
+        by = "rounds" if environment["suite"]["bounds"] == "rounds" else "resampling the questions"
+        lines += [f"TTFT: median time to the first token, ms. 95 %: bounds by {by}."]
+    return "\n" + "\n".join(lines)
 
 
 def new_table(*headings: str) -> Table:
@@ -78,7 +130,13 @@ def new_table(*headings: str) -> Table:
 
 def print_wide(table: Table) -> None:
     """Print a table to the standard output, as wide as it is."""
-    Console(file=sys.stdout, width=WIDTH, highlight=False).print(table)
+    Console(file=sys.stdout, width=WIDE, highlight=False).print(table)
+
+
+def _print(table: Table) -> None:
+    """Print a table of a report; names are broken where it would be wider than the terminal, or than 80 columns in a pipe."""
+    width = max(WIDTH, Console(file=sys.stdout).width) if sys.stdout.isatty() else WIDTH
+    Console(file=sys.stdout, width=width, highlight=False).print(table)
 
 
 def milliseconds(value: float | None) -> str:

@@ -1,0 +1,39 @@
+"""Files of JSON lines, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from specdec.errors import ConfigError
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield where a line stands (file and number) and its value; blank lines are skipped, `.gz` is decompressed.
+
+    Raises:
+        ConfigError: naming the file, and the number of the line that is no JSON.
+    """
+    open_file = gzip.open if path.suffix == ".gz" else open
+    try:
+        with open_file(path.expanduser(), "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    place = f"{path}, line {number}"
+                    yield place, _value(line, place)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read {str(path)!r}: {reason}") from None
+
+
+def _value(line: str, place: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{place}: not JSON: {error.msg} (column {error.colno})") from None

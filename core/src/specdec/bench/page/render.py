@@ -1,0 +1,77 @@
+"""From the rows of a report to a page that needs nothing besides itself."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from specdec.bench.page.acceptance_chart import acceptance_chart
+from specdec.bench.page.speedup_chart import speedup_chart
+from specdec.bench.page.step_chart import step_chart
+from specdec.bench.page.svg import series
+
+Row = Mapping[str, Any]
+TOLD_APART = ("command", "versions", "suite")
+"""Keys of the environment that are not shown as they are."""
+
+
+def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[str, Any]) -> str:
+    """Return a report as HTML: inline styles and pictures, light and dark, and a table of the values behind every picture.
+
+    Args:
+        rows: with what is shown besides; of a suite all questions first, then its tasks.
+        categories: of a suite, by the categories of its file; else none.
+        environment: of the run.
+    """
+    pages = Environment(
+        loader=PackageLoader("specdec.bench", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    overall = [row for row in rows if row.get("category") == rows[0].get("category")]
+    suite = environment.get("suite")
+    return pages.get_template("page.html.jinja").render(
+        title=_title(environment),
+        overall=overall,
+        rows=rows,
+        categories=categories,
+        suite=suite,
+        environment=environment,
+        facts={key: value for key, value in environment.items() if key not in TOLD_APART},
+        command=shlex.join(environment["command"]),
+        configs=[(row["name"], json.dumps(row["config"])) for row in overall if row["config"] is not None],
+        speedup_chart=speedup_chart(rows) if len(overall) > 1 else None,
+        acceptance_chart=acceptance_chart(overall)
+        if any(row["acceptance_per_position"] for row in overall)
+        else None,
+        step_chart=step_chart(overall),
+        series=series,
+        shown=_shown,
+        bounds=_bounds(environment),
+    )
+
+
+def _title(environment: Mapping[str, Any]) -> str:
+    suite = environment.get("suite")
+    what = suite["name"] if suite else "prompts"
+    return f"specdec bench: {what} on {environment['model'] or 'a model'}"
+
+
+def _bounds(environment: Mapping[str, Any]) -> str:
+    suite = environment.get("suite")
+    if suite and suite["bounds"] == "questions":
+        return "Bounds are 95 %, by resampling the questions; a category with a single question has none."
+    if environment["rounds"] < 6:
+        return "Bounds are the smallest and the largest value of the rounds: fewer than six cannot give 95 %."
+    return "Bounds are 95 %, by rounds."
+
+
+def _shown(value: float | None, digits: int = 2) -> str:
+    """Return a number for a table, a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,20 @@
+"""Published benchmarks: their questions, asked as conversations."""
+
+from specdec.bench.suites.comparison import OVERALL, SuiteComparison
+from specdec.bench.suites.group import grouped
+from specdec.bench.suites.load import SUITES, Chats, chats_of, load_suite
+from specdec.bench.suites.question import Question, Suite
+from specdec.bench.suites.sample import even_sample
+
+__all__ = [
+    "OVERALL",
+    "SUITES",
+    "Chats",
+    "Question",
+    "Suite",
+    "SuiteComparison",
+    "chats_of",
+    "even_sample",
+    "grouped",
+    "load_suite",
+]

@@ -1,0 +1,145 @@
+"""Contenders answer the questions of a suite, side by side."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from specdec.bench.contender import Contender
+from specdec.bench.row import make_row, more_columns
+from specdec.bench.session import Session
+from specdec.bench.speedup import MIN_ROUNDS, speedup_by_questions, speedup_by_rounds
+from specdec.bench.suites.chat import Chat
+from specdec.bench.suites.group import Group
+from specdec.bench.turn import Turn
+from specdec.bench.workload import Workload
+from specdec.loading.target import LoadedTarget
+
+OVERALL = "overall"
+"""The category of rows about all questions."""
+
+
+class SuiteComparison:
+    """Runs rounds in which every contender answers every question.
+
+    The contenders change places after each group of questions, so that a machine that gets slower or faster does so for all
+    of them; who begins changes from group to group. Every contender has an engine of its own that lives for one round, and
+    all engines live at once: `peak_memory_mb` is that of all of them.
+
+    Args:
+        target: the loaded target, shared by all.
+        workload: how text is generated; its prompts are the questions' first ones.
+        groups: the questions, in the order in which they are asked.
+        chats: the questions as conversations, by their number.
+        contenders: the first one is the baseline.
+        on_done: called after each question and contender, for a progress bar.
+    """
+
+    def __init__(
+        self,
+        target: LoadedTarget,
+        workload: Workload,
+        groups: Sequence[Group],
+        chats: dict[int, Chat],
+        contenders: Sequence[Contender],
+        on_done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._target = target
+        self._workload = workload
+        self._groups = list(groups)
+        self._chats = chats
+        self._contenders = list(contenders)
+        self.on_done = on_done
+        self.rounds: list[list[list[Turn]]] = []
+        """For each round and group the turns, in the order of the contenders."""
+
+    @property
+    def num_questions(self) -> int:
+        """Questions that everybody has answered."""
+        return sum(len(group.questions) for group in self._done()) if self.rounds else 0
+
+    @property
+    def has_bounds_by_rounds(self) -> bool:
+        """Whether there are enough rounds for bounds by rounds; they are by questions otherwise."""
+        return len(self.rounds) >= MIN_ROUNDS
+
+    def run_round(self) -> None:
+        """Let everybody answer every question once more.
+
+        When it is interrupted, the groups that everybody has answered stay if it is the first round, and nothing of a later
+        one.
+        """
+        done: list[list[Turn]] = []
+        sessions: list[Session] = []
+        try:
+            for contender in self._contenders:
+                sessions.append(Session(self._target, contender, self._workload))
+                sessions[-1].warm_up()
+            for number, group in enumerate(self._groups):
+                gc.freeze()  # what was there before need not be searched for garbage again and again
+                done.append(self._take_turns(sessions, group, number + len(self.rounds)))
+        finally:
+            gc.unfreeze()
+            if len(done) == len(self._groups) or (done and not self.rounds):
+                self.rounds.append(done)
+            for session in sessions:
+                session.close()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row per contender about all questions, then one per task and contender where there are several."""
+        done = self._done()
+        tasks = list(dict.fromkeys(group.task for group in done))
+        rows = self._rows(OVERALL, list(range(len(done))))
+        for task in tasks if len(tasks) > 1 else []:
+            rows += self._rows(task, [place for place, group in enumerate(done) if group.task == task])
+        return rows
+
+    def category_rows(self) -> list[dict[str, Any]]:
+        """Return one row per category of the file and contender; none where groups mix categories."""
+        done = self._done()
+        categories = list(dict.fromkeys(group.category for group in done))
+        rows: list[dict[str, Any]] = []
+        for name in categories if len(categories) > 1 else []:
+            assert name is not None
+            rows += self._rows(name, [place for place, group in enumerate(done) if group.category == name])
+        return rows
+
+    def _rows(self, category: str, places: Sequence[int]) -> list[dict[str, Any]]:
+        """Return a row per contender about the groups in these places."""
+        num_questions = sum(len(self._groups[place].questions) for place in places)
+        by_group = [
+            [[groups[place][index] for place in places] for groups in self.rounds]
+            for index in range(len(self._contenders))
+        ]
+        joined = [[Turn.joined(turns) for turns in rounds] for rounds in by_group]
+        rows = []
+        for index, contender in enumerate(self._contenders):
+            if self.has_bounds_by_rounds:
+                speedup = speedup_by_rounds(joined[index], joined[0])
+            else:
+                speedup = speedup_by_questions(by_group[index], by_group[0])
+            row = make_row(
+                contender,
+                joined[index],
+                joined[0],
+                num_prompts=num_questions,
+                batch_size=self._workload.batch_size,
+                speedup=speedup,
+            )
+            rows.append(row | {"category": category} | more_columns(row, joined[index]))
+        return rows
+
+    def _done(self) -> list[Group]:
+        """Return the groups that everybody has answered in every round."""
+        return self._groups[: len(self.rounds[0])]
+
+    def _take_turns(self, sessions: Sequence[Session], group: Group, number: int) -> list[Turn]:
+        """Let everybody answer a group; somebody else begins each time."""
+        first = number % len(sessions)
+        conversations = [(question.number, self._chats[question.number]) for question in group.questions]
+        turns = {
+            index: sessions[index].converse(conversations, self.on_done)
+            for index in [*range(first, len(sessions)), *range(first)]
+        }
+        return [turns[index] for index in range(len(sessions))]

@@ -1,0 +1,77 @@
+"""Hands a report out: as a table, JSON and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from specdec.cli.bench.report import Report, Row
+from specdec.cli.output import print_json, warn
+from specdec.errors import ConfigError
+from specdec.registry.catalogue import known_method
+
+
+def show(report: Report, json: Path | None, html: Path | None) -> None:
+    """Write a report where it is wanted; the table for people unless JSON goes to the standard output.
+
+    Raises:
+        ConfigError: for a file that cannot be written; whatever else is wanted has been written then.
+    """
+    failures: list[ConfigError] = []
+    for name, path, write in (("--json", json, _write_json), ("--html", html, _write_html)):
+        if path is not None:
+            try:
+                write(report, path)
+            except OSError as error:
+                failures.append(ConfigError(f"{name}: cannot write {str(path)!r}: {error.strerror}"))
+    if json is None or str(json) != "-":
+        from specdec.cli.bench.table import print_report
+
+        print_report(report.shown, report.environment)
+    for warning in warnings(report):
+        warn(warning)
+    if failures:
+        raise failures[0]
+
+
+def interruption(report: Report, wanted: int) -> str:
+    """Return what of a run was done when it was interrupted."""
+    rounds = report.environment["rounds"]
+    if "suite" in report.environment:
+        num_questions = report.environment["suite"]["num_questions"]
+        return f"{num_questions} questions, {rounds} of {wanted} rounds begun"
+    return f"{rounds} of {wanted} rounds"
+
+
+def warnings(report: Report) -> list[str]:
+    """Return what a reader of the numbers has to know: the run is not whole, a configuration drafted nothing or failed."""
+    found = []
+    if "interrupted" in report.environment:
+        found.append(
+            f"interrupted: the report has what all had finished ({report.environment['interrupted']})"
+        )
+    first = report.shown[0].get("category")
+    overall = [row for row in report.shown if row["config"] is not None and row.get("category") == first]
+    return found + [text for row in overall for text in _of_row(row)]
+
+
+def _of_row(row: Row) -> list[str]:
+    failed = row["num_proposer_errors"]
+    if row["num_drafts"]:
+        lost = f"{row['name']}: its proposer failed {failed} times, each at the cost of a step's drafts"
+        return [lost] if failed else []
+    if failed:
+        return [f"{row['name']} drafted nothing in any step: its proposer failed {failed} times"]
+    known = known_method(row["method"] or "")
+    hint = known.no_drafts_hint if known is not None else None
+    why = hint or "the method found nothing to guess in these texts, or its configuration turns it off"
+    return [f"{row['name']} drafted nothing in any step: {why}"]
+
+
+def _write_json(report: Report, path: Path) -> None:
+    print_json(report.data(), path)
+
+
+def _write_html(report: Report, path: Path) -> None:
+    from specdec.bench.page import render
+
+    path.write_text(render(report.shown, report.categories or [], report.environment), encoding="utf-8")

@@ -1,0 +1,189 @@
+"""What a run of `specdec bench` has to do: on prompts, or on the questions of a suite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from specdec.bench import Comparison, Contender, Workload, contenders_of, environment
+from specdec.bench.dataset import Prompt, read_dataset, tokenize, zoo_prompts
+from specdec.bench.suites import (
+    Chats,
+    Suite,
+    SuiteComparison,
+    chats_of,
+    even_sample,
+    grouped,
+    load_suite,
+)
+from specdec.bench.suites.group import Group
+from specdec.cli.bench.report import Report
+from specdec.cli.quiet import hush_libraries
+from specdec.loading.target import LoadedTarget
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command that every run has."""
+
+    model: str
+    configs: list[str]
+    max_tokens: int
+    batch_size: int
+    temperature: float
+    seed: int
+    dtype: str
+    max_model_len: int | None
+    is_deterministic: bool
+
+    def workload(self, prompts: tuple[tuple[int, ...], ...]) -> Workload:
+        """Return the options that are about generating, with prompts."""
+        return Workload(
+            prompts, self.max_tokens, self.batch_size, self.temperature, self.seed, self.is_deterministic
+        )
+
+
+class PromptsTask:
+    """Prompts, each on its own.
+
+    Args:
+        target: the loaded target.
+        contenders: the first one is the baseline.
+        workload: what is generated.
+    """
+
+    least = "the first round was not over"
+    """What has to be done before there is anything to report."""
+
+    def __init__(self, target: LoadedTarget, contenders: list[Contender], workload: Workload) -> None:
+        self._target = target
+        self._workload = workload
+        self.num_parts = len(contenders) * len(workload.prompts)
+        """Calls of `on_done` in a round."""
+        self.comparison = Comparison(target, workload, contenders)
+
+    def report(self) -> Report:
+        """Return what came of it."""
+        facts = environment(self._target, self._workload, len(self.comparison.rounds))
+        return Report(self.comparison.rows(), facts, self.comparison.shown_rows())
+
+
+class SuiteTask:
+    """Questions of a suite.
+
+    Args:
+        target: the loaded target.
+        contenders: the first one is the baseline.
+        workload: how text is generated; its prompts are the questions' first ones.
+        suite: where the questions are from.
+        groups: the questions that are asked.
+        chats: the questions as conversations.
+    """
+
+    least = "nobody had answered the first question"
+
+    def __init__(
+        self,
+        target: LoadedTarget,
+        contenders: list[Contender],
+        workload: Workload,
+        suite: Suite,
+        groups: list[Group],
+        chats: Chats,
+    ) -> None:
+        self._target = target
+        self._workload = workload
+        self._suite = suite
+        self._chats = chats
+        self.num_parts = len(contenders) * len(chats.by_number)
+        """Calls of `on_done` in a round."""
+        needed = replace(target, max_model_len=chats.max_model_len)
+        self.comparison = SuiteComparison(needed, workload, groups, chats.by_number, contenders)
+
+    def report(self) -> Report:
+        """Return what came of it."""
+        facts = environment(self._target, self._workload, len(self.comparison.rounds))
+        facts["suite"] = {
+            "name": self._suite.name,
+            "file": str(self._suite.file),
+            "num_questions": self.comparison.num_questions,
+            "num_left_out": self._chats.num_left_out,
+            "is_chat": self._target.tokenizer is not None
+            and self._target.tokenizer.chat_template is not None,
+            "tasks": dict(self._suite.tasks),
+            "bounds": "rounds" if self.comparison.has_bounds_by_rounds else "questions",
+        }
+        rows = self.comparison.rows()
+        return Report(rows, facts, rows, self.comparison.category_rows())
+
+
+def prompts_task(options: Options, file: Path | None, count: int | None, zoo_count: int) -> PromptsTask:
+    """Load everything for a run on prompts.
+
+    Args:
+        options: of the command.
+        file: with the prompts; None for the zoo's.
+        count: how many prompts at most.
+        zoo_count: how many of the zoo's, unless told otherwise.
+
+    Raises:
+        ConfigError: for prompts, a model or a configuration that cannot be used.
+    """
+    prompts: list[Prompt] = zoo_prompts(count or zoo_count) if file is None else read_dataset(file, count)
+    target, contenders = _loaded(options)
+    tokens = tokenize(prompts, target.tokenizer, target.max_model_len)
+    return PromptsTask(target, contenders, options.workload(tokens))
+
+
+def suite_task(options: Options, name: str, file: Path | None, count: int | None) -> SuiteTask:
+    """Load everything for a run on a suite.
+
+    Args:
+        options: of the command.
+        name: of the suite.
+        file: with its questions, if it needs one.
+        count: how many questions at most, evenly over the categories.
+
+    Raises:
+        ConfigError: for a suite, a model or a configuration that cannot be used.
+    """
+    suite = load_suite(name, file)
+    target, contenders = _loaded(options)
+    asked = even_sample(suite.questions, count)
+    chats = chats_of(asked, target.tokenizer, target.max_model_len, options.max_tokens)
+    asked = [question for question in asked if question.number in chats.by_number]
+    groups = grouped(suite, asked, options.batch_size)
+    first = [chats.by_number[question.number].prompt([]) for group in groups for question in group.questions]
+    workload = options.workload(tuple(prompt for prompt in first if prompt is not None))
+    return SuiteTask(target, contenders, workload, suite, groups, chats)
+
+
+def _loaded(options: Options) -> tuple[LoadedTarget, list[Contender]]:
+    from specdec.config.fit import target_facts
+    from specdec.engine.options import EngineOptions
+    from specdec.loading.target import load_target, locate
+
+    hush_libraries()
+    name, configs = _target_and_configs(options.model, options.configs)
+    found = locate(
+        EngineOptions(
+            model=name,
+            dtype=options.dtype,
+            max_model_len=options.max_model_len,
+            deterministic=options.is_deterministic,
+        )
+    )
+    contenders = contenders_of(configs, target_facts(found.model, dtype=options.dtype))
+    return load_target(found), contenders
+
+
+def _target_and_configs(model: str, configs: list[str]) -> tuple[str, list[Any]]:
+    """Return what to load and measure; a speculator given as the model brings its target and configuration along."""
+    from specdec.config import target_of
+
+    found = target_of(model)
+    if found is None:
+        return model, list(configs)
+    target, own = found
+    return target, [own, *configs]
