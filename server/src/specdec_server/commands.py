@@ -61,7 +61,9 @@ def serve(
     ] = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Serve a model over HTTP, with the OpenAI interface. MODEL is a directory, a hub id, or zoo, which is the default.
+    """Serve a model over HTTP, with the OpenAI interface.
+
+    MODEL is a directory, a hub id, a GGUF file, smollm2, or zoo, which is the default.
 
     Every argument of LLM is an option as well: --dtype bfloat16 --max-model-len 4096 --max-num-seqs 32
     --gpu-memory-utilization 0.8 --seed 1 --enforce-eager. Underscores and dashes are the same.

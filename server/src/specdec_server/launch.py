@@ -13,7 +13,7 @@ from typing import Any
 
 from specdec import AsyncLLM, ConfigError
 from specdec.cli.quiet import hush_libraries
-from specdec.config.checkpoint import Checkpoint
+from specdec.config.model_name import check_name
 from specdec.config.zoo import ZOO
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
@@ -96,8 +96,7 @@ def _target(model: str | None, alone: Sequence[str], names: tuple[str, ...]) -> 
     target, *others = [*([] if model is None else [model]), *alone] or [ZOO]
     if others and not names:
         raise ConfigError(f"serve takes one model, got {', '.join(map(repr, [target, *others]))}")
-    if target != ZOO and (checkpoint := Checkpoint(target)).leads_nowhere:
-        raise ConfigError(f"MODEL: {checkpoint.problem}")
+    check_name(target, "MODEL")
     return target, (*names, *others) or (target,)
 
 

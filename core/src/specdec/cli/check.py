@@ -32,7 +32,10 @@ def check(
     ],
     config: Annotated[str, typer.Option(metavar="JSON", help="The other keys of its configuration.")] = "{}",
     model: Annotated[
-        str, typer.Option(help="Target: a directory, a hub id, zoo, or tiny for random weights.")
+        str,
+        typer.Option(
+            help="Target: a directory, a hub id, a GGUF file, smollm2, zoo, or tiny for random weights."
+        ),
     ] = "zoo",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -46,8 +46,9 @@ def validate(
     """Check a speculative_config, and print what it means in full."""
     from specdec.config import parse_speculative_config
     from specdec.config.fit import check_fit, target_facts
+    from specdec.config.model_name import resolve_name
 
-    target = None if model is None else target_facts(_target_directory(model))
+    target = None if model is None else target_facts(resolve_name(model))
     resolved = parse_speculative_config(config, target=target)
     assert resolved is not None
     report: dict[str, Any] = {
@@ -70,9 +71,3 @@ def validate(
             print_fields({f"  {key}": entry for key, entry in value.items()})
     print()
     print_fields({key: value for key, value in report.items() if not isinstance(value, dict)})
-
-
-def _target_directory(model: str) -> str:
-    from specdec.config.zoo import ZOO, zoo_path
-
-    return zoo_path("target") if model == ZOO else model

@@ -11,7 +11,6 @@ import typer
 
 from specdec import hookimpl
 from specdec.cli.output import print_json
-from specdec.config.zoo import ZOO
 from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +31,9 @@ def generate(
     prompt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with the prompt; - for the standard input.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Target: a directory, a hub id, or zoo.")] = "zoo",
+    model: Annotated[
+        str, typer.Option(help="Target: a directory, a hub id, a GGUF file, smollm2, or zoo.")
+    ] = "zoo",
     speculative_config: Annotated[
         str | None, typer.Option(metavar="JSON|FILE", help="How to speculate; default: not at all.")
     ] = None,
@@ -60,10 +61,9 @@ def generate(
     text = _read_prompt(prompt, prompt_file)
 
     from specdec.cli.quiet import hush_libraries
-    from specdec.config.checkpoint import Checkpoint
+    from specdec.config.model_name import check_name
 
-    if model != ZOO and (checkpoint := Checkpoint(model)).leads_nowhere:  # told before torch is imported
-        raise ConfigError(f"--model: {checkpoint.problem}")
+    check_name(model, "--model")  # before torch is imported
 
     from specdec.llm import LLM
     from specdec.sampling_params import SamplingParams

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from specdec.config.hub import is_hub_reachable
 from specdec.errors import ConfigError
 
 HEADER_LIMIT = 100_000_000
@@ -132,6 +133,8 @@ def _from_hub(model: str, name: str, revision: str | None) -> Path | None:
         cached = try_to_load_from_cache(model, name, revision=revision)
         if isinstance(cached, str):
             return Path(cached)
-        return Path(hf_hub_download(model, name, revision=revision)) if _is_asked_for(model) else None
+        if not _is_asked_for(model) or not is_hub_reachable():
+            return None
+        return Path(hf_hub_download(model, name, revision=revision))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError):
         return None

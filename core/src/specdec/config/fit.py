@@ -37,8 +37,13 @@ class Sizes:
         return asdict(self)
 
 
-def target_facts(model: str, revision: str | None = None) -> TargetFacts:
+def target_facts(model: str, revision: str | None = None, dtype: str = "auto") -> TargetFacts:
     """Return what the `config.json` of a target says.
+
+    Args:
+        model: directory or hub id, as `resolve_name` returns it.
+        revision: revision on the hub.
+        dtype: what the engine is to run in.
 
     Raises:
         ConfigError: if there is none to be read.
@@ -51,6 +56,7 @@ def target_facts(model: str, revision: str | None = None) -> TargetFacts:
         hf_config=checkpoint.config,
         vocab_size=checkpoint.number(*VOCABULARY_KEYS),
         max_model_len=checkpoint.number(*CONTEXT_KEYS),
+        dtype=dtype,
     )
 
 

@@ -16,6 +16,7 @@ from specdec.config.checkpoint import Checkpoint
 from specdec.config.notices import deprecated, notice
 from specdec.config.speculative import PLACE, SpeculativeConfig
 from specdec.config.speculators import read_speculators
+from specdec.config.target import TargetFacts
 from specdec.config.zoo import ZOO, zoo_draft
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import KnownMethod, known_methods
@@ -37,8 +38,12 @@ class Inferred:
     """Common keys that the checkpoint implies."""
 
 
-def infer_method(config: SpeculativeConfig) -> Inferred:
+def infer_method(config: SpeculativeConfig, target: TargetFacts | None = None) -> Inferred:
     """Return the method of a configuration.
+
+    Args:
+        config: the common keys; `model` is a directory, a hub id, `zoo` or another way of naming the method.
+        target: what the zoo's drafts are chosen for; None for the zoo's own target.
 
     Raises:
         ConfigError: if nothing tells the method, or if the method lacks the model it needs.
@@ -51,7 +56,7 @@ def infer_method(config: SpeculativeConfig) -> Inferred:
         method, model = named
     known = _known_under_current_name(method)
     if model == ZOO:
-        model = zoo_draft(method, known)
+        model = zoo_draft(method, known, target)
     if known is None:
         return Inferred(method, None, model)
     if model in (*known.model_names, *known.old_model_names) or (

@@ -14,12 +14,14 @@ from specdec.config.compat import speculative_keys
 from specdec.config.draft_rules import DraftFacts, check_draft, choose_ranks, choose_tokens
 from specdec.config.inference import infer_method
 from specdec.config.messages import explain, unknown_key
+from specdec.config.model_name import resolve_name
 from specdec.config.notices import notice
 from specdec.config.sampling_rules import choose_draft_sampling
 from specdec.config.source import read_mapping
 from specdec.config.speculative import PLACE, SpeculativeConfig, split
 from specdec.config.target import TargetFacts
-from specdec.errors import ConfigError
+from specdec.config.zoo import ZOO
+from specdec.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from specdec.interfaces import Proposer, ProposerConfig, Sampler, SamplerConfig
@@ -75,7 +77,8 @@ def resolve(
     config: SpeculativeConfig, rest: Mapping[str, Any], target: TargetFacts | None
 ) -> ResolvedSpeculation:
     """Return what validated common keys and all other keys mean; see `parse_speculative_config`."""
-    inferred = infer_method(config)
+    config = _with_directory(config, target)
+    inferred = infer_method(config, target)
     is_class = inferred.known is not None and inferred.known.draft == "class"
     proposer = registry.proposer(inferred.model if is_class and inferred.model else inferred.method)
     sampler = registry.sampler(config.rejection_sample_method)
@@ -97,6 +100,18 @@ def resolve(
         sampler_class=sampler,
         sampler_config=_build(sampler.Config, _sampler_keys(resolved, sampler) | samplers),
     )
+
+
+def _with_directory(config: SpeculativeConfig, target: TargetFacts | None) -> SpeculativeConfig:
+    """Return the keys with a GGUF draft dequantised to the target's dtype; the zoo's depends on the method, and comes later."""
+    if config.model is None or config.model == ZOO:
+        return config
+    dtype = "auto" if target is None else target.dtype
+    try:
+        model = resolve_name(config.model, revision=config.revision, dtype=dtype)
+    except (ConfigError, ModelError) as error:
+        raise ConfigError(f"{PLACE}: 'model': {error}") from None
+    return config.model_copy(update={"model": model})
 
 
 def _common_keys(config: SpeculativeConfig, facts: DraftFacts, sampler: type[Sampler]) -> dict[str, Any]:

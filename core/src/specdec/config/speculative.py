@@ -29,7 +29,9 @@ class SpeculativeConfig(BaseModel):
         None, min_length=1, description="How tokens are guessed; inferred from `model` where left out."
     )
     model: str | None = Field(
-        None, min_length=1, description="Directory or hub id of the draft, `zoo`, or the path of a class."
+        None,
+        min_length=1,
+        description="Directory, hub id or GGUF file of the draft, `zoo`, or the path of a class.",
     )
     num_speculative_tokens: int | None = Field(
         None, gt=0, description="The most tokens drafted in one step for one request (k)."

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec.config.checkpoint import Checkpoint
-from specdec.config.zoo import ZOO
+from specdec.config.gguf_name import local_gguf
+from specdec.config.zoo import PACKAGED, ZOO
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import known_methods
 
@@ -63,7 +64,8 @@ def target_of(model: str, revision: str | None = None) -> tuple[str, dict[str, A
     Raises:
         ConfigError: if the format is broken or names no target.
     """
-    found = None if model == ZOO else read_speculators(Checkpoint(model, revision))
+    is_whole_model = model in (ZOO, *PACKAGED) or local_gguf(model) is not None
+    found = None if is_whole_model else read_speculators(Checkpoint(model, revision))
     if found is None:
         return None
     if not found.target:

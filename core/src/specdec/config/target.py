@@ -19,3 +19,5 @@ class TargetFacts:
     max_model_len: int | None = None
     """The longest context, in tokens, the engine runs."""
     tensor_parallel_size: int = 1
+    dtype: str = "auto"
+    """What the engine runs in, which a GGUF draft is dequantised to."""

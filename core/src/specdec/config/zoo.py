@@ -1,23 +1,29 @@
-"""The zoo's drafts, for `"model": "zoo"`."""
+"""What `specdec-zoo` has: its models by name, and its drafts for `"model": "zoo"`."""
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
+from types import ModuleType
 
 from specdec.config.speculative import PLACE
+from specdec.config.target import TargetFacts
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import KnownMethod
 
 ZOO = "zoo"
-"""The value of `model` that means the zoo's artefact."""
+"""The value of `model` that means the zoo's small target, or the zoo's artefact of a method."""
+PACKAGED = ("smollm2",)
+"""Values of `model` that mean a published model, whose file the zoo finds in a package of its own."""
 
 
-def zoo_draft(method: str, known: KnownMethod | None) -> str:
-    """Return the directory of the zoo's artefact for a method.
+def zoo_draft(method: str, known: KnownMethod | None, target: TargetFacts | None = None) -> str:
+    """Return the directory of the zoo's artefact for a method and a target.
 
     Args:
         method: the method's name; also the artefact's, for a method that core knows nothing of.
         known: what core knows of the method.
+        target: what the artefact is for; None for the zoo's small target.
 
     Raises:
         ConfigError: if the zoo is not installed or has none.
@@ -25,7 +31,11 @@ def zoo_draft(method: str, known: KnownMethod | None) -> str:
     artefact = method if known is None else known.zoo
     if artefact is None:
         raise ConfigError(f"{PLACE}: method {method!r} takes no draft from the zoo: leave 'model' out")
-    return zoo_path(artefact)
+    zoo = _zoo("'model': 'zoo'")
+    try:
+        return str(zoo.draft(artefact, {} if target is None else target.hf_config))
+    except (LookupError, ValueError, OSError) as error:
+        raise ConfigError(f"{PLACE}: 'model': 'zoo': {error}") from None
 
 
 def zoo_path(artefact: str) -> str:
@@ -34,11 +44,31 @@ def zoo_path(artefact: str) -> str:
     Raises:
         ConfigError: if the zoo is not installed or has none.
     """
-    try:
-        zoo = importlib.import_module("specdec_zoo")
-    except ImportError as error:
-        raise ConfigError(f"'model': 'zoo' needs the zoo: pip install specdec-zoo ({error})") from None
+    zoo = _zoo("model 'zoo'")
     try:
         return str(zoo.path(artefact))
     except (LookupError, ValueError, OSError) as error:
         raise ConfigError(f"the zoo has no {artefact!r} ({error})") from None
+
+
+def packaged_model(name: str) -> Path:
+    """Return the GGUF file of a published model that is installed as a package.
+
+    Args:
+        name: one of `PACKAGED`.
+
+    Raises:
+        ConfigError: if the zoo or the model's package is not installed, with the line that installs it.
+    """
+    zoo = _zoo(f"model {name!r}")
+    try:
+        return Path(zoo.path(name))
+    except (LookupError, ValueError, OSError) as error:
+        raise ConfigError(str(error)) from None
+
+
+def _zoo(what: str) -> ModuleType:
+    try:
+        return importlib.import_module("specdec_zoo")
+    except ImportError as error:
+        raise ConfigError(f"{what} needs the zoo: pip install specdec-zoo ({error})") from None

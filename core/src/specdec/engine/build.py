@@ -27,7 +27,7 @@ from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetHandle, TargetInfo
-from specdec.loading.target import LoadedTarget, resolve_name
+from specdec.loading.target import LoadedTarget, locate
 
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
@@ -66,6 +66,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
         PluginError: for a method or sampler that cannot be loaded.
         ModelError: for a target that cannot be served right.
     """
+    options = locate(options)
     speculation = parse_speculative_config(speculative_config, target=_facts(options))
     scorer = registry.scorer(DEFAULT_SCORER)()
     handle = scorer.load(options)
@@ -169,8 +170,8 @@ def _facts(options: EngineOptions) -> TargetFacts:
         config, model = options.model.model.config.to_dict(), options.model.path
     elif isinstance(options.model, PreTrainedModel):
         config = options.model.config.to_dict()
-    elif isinstance(options.model, str | Path):
-        model = resolve_name(str(options.model))
+    elif isinstance(options.model, str):
+        model = options.model
         path = Path(model) / "config.json"
         if path.exists():
             config = json.loads(path.read_text(encoding="utf-8"))
@@ -181,4 +182,5 @@ def _facts(options: EngineOptions) -> TargetFacts:
         vocab_size=text.get("vocab_size"),
         max_model_len=options.max_model_len or text.get("max_position_embeddings"),
         tensor_parallel_size=options.tensor_parallel_size,
+        dtype=str(options.model.dtype if isinstance(options.model, LoadedTarget) else options.dtype),
     )

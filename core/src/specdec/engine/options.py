@@ -26,7 +26,9 @@ class EngineOptions:
     """
 
     model: Any
-    """A path, a hub id, the word `zoo`, a loaded `PreTrainedModel`, or a `LoadedTarget` that engines share."""
+    """A path, a hub id, `zoo`, `smollm2`, a GGUF file, a loaded `PreTrainedModel`, or a `LoadedTarget` that engines share."""
+    gguf_file: str | None = None
+    """Which GGUF file of the folder or hub repository `model`, if there are several."""
     tokenizer: Any = None
     """A path, a hub id or a tokenizer; None means the model's own."""
     revision: str | None = None

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from specdec.config.checkpoint import Checkpoint
+from specdec.config.hub import offline_arguments
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model
@@ -40,7 +41,14 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         raise ModelError(checkpoint.problem)
     if Path(path).is_dir():
         check_directory(Path(path))
-    common: dict[str, Any] = {"trust_remote_code": options.trust_remote_code, "revision": options.revision}
+    offline = offline_arguments(path)
+    if offline and checkpoint.config is None:
+        raise ModelError(f"{checkpoint.problem}: the hub cannot be reached")
+    common: dict[str, Any] = {
+        "trust_remote_code": options.trust_remote_code,
+        "revision": options.revision,
+        **offline,
+    }
     try:
         config = AutoConfig.from_pretrained(path, **common)
     except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
+from specdec.config.model_name import resolve_name
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.loading.causal import load_checkpoint
@@ -29,12 +30,13 @@ def load_draft(
     Args:
         options: the engine's.
         target: the loaded target.
-        path: directory or hub id.
+        path: directory, hub id or GGUF file.
         revision: revision on a hub.
         dtype: `auto` for the target's.
         quantization: what the checkpoint must be quantised with.
     """
     wanted = target.dtype if dtype == "auto" else dtype
+    path = resolve_name(path, revision=revision, dtype=wanted)
     if _is_same(path, revision, options, target) and wanted in (target.dtype, str(target.dtype)[6:]):
         model = _alias(target.model)
     else:

@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from specdec.config.hub import offline_arguments
+from specdec.config.model_name import resolve_name
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_model, check_rope
@@ -25,6 +27,26 @@ class LoadedTarget:
     device: torch.device
     dtype: torch.dtype
     max_model_len: int
+
+
+def locate(options: EngineOptions) -> EngineOptions:
+    """Return the options with a model that is named replaced by its directory or hub id; see `resolve_name`.
+
+    Raises:
+        ConfigError: for a name that leads nowhere.
+        ModelError: for a GGUF file that cannot be read or kept.
+    """
+    name = options.model
+    if not isinstance(name, str | Path):
+        if options.gguf_file is not None:
+            raise ConfigError(
+                f"LLM: gguf_file={options.gguf_file!r} does nothing with a loaded model: leave it out"
+            )
+        return options
+    found = resolve_name(
+        str(name), revision=options.revision, gguf_file=options.gguf_file, dtype=options.dtype
+    )
+    return replace(options, model=found, gguf_file=None)
 
 
 def load_target(options: EngineOptions) -> LoadedTarget:
@@ -44,8 +66,8 @@ def load_target(options: EngineOptions) -> LoadedTarget:
         check_model(model, name)
         device = next(model.parameters()).device
     elif isinstance(options.model, str | Path):
-        path = resolve_name(str(options.model))
-        name = path
+        options = locate(options)
+        name = path = options.model
         model = load_checkpoint(path, options, device)
     else:
         raise ConfigError(
@@ -79,17 +101,6 @@ def end_of_text_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase |
     return ()
 
 
-def resolve_name(name: str) -> str:
-    """Return the directory of the zoo's target for the word `zoo`, and every other name as it is."""
-    if name != "zoo":
-        return name
-    try:
-        import specdec_zoo
-    except ImportError:
-        raise ConfigError("model='zoo' needs the package specdec-zoo: pip install specdec-zoo") from None
-    return str(specdec_zoo.path("target"))
-
-
 def _max_model_len(model: PreTrainedModel, options: EngineOptions) -> int:
     trained = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if options.max_model_len is None:
@@ -107,9 +118,10 @@ def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerB
     source = options.tokenizer or path
     if options.skip_tokenizer_init or source is None:
         return None
+    name = resolve_name(str(source), dtype=options.dtype)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            resolve_name(str(source)), trust_remote_code=options.trust_remote_code
+            name, trust_remote_code=options.trust_remote_code, **offline_arguments(name)
         )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(

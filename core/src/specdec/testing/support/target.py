@@ -11,13 +11,14 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec import registry
+from specdec.config.model_name import resolve_name
 from specdec.engine.build import DEFAULT_SCORER
 from specdec.engine.options import EngineOptions
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.errors import ConfigError
 from specdec.interfaces import Draft, Scorer, TargetHandle
-from specdec.loading.target import LoadedTarget, load_target, resolve_name
+from specdec.loading.target import LoadedTarget, load_target
 from specdec.sampling_params import SamplingParams
 from specdec.testing.support.tiny import TINY, tiny_model
 
@@ -86,7 +87,7 @@ def reference_model(model: Model) -> PreTrainedModel:
     """Return the same model apart from any engine, with attention as `transformers` has it."""
     if isinstance(model, str) and model != TINY:
         reference: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            resolve_name(model), dtype=torch.float32, attn_implementation="eager"
+            resolve_name(model, dtype="float32"), dtype=torch.float32, attn_implementation="eager"
         )
         reference.eval()
         return reference

@@ -1,0 +1,125 @@
+"""Which GGUF file the name of a model leads to: a file, a folder, or a hub's repository."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from specdec.config.checkpoint import HUB_ID
+from specdec.config.hub import hub_file, hub_ggufs
+from specdec.errors import ConfigError, ModelError
+
+SUFFIX = ".gguf"
+_MAGIC = b"GGUF"
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+_OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+_PROJECTORS = "mmproj"
+"""How the files of a vision or audio tower begin, which lie beside the model's own."""
+
+
+def local_gguf(name: str, gguf_file: str | None = None) -> Path | None:
+    """Return the GGUF file that a path leads to, None if it leads to none.
+
+    A folder with weights in another format is that model's, unless `gguf_file` is given.
+
+    Args:
+        name: a file or a folder; any other name leads to none.
+        gguf_file: which file of a folder.
+
+    Raises:
+        ConfigError: if there is no such file, or several to choose from.
+        ModelError: if the file is none of the format, or a part of one.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        file = _of_folder(path, gguf_file)
+        return None if file is None else _checked(file)
+    if not path.is_file():
+        if name.endswith(SUFFIX) and (path.parent.is_dir() or _hub_path(name) is None):
+            raise ConfigError(f"there is no file {name!r}")
+        return None
+    if gguf_file is not None and gguf_file != path.name:
+        raise ConfigError(
+            f"LLM: gguf_file={gguf_file!r}: the model is the file {name!r} already, leave it out"
+        )
+    return _checked(path) if path.suffix == SUFFIX or _starts_right(path) else None
+
+
+def hub_gguf(name: str, revision: str | None = None, gguf_file: str | None = None) -> Path | None:
+    """Return the GGUF file of a hub's repository, fetched unless it is cached; None for any other name.
+
+    Args:
+        name: `owner/name/file.gguf`; or `owner/name`, which is looked into if it has `gguf` in it or `gguf_file` is given.
+        revision: revision on the hub.
+        gguf_file: which file of the repository.
+
+    Raises:
+        ConfigError: if there are several to choose from.
+        ModelError: if the repository or the file cannot be had, or is a part of one.
+    """
+    found = _hub_path(name)
+    if found is not None:
+        repository, gguf_file = found
+    elif "/" in name and HUB_ID.fullmatch(name) and (gguf_file is not None or "gguf" in name.lower()):
+        repository = name
+    else:
+        return None
+    try:
+        if gguf_file is None:
+            gguf_file = _only(hub_ggufs(repository, revision), repository)
+        return None if gguf_file is None else _checked(hub_file(repository, gguf_file, revision))
+    except OSError as error:
+        what = repository if gguf_file is None else f"{repository}/{gguf_file}"
+        raise ModelError(f"{what} cannot be had from a hub or its cache: {error}") from None
+
+
+def _of_folder(folder: Path, gguf_file: str | None) -> Path | None:
+    names = sorted(file.name for file in folder.glob("*" + SUFFIX))
+    if gguf_file is not None:
+        if not (folder / gguf_file).is_file():
+            raise ConfigError(
+                f"LLM: gguf_file={gguf_file!r}: {folder} has no such file; it has {', '.join(names) or 'no GGUF file'}"
+            )
+        return folder / gguf_file
+    if not names or any(True for pattern in _OTHER_WEIGHTS for _ in folder.glob(pattern)):
+        return None
+    chosen = _only(names, str(folder))
+    return None if chosen is None else folder / chosen
+
+
+def _only(names: Sequence[str], where: str) -> str | None:
+    """Return the one model among GGUF files."""
+    models = [name for name in names if not Path(name).name.startswith(_PROJECTORS)]
+    if len(models) > 1 and not _PART.search(models[0]):
+        raise ConfigError(
+            f"{where} has several GGUF files, give the path of one of them or gguf_file=: {', '.join(models)}"
+        )
+    return models[0] if models else None
+
+
+def _checked(file: Path) -> Path:
+    if _PART.search(file.name):
+        raise ModelError(
+            f"{file} is one of several parts, which transformers does not read: join them once with llama.cpp's "
+            "`llama-gguf-split --merge FIRST_PART WHOLE.gguf`"
+        )
+    if not _starts_right(file):
+        raise ModelError(f"{file} is no GGUF file, or a damaged one: fetch it again")
+    return file
+
+
+def _starts_right(file: Path) -> bool:
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(_MAGIC)) == _MAGIC
+    except OSError as error:
+        raise ModelError(f"{file} cannot be read: {error.strerror}") from None
+
+
+def _hub_path(name: str) -> tuple[str, str] | None:
+    """Return repository and file of `owner/name/file.gguf`."""
+    owner, _, rest = name.partition("/")
+    repository, _, file = rest.partition("/")
+    found = f"{owner}/{repository}"
+    return (found, file) if file.endswith(SUFFIX) and HUB_ID.fullmatch(found) else None

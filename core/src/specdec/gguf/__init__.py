@@ -1,0 +1,1 @@
+"""GGUF files: dequantised once to safetensors, which is what everything else reads."""

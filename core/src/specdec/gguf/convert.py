@@ -1,0 +1,120 @@
+"""Reads a GGUF file through transformers and writes it as a checkpoint of transformers."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specdec.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_PACKAGES = ("gguf", "accelerate")
+_END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
+"""What ends a text, and what ends a turn of a conversation where that is another token."""
+
+
+def convert(file: Path, dtype: str, folder: Path) -> None:
+    """Write the model of a GGUF file into a folder: safetensors, configuration, tokenizer and chat template.
+
+    Args:
+        file: the GGUF file.
+        dtype: of the weights: `bfloat16`, `float16` or `float32`.
+        folder: an empty folder.
+
+    Raises:
+        ModelError: if packages are missing, or for what transformers cannot read, with its reason.
+        OSError: if the folder cannot be written.
+    """
+    missing = [name for name in _PACKAGES if find_spec(name) is None]
+    if missing:
+        raise ModelError(
+            f"{file.name} is a GGUF file, and reading it needs {' and '.join(missing)}: pip install 'specdec-core[gguf]'"
+        )
+    with _quiet_in_a_pipe():
+        try:
+            model, tokenizer = _read(file, dtype)
+        except (ModelError, MemoryError):
+            raise
+        except Exception as error:  # of a broken file anything may be raised
+            reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+            raise ModelError(f"transformers cannot read {file}: {reason}") from error
+        _write(model, tokenizer, folder)
+
+
+def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    import torch
+    from gguf import GGUFReader
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    from specdec.gguf.positions import set_position_scaling
+    from specdec.gguf.splitting import set_splitting
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        file.parent,
+        gguf_file=file.name,
+        dtype=getattr(torch, dtype),
+        quantization_config=GgufConfig(dequantize=True),
+        output_loading_info=True,
+    )
+    model, report = loaded
+    _check_whole(file, report)
+    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    reader = GGUFReader(file)
+    fields = {
+        name: field.contents()
+        for name, field in reader.fields.items()
+        if len(field.data) == 1  # no vocabularies
+    }
+    _set_end(model, fields)
+    set_position_scaling(model.config, file, fields, {tensor.name: tensor.data for tensor in reader.tensors})
+    set_splitting(tokenizer, file, fields)
+    return model, tokenizer
+
+
+def _check_whole(file: Path, report: Mapping[str, Any]) -> None:
+    """Refuse a file that leaves weights of its model as they were drawn at random."""
+    for kind in ("missing_keys", "mismatched_keys"):
+        names = sorted(map(str, report.get(kind) or ()))
+        if names:
+            raise ModelError(
+                f"{file} does not fit its architecture: tensors are {kind.removesuffix('_keys')}, {names[0]} first "
+                f"(of {len(names)})"
+            )
+
+
+def _set_end(model: PreTrainedModel, fields: Mapping[str, Any]) -> None:
+    """Let a text end where the file says it, and nowhere else."""
+    told = model.config.eos_token_id if _END_KEYS[0] in fields else None
+    ends = list(told) if isinstance(told, list | tuple) else [] if told is None else [told]
+    ends += [fields[key] for key in _END_KEYS if key in fields]
+    ids = list(dict.fromkeys(int(end) for end in ends))
+    model.config.eos_token_id = None if not ids else ids[0] if len(ids) == 1 else ids
+    if model.generation_config is not None:
+        model.generation_config.eos_token_id = model.config.eos_token_id
+
+
+def _write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    from safetensors import SafetensorError
+
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except SafetensorError as error:  # how a full disk is told
+        raise OSError(str(error)) from error
+
+
+@contextmanager
+def _quiet_in_a_pipe() -> Iterator[None]:
+    """Show the progress that transformers draws on a terminal, and nowhere else."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with redirect_stderr(io.StringIO()):
+        yield

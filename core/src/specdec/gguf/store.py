@@ -1,0 +1,109 @@
+"""The folder in which dequantised GGUF files are kept, by their content."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import mkdtemp
+
+from specdec.errors import ModelError
+
+logger = logging.getLogger("specdec")
+
+CACHE_VARIABLE = "SPECDEC_CACHE"
+"""Environment variable that moves the cache folder; its default is `~/.cache/specdec`."""
+_FORM = "1"
+"""What `convert` writes; another number makes everything anew."""
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be made again: `SPECDEC_CACHE`, or `specdec` in the user's cache folder."""
+    given = os.environ.get(CACHE_VARIABLE)
+    if given:
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdec"
+
+
+def stored(file: Path, dtype: str) -> Path:
+    """Return the directory of a GGUF file's model as safetensors with tokenizer, made if it is not there.
+
+    A directory appears whole or not at all. Of several processes that want the same one, the first makes it and the others
+    wait. It belongs to the file's content, `dtype` and the version of transformers, not to the file's path.
+
+    Args:
+        file: the GGUF file.
+        dtype: of the weights: `bfloat16`, `float16` or `float32`.
+
+    Raises:
+        ModelError: if the file cannot be read, or the model not be kept.
+    """
+    models = cache_folder() / "models"
+    try:
+        digest = _digest(file, models)
+        key = hashlib.sha256(f"{_FORM} {version('transformers')} {digest}".encode()).hexdigest()[:16]
+        folder = models / f"{file.stem}-{dtype}-{key}"
+        if folder.is_dir():
+            return folder
+        models.mkdir(parents=True, exist_ok=True)
+        with _locked(models / f".{folder.name}.lock"):
+            if not folder.is_dir():
+                _make(file, dtype, folder)
+    except OSError as error:
+        raise ModelError(
+            f"{file} cannot be kept as safetensors in {models} ({error.strerror or error}): make room there, or set "
+            f"{CACHE_VARIABLE} to another folder"
+        ) from error
+    return folder
+
+
+def _make(file: Path, dtype: str, folder: Path) -> None:
+    """Write the directory under another name, then rename it."""
+    from specdec.gguf.convert import convert
+
+    for left_behind in folder.parent.glob(f".{folder.name}.*.part"):  # of a process that was killed
+        shutil.rmtree(left_behind)
+    message = f"{file.name} is dequantised to {dtype} once, and kept in {folder}"
+    if sys.stderr.isatty():
+        print(f"specdec: {message}", file=sys.stderr)
+    else:
+        logger.info(message)
+    temporary = Path(mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+    try:
+        convert(file, dtype, temporary)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that the system gives back when the process ends, however it ends."""
+    from filelock import FileLock
+
+    with FileLock(path):
+        yield
+
+
+def _digest(file: Path, models: Path) -> str:
+    """Return the SHA-256 of a file's content, remembered by its place, size and time of change."""
+    status = file.stat()
+    stamp = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
+    remembered = models / "digests" / hashlib.sha256(stamp.encode()).hexdigest()
+    with suppress(OSError):
+        return remembered.read_text(encoding="ascii")
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    with suppress(OSError):  # then the file is read again the next time
+        remembered.parent.mkdir(parents=True, exist_ok=True)
+        temporary = remembered.with_suffix(f".{os.getpid()}")
+        temporary.write_text(digest, encoding="ascii")
+        temporary.replace(remembered)
+    return digest
