@@ -91,8 +91,8 @@ def in_common(llm: LLM, output: RequestOutput) -> tuple[torch.Tensor, torch.Tens
     )
     num_prompt = len(output.prompt_token_ids)
     ids = torch.tensor([*output.prompt_token_ids, *output.outputs[0].token_ids])[None]
-    guess = next(iter(objective.guesses(ids)))
-    law, wanted = torch.softmax(guess.logits[0], -1), torch.softmax(guess.wanted[0], -1)
+    guess = next(iter(objective.guesses(ids, is_whole=True)))
+    law, wanted = torch.softmax(guess.logits, -1), torch.softmax(guess.wanted, -1)
     named = getattr(head, "target_ids", None)
     shared = torch.minimum(law, wanted if named is None else wanted[:, named]).sum(-1)
     return shared[: num_prompt - 1], shared[num_prompt - 1 :]

@@ -22,12 +22,22 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
 
     Returns:
         the file written.
+
+    Raises:
+        ValueError: if it cannot be written, a full disk for example; those before stay.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_PREFIX}{step:07d}.pt"
     partial = path.with_suffix(".partial")
-    torch.save(state, partial)
-    os.replace(partial, path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(state, partial)
+        os.replace(partial, path)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises the second
+        partial.unlink(missing_ok=True)
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise ValueError(
+            f"{path} cannot be written ({reason}): make room and go on with --resume from the checkpoint before"
+        ) from None
     for old in sorted(folder.glob(f"{_PREFIX}*.pt"))[:-keep]:
         old.unlink()
     return path

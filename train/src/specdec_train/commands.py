@@ -1,4 +1,4 @@
-"""`specdec train`: a draft model or head for any target, from text."""
+"""`specdec train`: a draft model or head for any target, from its own answers or from text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import typer
 
 from specdec import hookimpl
 from specdec.cli.output import print_fields, print_json
+
+INTERRUPTED = 130
+"""Exit code of a run that Ctrl-C or SIGTERM ended."""
 
 
 class Method(StrEnum):
@@ -30,26 +33,60 @@ def specdec_register_commands(app: typer.Typer) -> None:
 
 def train(
     method: Annotated[Method, typer.Argument(help="What to train.")],
-    data: Annotated[
-        list[Path],
-        typer.Option(
-            help="Text to train on: files, or .jsonl with a text per line. More may follow: --data *.txt."
-        ),
-    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the result; must be new or empty.")],
-    more_data: Annotated[
-        list[Path] | None, typer.Argument(help="More text: what follows the first of --data.")
+    more_files: Annotated[
+        list[Path] | None, typer.Argument(help="More files: what follows the first of --prompts or --data.")
     ] = None,
     target: Annotated[str, typer.Option(help="Target: a directory, a hub id, or zoo.")] = "zoo",
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Prompts that the target answers: .jsonl with "
+            '{"prompt": ...}, {"messages": [...]} or {"turns": [...]} a line, or text with a prompt a line; .gz too.'
+        ),
+    ] = None,
+    self_instruct: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Prompts that the target writes itself, and answers.")
+    ] = 0,
+    answers: Annotated[
+        list[Path] | None,
+        typer.Option(help="Answers made before, OUT.answers.jsonl of an earlier run for example."),
+    ] = None,
+    use_given_answers: Annotated[
+        bool,
+        typer.Option(
+            "--use-given-answers",
+            help="Learn a last assistant message of --prompts as it is, instead of the target's own answer.",
+        ),
+    ] = False,
+    max_tokens: Annotated[int, typer.Option(min=16, help="The most tokens of an answer.")] = 320,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Text to train on as it is: files, or .jsonl with a text per line. More may follow: --data *.txt."
+        ),
+    ] = None,
     work: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder for checkpoints [default: OUT with .work behind it]."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint.")] = False,
-    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Time budget; the learning rate decays within it.")
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on from what an interrupted run left; with --minutes 0, write its head as it is.",
+        ),
+    ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes",
+            "--max-minutes",
+            min=0.0,
+            help="Time for all of it, answers included, earlier parts too; the learning rate decays within it.",
+        ),
     ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimizer steps.")] = None,
     seq_len: Annotated[int | None, typer.Option(min=8, help="Tokens of a window.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Windows per optimizer step.")] = None,
     num_steps: Annotated[
@@ -61,13 +98,22 @@ def train(
     ] = None,
     heldout_permille: Annotated[int, typer.Option(min=1, max=500, help="Share of texts held out.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of weights and data order.")] = 1,
+    bench: Annotated[
+        bool, typer.Option(help="Measure the head beside plain decoding at the end, on held-out prompts.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train a draft model or head on the target's own states, and write it in its published format.
 
-    Progress goes to the standard error output: loss, and how often a guess stands on held-out text, place after place.
+    With --prompts or --self-instruct the target's own answers are what it learns from, and only these. Progress goes to the
+    standard error output: loss, how often a guess stands on held-out text, place after place, and the time left. Ctrl-C keeps
+    what was done, and --resume goes on.
     """
-    from specdec_train.heads.command import train_from_files
+    from specdec.cli.output import error
+    from specdec.cli.quiet import hush_libraries
+    from specdec_train.heads.command import train_from
+    from specdec_train.heads.options import TrainOptions
+    from specdec_train.interruption import Interrupted
 
     changes = {
         "max_steps": steps,
@@ -78,15 +124,28 @@ def train(
         "draft_vocab_size": draft_vocab_size,
         "seed": seed,
     }
-    report = train_from_files(
-        method.value,
-        target,
-        [*data, *(more_data or [])],
-        out,
-        work or out.with_name(out.name + ".work"),
+    more = tuple(more_files or ())
+    options = TrainOptions(
+        method=method.value,
+        target=target,
+        out=out,
+        work=work or out.with_name(out.name + ".work"),
+        data=(*(data or ()), *(() if prompts else more)),
+        prompts=(*(prompts or ()), *(more if prompts else ())),
+        answers=tuple(answers or ()),
+        num_written=self_instruct,
+        uses_given=use_given_answers,
+        max_tokens=max_tokens,
         changes={key: value for key, value in changes.items() if value is not None},
         heldout_permille=heldout_permille,
-        max_minutes=max_minutes,
+        minutes=minutes,
         is_resuming=resume,
+        measures=bench,
     )
+    hush_libraries()
+    try:
+        report = train_from(options)
+    except Interrupted as stop:
+        error(f"{stop}: go on with --resume, or write the head as it is with --resume --minutes 0")
+        raise typer.Exit(INTERRUPTED) from None
     (print_json if as_json else print_fields)(report)

@@ -27,8 +27,9 @@ def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens:
         target: what it is to guess.
         tokens: ids `[B, T + 1]`; the last only lends its place.
     """
-    logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits
-    return divergence(logits, laws_of(target_logits(target, tokens)))
+    logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits.flatten(0, 1)
+    laws = laws_of(target_logits(target, tokens).flatten(0, 1))
+    return divergence(logits, laws, torch.arange(len(logits), device=logits.device))
 
 
 def parallel_loss(
@@ -43,10 +44,14 @@ def parallel_loss(
         num_parallel: guesses per position, K: one by the text token itself, K - 1 by mask tokens.
         mask_id: the id of the mask token.
     """
-    laws = laws_of(target_logits(target, tokens))
-    length = laws.entropies.shape[1]
+    laws = laws_of(target_logits(target, tokens).flatten(0, 1))
     logits = parallel_logits(draft, tokens[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
-    parts = [divergence(logits[:, j, : length - j], laws, j) for j in range(num_parallel)]
+    batch, _, length, _ = logits.shape
+    rows = torch.arange(batch * length, device=logits.device).view(batch, length)
+    parts = [
+        divergence(logits[:, j, : length - j].flatten(0, 1), laws, rows[:, j:].flatten())
+        for j in range(num_parallel)
+    ]
     return torch.stack(parts).mean()
 
 
@@ -108,7 +113,8 @@ def acceptance(
         length = wanted.shape[1]
         got = parallel_logits(draft, part[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
         for j in range(num_parallel):
-            totals[j] += torch.stack(overlap(got[:, j, : length - j], wanted[:, j:])).double() * len(part)
+            shares = torch.stack(overlap(got[:, j, : length - j], wanted[:, j:]))
+            totals[j] += shares.double().mean((1, 2)) * len(part)
     return [
         {"sampled": round(sampled, 4), "greedy": round(greedy, 4)}
         for sampled, greedy in (totals / len(tokens)).tolist()
@@ -116,9 +122,18 @@ def acceptance(
 
 
 def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How often a guess stands: mean of `sum(min(p, q))` at temperature 1, and the share of equal best ids."""
+    """How often each guess stands: `sum(min(p, q))` at temperature 1, and whether the best ids are equal.
+
+    Args:
+        logits: `[..., V']` of the guesses.
+        wanted: `[..., V]` of the target.
+        target_ids: `[V']` the target's id of each of the guesses' logits; None where they are the same.
+
+    Returns:
+        two tensors `[...]`.
+    """
     p, q = wanted.float().softmax(-1), logits.float().softmax(-1)
     best = logits.argmax(-1)
     if target_ids is not None:
         p, best = p[..., target_ids], target_ids[best]
-    return torch.minimum(p, q).sum(-1).mean(), (best == wanted.argmax(-1)).float().mean()
+    return torch.minimum(p, q).sum(-1), (best == wanted.argmax(-1)).float()

@@ -16,57 +16,52 @@ from specdec.compiled.math import fast_exp
 from specdec.runner.host.attention import is_available, use_threads
 
 Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
 _LEAST = 1e-6
 """Mass in common that a guess is taken to have at least, so that one far off is not followed too far."""
 
 
 @dataclass(frozen=True)
 class Laws:
-    """What the target says at each place of some windows."""
+    """What the target says at some places of the text."""
 
     probs: Tensor
-    """`[B, T, V']` float32."""
+    """`[M, V']` float32."""
     entropies: Tensor
-    """`[B, T]` in nats."""
+    """`[M]` in nats."""
 
 
 @torch.no_grad()
-def laws_of(wanted: Tensor, target_ids: Tensor | None = None) -> Laws:
-    """Return the laws of the target's logits.
-
-    Args:
-        wanted: `[B, T, V]`.
-        target_ids: `[V']` ids that can be guessed; the law is taken among these. None for all.
-    """
-    logs = torch.log_softmax((wanted if target_ids is None else wanted[..., target_ids]).float(), -1)
+def laws_of(logits: Tensor) -> Laws:
+    """Return the laws of the target's logits `[M, V']`; where some ids only can be guessed, of those of these ids."""
+    logs = torch.log_softmax(logits.float(), -1)
     probs = logs.exp()
     return Laws(probs, -(probs * logs).sum(-1))
 
 
-def divergence(logits: Tensor, laws: Laws, start: int = 0) -> Tensor:
+def divergence(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
     """Mean Kullback-Leibler divergence from the target's law to a guess, in nats.
 
     Args:
-        logits: `[B, R, V']` the guess.
-        laws: what it should be.
-        start: the guess's first row stands at this place of them.
+        logits: `[N, V']` the guesses.
+        laws: what they should be.
+        rows: `[N]` which of the laws each guess is of.
     """
-    end = start + logits.shape[1]
-    losses: Tensor = _Distance.apply(logits, laws.probs, start, False)  # type: ignore[no-untyped-call]
-    return losses - laws.entropies[:, start:end].mean()
+    losses: Tensor = _Distance.apply(logits, laws.probs, rows, False)  # type: ignore[no-untyped-call]
+    return losses - laws.entropies[rows].mean()
 
 
-def rejection(logits: Tensor, laws: Laws, start: int = 0) -> Tensor:
+def rejection(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
     """Mean of `-log(a)`, `a = sum(min(p, q))` being how often a guess drawn from `q` stands (arXiv 2602.23881).
 
     A guess that cannot be the target's law does better by this than by its divergence, which has it spend on what is unlikely
     anyway. Arguments as for `divergence`.
     """
-    losses: Tensor = _Distance.apply(logits, laws.probs, start, True)  # type: ignore[no-untyped-call]
+    losses: Tensor = _Distance.apply(logits, laws.probs, rows, True)  # type: ignore[no-untyped-call]
     return losses
 
 
-Measure = Callable[[Tensor, Laws, int], Tensor]
+Measure = Callable[[Tensor, Laws, Tensor], Tensor]
 """`divergence` or `rejection`."""
 
 
@@ -74,16 +69,15 @@ class _Distance(torch.autograd.Function):
     """The cross-entropy, or `-log(a)`, and its gradient, from few passes over the logits."""
 
     @staticmethod
-    def forward(context: Any, logits: Tensor, probs: Tensor, start: int, is_rejection: bool) -> Tensor:
+    def forward(context: Any, logits: Tensor, probs: Tensor, rows: Tensor, is_rejection: bool) -> Tensor:
         scores = logits.detach().to(torch.float32, copy=True).contiguous()  # written to
         if scores.device.type == "cpu" and is_available():
             use_threads()
-            losses = torch.empty(scores.shape[:2])
+            losses = torch.empty(len(scores))
             kernel = _reject if is_rejection else _compare
-            kernel(scores.numpy(), probs.contiguous().numpy(), start, losses.numpy())
+            kernel(scores.numpy(), probs.contiguous().numpy(), rows.numpy(), losses.numpy())
         else:
-            wanted = probs[:, start : start + scores.shape[1]]
-            losses, scores = (_rejections if is_rejection else _cross_entropies)(scores, wanted)
+            losses, scores = (_rejections if is_rejection else _cross_entropies)(scores, probs[rows])
         context.save_for_backward(scores)
         context.dtype = logits.dtype
         return losses.mean()
@@ -91,12 +85,11 @@ class _Distance(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (difference,) = context.saved_tensors
-        scale = gradients[0] / (difference.shape[0] * difference.shape[1])
-        return (difference * scale).to(context.dtype), None, None, None
+        return (difference * (gradients[0] / len(difference))).to(context.dtype), None, None, None
 
 
 def _cross_entropies(scores: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses `[B, R]` and gradients `[B, R, V']` of scores, where the kernels do not run."""
+    """Losses `[N]` and gradients `[N, V']` of scores, where the kernels do not run."""
     logs = torch.log_softmax(scores, -1)
     return -(wanted * logs).sum(-1), logs.exp() - wanted
 
@@ -129,28 +122,26 @@ def _exponentiate(x: Floats, highest: np.float32) -> np.float32:
 
 
 @njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
-def _compare(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
-    """Write the cross-entropy of each row to `losses [B, R]`, and to `scores [B, R, V']` its softmax less its law."""
-    num_rows, size = scores.shape[1], scores.shape[2]
-    for index in prange(scores.shape[0] * num_rows):
-        row, place = index // num_rows, index % num_rows
-        x, p = scores[row, place], probs[row, start + place]
+def _compare(scores: Floats, probs: Floats, rows: Integers, losses: Floats) -> None:
+    """Write the cross-entropy of each guess to `losses [N]`, and to `scores [N, V']` its softmax less its law."""
+    size = scores.shape[1]
+    for index in prange(scores.shape[0]):
+        x, p = scores[index], probs[rows[index]]
         highest, known = _highest(x), np.float32(0.0)
         for j in range(size):
             known += p[j] * (x[j] - highest)
         mass = _exponentiate(x, highest)
-        losses[row, place] = np.log(mass) - known
+        losses[index] = np.log(mass) - known
         for j in range(size):
             x[j] = x[j] / mass - p[j]
 
 
 @njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
-def _reject(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
-    """Write `-log(a)` of each row to `losses [B, R]`, and its gradient to `scores [B, R, V']`."""
-    num_rows, size = scores.shape[1], scores.shape[2]
-    for index in prange(scores.shape[0] * num_rows):
-        row, place = index // num_rows, index % num_rows
-        x, p = scores[row, place], probs[row, start + place]
+def _reject(scores: Floats, probs: Floats, rows: Integers, losses: Floats) -> None:
+    """Write `-log(a)` of each guess to `losses [N]`, and its gradient to `scores [N, V']`."""
+    size = scores.shape[1]
+    for index in prange(scores.shape[0]):
+        x, p = scores[index], probs[rows[index]]
         mass = _exponentiate(x, _highest(x))
         common, low = np.float32(0.0), np.float32(0.0)
         for j in range(size):
@@ -158,6 +149,6 @@ def _reject(scores: Floats, probs: Floats, start: int, losses: Floats) -> None:
             common += min(x[j], p[j])
             low += x[j] if x[j] < p[j] else np.float32(0.0)
         common = max(common, np.float32(_LEAST))
-        losses[row, place] = -np.log(common)
+        losses[index] = -np.log(common)
         for j in range(size):
             x[j] = x[j] * (low - (np.float32(1.0) if x[j] < p[j] else np.float32(0.0))) / common

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from specdec_train.checkpoint import latest_checkpoint, load_checkpoint, save_checkpoint
+from specdec_train.interruption import Interrupted, IsInterrupted, never
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import micro_batches
 from specdec_train.precision import autocast
-from specdec_train.progress import RunProgress
+from specdec_train.progress import RunProgress, time_left
 from specdec_train.schedule import Schedule, progress_of
 
 LossFunction = Callable[[Tensor], Tensor]
@@ -37,6 +38,8 @@ class LoopConfig:
         schedule: shape of the learning rate.
         eval_every: steps between calls of `evaluate`.
         checkpoint_every: steps between checkpoints.
+        checkpoint_seconds: time between checkpoints, at most.
+        eval_seconds: time between calls of `evaluate`, at most; None leaves it to the steps.
     """
 
     title: str
@@ -48,6 +51,8 @@ class LoopConfig:
     schedule: Schedule
     eval_every: int
     checkpoint_every: int
+    checkpoint_seconds: float = 120.0
+    eval_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ def train(
     resume: bool,
     on_progress: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    is_interrupted: IsInterrupted = never,
 ) -> RunState:
     """Train until the steps or the time are used up.
 
@@ -114,15 +120,21 @@ def train(
         resume: continue from the newest checkpoint in `folder` if there is one.
         on_progress: told before each step how far along the run is, in [0, 1), by steps or time.
         clock: seconds, for the time budget.
+        is_interrupted: asked after each step whether to stop.
 
     Returns:
         steps, seconds and the loss curve, resumed parts included.
+
+    Raises:
+        Interrupted: if it was asked to stop; a checkpoint of the last step has been written.
+        ValueError: if a checkpoint cannot be written.
     """
     state = RunState()
     checkpoint = latest_checkpoint(folder) if resume else None
     if checkpoint is not None:
         state = _restore(load_checkpoint(checkpoint), model, optimizer)
     offset = clock() - state.seconds
+    saved, looked = state.seconds, state.seconds
     done = progress_of(state.step, config.max_steps, state.seconds, config.max_seconds)
     with RunProgress(config.title, config.max_steps) as progress:
         while done < 1.0:
@@ -136,13 +148,23 @@ def train(
             state.step += 1
             state.seconds = clock() - offset
             done = progress_of(state.step, config.max_steps, state.seconds, config.max_seconds)
-            progress.update(state.step, f"loss {state.losses[-1]:.3f}")
-            if state.step % config.eval_every == 0 or done >= 1.0:
+            left = time_left(state.seconds, done, config.max_seconds)
+            progress.update(state.step, f"loss {state.losses[-1]:.3f} {left}", done)
+            is_stopped = is_interrupted() and done < 1.0
+            is_late = config.eval_seconds is not None and state.seconds - looked >= config.eval_seconds
+            if done >= 1.0 or (not is_stopped and (is_late or state.step % config.eval_every == 0)):
                 entry = _log_entry(state, evaluate(), multiplier)
-                progress.line(state.step, _describe(entry))
-                state.seconds = clock() - offset
-            if state.step % config.checkpoint_every == 0 or done >= 1.0:
-                save_checkpoint(folder, state.step, _snapshot(state, model, optimizer))
+                progress.line(state.step, f"{_describe(entry)} {left}")
+                state.seconds = looked = clock() - offset
+            is_due = (
+                state.step % config.checkpoint_every == 0
+                or state.seconds - saved >= config.checkpoint_seconds
+            )
+            if is_due or is_stopped or done >= 1.0:
+                path = save_checkpoint(folder, state.step, _snapshot(state, model, optimizer))
+                saved = state.seconds
+                if is_stopped:
+                    raise Interrupted(f"stopped after step {state.step}, kept in {path}")
     return state
 
 
@@ -157,7 +179,7 @@ def _step(
     """One optimizer step over `batch`, a micro-batch at a time; returns its mean loss."""
     total = 0.0
     for part in micro_batches(batch, config.micro_batch):
-        with autocast():
+        with autocast(next(model.parameters()).device.type):
             loss = loss_function(part) * (len(part) / len(batch))
         loss.backward()
         total += loss.item()

@@ -8,12 +8,15 @@ import torch
 
 
 @cache
-def matmul_dtype() -> torch.dtype:
+def matmul_dtype(device_type: str = "cpu") -> torch.dtype:
     """The type in which matrices are multiplied while training; weights and optimizer state stay in float32."""
+    if device_type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
     has_units = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if has_units else torch.float32
+    return torch.bfloat16 if device_type == "cpu" and has_units else torch.float32
 
 
-def autocast() -> torch.autocast:
+def autocast(device_type: str = "cpu") -> torch.autocast:
     """A context in which matrix products are taken in `matmul_dtype`."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=matmul_dtype() == torch.bfloat16)
+    kind = device_type if device_type in ("cpu", "cuda") else "cpu"
+    return torch.autocast(kind, torch.bfloat16, enabled=matmul_dtype(device_type) == torch.bfloat16)

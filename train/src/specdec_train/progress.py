@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class RunProgress:
@@ -28,17 +28,23 @@ class RunProgress:
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TextColumn("{task.completed}/{task.total} {task.fields[note]}"),
+                TextColumn("{task.fields[note]}"),
                 TimeElapsedColumn(),
-                TimeRemainingColumn(),
                 console=self._console,
             )
-            self._task = self._bar.add_task(title, total=total, note="")
+            self._task = self._bar.add_task(title, total=1.0, note="")
 
-    def update(self, step: int, note: str) -> None:
-        """Move the bar to `step`; without a terminal nothing is written."""
+    def update(self, step: int, note: str, done: float | None = None) -> None:
+        """Move the bar; without a terminal nothing is written.
+
+        Args:
+            step: steps taken.
+            note: what stands behind the bar.
+            done: share of the run that is done, where time decides too; None for that of the steps.
+        """
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, note=note)
+            share = step / self._total if done is None else min(done, 1.0)
+            self._bar.update(self._task, completed=share, note=f"step {step} {note}")
 
     def line(self, step: int, note: str) -> None:
         """Write one line that stays, on a terminal and in a pipe alike."""
@@ -55,3 +61,23 @@ class RunProgress:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def time_left(seconds: float, done: float, max_seconds: float | None) -> str:
+    """Return how long a run goes on, as it is read: `4 min left`.
+
+    Args:
+        seconds: time taken so far.
+        done: share that is done, by steps or time, whichever is further.
+        max_seconds: time budget, None for none.
+    """
+    if done >= 1.0:
+        return "done"
+    left = seconds * (1.0 - done) / done if done > 0.0 else max_seconds
+    if left is None:
+        return "time left unknown"
+    if max_seconds is not None:
+        left = min(left, max_seconds - seconds)
+    if left < 90.0:
+        return f"{left:.0f} s left"
+    return f"{left / 60:.0f} min left" if left < 5400.0 else f"{left / 3600:.1f} h left"

@@ -47,4 +47,6 @@ def progress_of(step: int, max_steps: int, seconds: float, max_seconds: float | 
         max_seconds: time budget, None for no limit.
     """
     fraction = step / max_steps
-    return fraction if max_seconds is None else max(fraction, seconds / max_seconds)
+    if max_seconds is None:
+        return fraction
+    return max(fraction, seconds / max_seconds) if max_seconds > 0.0 else 1.0

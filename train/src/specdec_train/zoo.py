@@ -16,6 +16,7 @@ from specdec_train.documents import training_texts
 from specdec_train.draft_recipe import DRAFTS, DraftRecipe
 from specdec_train.draft_run import TrainedDraft, load_artefact, train_draft
 from specdec_train.export import export_model, replaced_folder
+from specdec_train.heads.data import text_data
 from specdec_train.heads.made import to_bfloat16
 from specdec_train.heads.recipe import ZOO_HEADS, HeadRecipe
 from specdec_train.heads.run import TrainedHead, facts_of, train_head
@@ -172,9 +173,12 @@ def build_head(
     trained = train_head(
         recipe,
         target,
-        encode(tokenizer, training_texts(corpus, corpus_recipe)),
-        encode(tokenizer, [file.text for file in corpus.split("heldout")]),
-        separator,
+        text_data(
+            recipe,
+            encode(tokenizer, training_texts(corpus, corpus_recipe)),
+            encode(tokenizer, [file.text for file in corpus.split("heldout")]),
+            separator,
+        ),
         work,
         max_minutes=max_minutes,
         resume=resume,

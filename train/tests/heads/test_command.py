@@ -18,7 +18,7 @@ from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.texts import read_texts, split_texts
 
 SOURCES = Path(command.__file__).parents[1]
-SMALL = ["--steps", "4", "--batch-size", "2", "--seq-len", "64", "--heldout-permille", "200"]
+SMALL = ["--steps", "4", "--batch-size", "2", "--seq-len", "64", "--heldout-permille", "200", "--no-bench"]
 METHODS = {
     "draft": "draft_model",
     "eagle": "eagle",

@@ -31,7 +31,7 @@ def test_guesses_are_those_of_a_draft_along_the_true_tokens(name, place, target,
     tokens = torch.tensor(documents[0][:20])[None]
     made.module.eval()
     with torch.no_grad():
-        guesses = list(made.objective.guesses(tokens))
+        guesses = list(made.objective.guesses(tokens, is_whole=True))
     reader = made.objective._reader
     states = reader.read(tokens[:, :-1])
     features = made.module.combine(states.hidden[0], tuple(aux[0] for aux in states.aux)).detach()
@@ -44,8 +44,8 @@ def test_guesses_are_those_of_a_draft_along_the_true_tokens(name, place, target,
     )
     logits, carry = output.logits[-1:], output.carry[-1:]
     for step, guess in enumerate(guesses):
-        torch.testing.assert_close(guess.logits[0, place], logits[0], rtol=1e-3, atol=1e-4)
-        assert torch.equal(guess.wanted[0, place], states.logits[0, place + 1 + step])
+        torch.testing.assert_close(guess.logits[place], logits[0], rtol=1e-3, atol=1e-4)
+        assert torch.equal(guess.wanted[place], states.logits[0, place + 1 + step])
         at = rows + step
         output = runner.forward(
             PackedBatch(tokens[0, at + 1 : at + 2], torch.tensor([at]), [Segment(0, 1, 0, at)], None, None),
@@ -58,14 +58,14 @@ def test_heads_of_a_speculator_guess_along_the_true_tokens(target, documents):
     made = make(HEADS["mlp"], target, documents)
     tokens = torch.tensor(documents[0][:20])[None]
     with torch.no_grad():
-        guesses = list(made.objective.guesses(tokens))
+        guesses = list(made.objective.guesses(tokens, is_whole=True))
         states = StateReader(target).read(tokens[:, :-1])
         place = 6
         s = made.module.begin(states.hidden[0, place])
         for index, guess in enumerate(guesses):
             s, logits = made.module.step(index, s, tokens[0, place + 1 + index])
-            torch.testing.assert_close(guess.logits[0, place], logits)
-            assert torch.equal(guess.wanted[0, place], states.logits[0, place + 1 + index])
+            torch.testing.assert_close(guess.logits[place], logits)
+            assert torch.equal(guess.wanted[place], states.logits[0, place + 1 + index])
 
 
 def test_states_are_the_inputs_of_layers_and_of_the_projection(target):
@@ -80,12 +80,12 @@ def test_states_are_the_inputs_of_layers_and_of_the_projection(target):
 
 
 def test_divergence_and_overlap_are_those_of_the_laws():
-    wanted, logits = torch.randn(1, 2, 5), torch.randn(1, 2, 3)
+    wanted, logits = torch.randn(2, 5), torch.randn(2, 3)
     ids = torch.tensor([0, 2, 3])
     p, q = wanted.softmax(-1), logits.softmax(-1)
     among = wanted[..., ids].softmax(-1)
     expected = (among * (among / q).log()).sum(-1).mean()
-    torch.testing.assert_close(divergence(logits, laws_of(wanted, ids)), expected)
+    torch.testing.assert_close(divergence(logits, laws_of(wanted[..., ids]), torch.arange(2)), expected)
     sampled, greedy = overlap(logits, wanted, ids)
-    torch.testing.assert_close(sampled, torch.minimum(p[..., ids], q).sum(-1).mean())
-    assert float(greedy) == float((ids[logits.argmax(-1)] == wanted.argmax(-1)).float().mean())
+    torch.testing.assert_close(sampled, torch.minimum(p[..., ids], q).sum(-1))
+    assert torch.equal(greedy.bool(), ids[logits.argmax(-1)] == wanted.argmax(-1))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specdec_train.heads import run
+from specdec_train.heads.data import text_data
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.replay import Replay
 from specdec_train.heads.run import train_head
@@ -88,14 +89,14 @@ def test_the_target_runs_less_often_than_there_are_steps(reuse, target, document
     monkeypatch.setattr(StateReader, "read", spy)
     monkeypatch.setattr(run, "_evaluate", lambda *_: (0.0, [{"sampled": 0.0}]))
     recipe = replace(HEADS["mlp"].tiny(), reuse=reuse, batch_size=1, micro_batch=1, max_steps=20)
-    train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
+    train_head(recipe, target, text_data(recipe, documents[:3], documents[3:], 0), tmp_path)
     assert reads == [1] * (2 * reuse + 19 // reuse)  # the first stock, then one window for `reuse` steps
 
 
 @pytest.mark.parametrize(("seq_len", "num_steps"), [(8, 7), (16, 12), (64, 33)])
 def test_many_heads_on_short_windows_are_trained(seq_len, num_steps, target, documents, tmp_path):
     recipe = replace(HEADS["mlp"].tiny(), seq_len=seq_len, num_steps=num_steps, max_steps=2)
-    trained = train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
+    trained = train_head(recipe, target, text_data(recipe, documents[:3], documents[3:], 0), tmp_path)
     assert len(trained.acceptance) == num_steps
 
 

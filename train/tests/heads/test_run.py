@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from specdec_train.heads import run
+from specdec_train.heads.data import text_data
 from specdec_train.heads.make import make_eagle
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
@@ -20,13 +21,13 @@ def test_a_share_of_the_run_simulates_one_step(share, single, target, documents,
     seen = []
     loss = RecurrentObjective.loss
 
-    def spy(self, tokens):
+    def spy(self, tokens, is_answer=None):
         seen.append(self.num_trained)
-        return loss(self, tokens)
+        return loss(self, tokens, is_answer)
 
     monkeypatch.setattr(RecurrentObjective, "loss", spy)
     recipe = replace(HEADS["mtp"].tiny(), first_share=share, eval_every=100, checkpoint_every=100, seq_len=32)
-    train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
+    train_head(recipe, target, text_data(recipe, documents[:3], documents[3:], 0), tmp_path)
     assert seen[:10] == [1] * single + [recipe.num_steps] * (10 - single)
 
 
@@ -36,15 +37,15 @@ def test_a_share_of_the_run_is_for_acceptance(method, share, last, target, docum
     measures = []
     for measure in (divergence, rejection):
 
-        def spy(logits, laws, start, measure=measure):
+        def spy(logits, laws, rows, measure=measure):
             if logits.requires_grad:
                 measures.append(measure)
-            return measure(logits, laws, start)
+            return measure(logits, laws, rows)
 
         monkeypatch.setattr(run, measure.__name__, spy)
     recipe = replace(HEADS[method].tiny(), first_share=0.0, last_share=share, eval_every=3, seq_len=32)
     recipe = replace(recipe, eval_windows=1000)
-    trained = train_head(recipe, target, documents[:3], documents[3:], 0, tmp_path)
+    trained = train_head(recipe, target, text_data(recipe, documents[:3], documents[3:], 0), tmp_path)
     a_step = len(measures) // 10
     assert measures == [divergence] * a_step * (10 - last) + [rejection] * a_step * last
     # Divergences both: the one before and the one after the weights are rounded.

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specdec.runner import output_head
 from specdec_plugin_mlp import MLPSpeculator
+from specdec_train.heads.places import Places
 from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
 from specdec_train.laws import Measure, divergence, laws_of
@@ -27,30 +28,47 @@ class ChainedObjective:
         self.measure: Measure = divergence
         """What the loss is made of."""
 
-    def loss(self, tokens: Tensor) -> Tensor:
-        """Mean distance from the target's law over all heads, for `tokens [B, W]`, in nats."""
-        return self._mean(self.guesses(tokens))
+    def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
+        """Mean distance from the target's law over all heads, for `tokens [B, W]`, in nats.
+
+        Args:
+            tokens: the text.
+            is_answer: `[B, W]` the tokens that count; None for all.
+        """
+        return self._mean(self.guesses(tokens, is_answer))
 
     def loss_of(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         """The same where the target's states `[B, T, H]` of `tokens [B, T + 1]` are known."""
         logits = output_head(self.reader.target)(hidden)
-        return self._mean(self._guesses_from(hidden, logits, tokens))
+        return self._mean(self._guesses_from(hidden, logits, tokens, Places(tokens, None)))
 
-    def guesses(self, tokens: Tensor) -> Iterator[Guess]:
+    def guesses(
+        self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
+    ) -> Iterator[Guess]:
         """Yield the guesses of one head after the other: head i, at place t, of token t + 2 + i."""
-        states = self.reader.read(tokens[:, :-1])
-        return self._guesses_from(states.hidden, states.logits, tokens)
+        places = Places(tokens, is_answer)
+        states = self.reader.read(tokens[:, :-1], places.chosen)
+        return self._guesses_from(states.hidden, states.logits, tokens, places)
 
     def _mean(self, guesses: Iterator[Guess]) -> Tensor:
-        return torch.stack([self.measure(guess.logits, guess.laws, guess.start) for guess in guesses]).mean()
+        return torch.stack(
+            [self.measure(guess.logits, guess.laws, guess.rows) for guess in guesses if len(guess.rows)]
+        ).mean()
 
-    def _guesses_from(self, states: Tensor, target_logits: Tensor, tokens: Tensor) -> Iterator[Guess]:
+    def _guesses_from(
+        self, states: Tensor, target_logits: Tensor, tokens: Tensor, places: Places
+    ) -> Iterator[Guess]:
         count = self._heads.num_heads
         rows = tokens.shape[1] - 1 - count
-        known = tokens[:, 1:].unfold(1, count, 1)[:, :rows]
-        hidden = states[:, :rows]
-        logits = self._heads(hidden, known)
+        known = tokens[:, 1:].unfold(1, count, 1)[:, :rows].flatten(0, 1)
+        hidden = states[:, :rows].flatten(0, 1).float()
+        target_logits = target_logits.flatten(0, -2)
         laws = laws_of(target_logits)
+        first, _, _ = places.rows(rows, 1, 0)
+        logits = self._heads(hidden[first], known[first])
+        number = torch.zeros(len(hidden), dtype=torch.int64, device=tokens.device)
+        number[first] = torch.arange(len(first), device=tokens.device)
         for index in range(count):
-            wanted = target_logits[:, 1 + index : 1 + index + rows]
-            yield Guess(logits[..., index, :], wanted, hidden, hidden, laws, 1 + index)
+            at, of, _ = places.rows(rows, 1, index)
+            guessed = logits[number[at], index]
+            yield Guess(guessed, laws, of, at, target_logits, hidden[at], hidden[at])

@@ -2,109 +2,176 @@
 
 from __future__ import annotations
 
+import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from specdec import ConfigError, ModelError
+from specdec import ConfigError
+from specdec.engine.options import EngineOptions
+from specdec.loading.target import LoadedTarget, load_target
+from specdec_train.answers.prompts import read_prompts
+from specdec_train.checkpoint import latest_checkpoint
+from specdec_train.export import replaced_folder
+from specdec_train.heads.budget import Budget
+from specdec_train.heads.data import HeadData, answer_data, text_data
+from specdec_train.heads.gather import gather
 from specdec_train.heads.made import to_bfloat16
-from specdec_train.heads.recipe import HEADS
-from specdec_train.heads.run import train_head
+from specdec_train.heads.measure import configs_of, measure
+from specdec_train.heads.options import TrainOptions
+from specdec_train.heads.recipe import HEADS, HeadRecipe, for_answers
+from specdec_train.heads.report import coverage, report_of
+from specdec_train.heads.run import TrainedHead, train_head
 from specdec_train.heads.texts import read_texts, split_texts
+from specdec_train.interruption import Interruption, IsInterrupted
+from specdec_train.precision import matmul_dtype
 
 
-def train_from_files(
-    method: str,
-    target: str,
-    data: Sequence[Path],
-    out: Path,
-    work: Path,
-    *,
-    changes: Mapping[str, Any],
-    heldout_permille: int,
-    max_minutes: float | None,
-    is_resuming: bool,
-) -> dict[str, Any]:
-    """Train and write a head; returns what is reported.
-
-    Args:
-        method: the kind.
-        target: directory, hub id or `zoo`.
-        data: files of text.
-        out: folder for the result.
-        work: folder for checkpoints; removed once the result is written.
-        changes: fields of `HeadRecipe` that differ from the kind's own.
-        heldout_permille: share of texts held out, in thousandths.
-        max_minutes: time budget of the steps.
-        is_resuming: whether to go on from a checkpoint.
+def train_from(options: TrainOptions) -> dict[str, Any]:
+    """Gather what to learn from, train and write a head, and measure it; returns what is reported.
 
     Raises:
-        ConfigError: for files, folders and numbers that do not do.
+        ConfigError: for files, folders and numbers that do not do, and where something cannot be written.
         ModelError: for a target that cannot be loaded.
+        Interrupted: if it was stopped; `is_resuming` goes on from what it kept.
     """
+    _check(options)
+    try:
+        with Interruption() as interruption:
+            return _run(options, lambda: interruption.is_requested)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check(options: TrainOptions) -> None:
+    out, work, method = options.out, options.work, options.method
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} is there already: name another folder with --out")
+    if not options.has_answers and not options.data:
+        raise ConfigError("nothing to learn from: give --prompts, --self-instruct, --answers or --data")
+    if options.has_answers and options.data:
+        raise ConfigError(
+            "--data is text of which everything counts, and goes alone: leave it or prompts out"
+        )
     for key, option, methods in (
         ("draft_vocab_size", "--draft-vocab-size", ("eagle3",)),
         ("num_steps", "--num-steps", ("eagle", "eagle3", "mtp", "mlp")),
     ):
-        if key in changes and method not in methods:
+        if key in options.changes and method not in methods:
             raise ConfigError(f"{option} says nothing for {method}: leave it out")
-    try:
-        recipe = replace(HEADS[method], **changes)
-        train_texts, heldout_texts = split_texts(read_texts(data), heldout_permille)
-        model, tokenizer = _load(target)
-        documents, heldout = (
-            [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in texts]
-            for texts in (train_texts, heldout_texts)
+    if options.is_resuming:
+        return
+    if latest_checkpoint(work) is not None:
+        raise ConfigError(f"{work} holds a run that was interrupted: go on with --resume, or remove it")
+    own = options.answers_file
+    if (options.prompts or options.num_written) and own.exists() and own not in options.answers:
+        raise ConfigError(
+            f"{own} holds answers of a run that was interrupted: go on with --resume, or take them with --answers {own}"
         )
-        trained = train_head(
-            recipe,
-            model,
-            documents,
-            heldout,
-            _separator(tokenizer),
-            work,
-            max_minutes=max_minutes,
-            resume=is_resuming,
+
+
+def _run(options: TrainOptions, is_interrupted: IsInterrupted) -> dict[str, Any]:
+    recipe = _recipe(options)
+    questions = read_prompts(options.prompts)
+    texts = split_texts(read_texts(options.data), options.heldout_permille) if options.data else None
+    budget = Budget(None if options.minutes is None else options.minutes * 60.0, options.work / "budget.json")
+    loaded = load_target(EngineOptions(model=options.target))
+    tokenizer = loaded.tokenizer
+    assert tokenizer is not None
+    facts: dict[str, Any] = {}
+    if texts is None:
+        collected = gather(options, questions, recipe.seq_len, loaded, budget, is_interrupted)
+        train, heldout = (
+            [one for one in collected.answers if one.is_held_out(options.heldout_permille) is side]
+            for side in (False, True)
         )
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+        if not train or not heldout:
+            raise ConfigError(
+                f"{len(collected.answers)} answers leave nothing to {'hold out' if train else 'train on'}: give more prompts "
+                "or more --minutes, or another --heldout-permille"
+            )
+        data = answer_data(recipe, train, heldout, _separator(tokenizer))
+        prompts: Sequence[Sequence[int]] = [one.prompt for one in heldout]
+        facts["answers"] = len(collected.answers)
+        facts["answer_tokens"] = sum(len(one.answer) for one in collected.answers)
+        facts["prompts_left_out"] = dict(collected.left_out)
+    else:
+        documents, unseen = (
+            [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] for text in side]
+            for side in texts
+        )
+        data = text_data(recipe, documents, unseen, _separator(tokenizer))
+        prompts = [ids[:64] for ids in unseen]
+    trained = train_head(
+        recipe,
+        _in_training(loaded, options.target),
+        data,
+        options.work,
+        max_minutes=budget.train_minutes(measures=options.measures),
+        resume=options.is_resuming,
+        is_interrupted=is_interrupted,
+    )
+    return facts | _finish(options, recipe, loaded, trained, data, prompts, budget, is_interrupted)
+
+
+def _finish(
+    options: TrainOptions,
+    recipe: HeadRecipe,
+    loaded: LoadedTarget,
+    trained: TrainedHead,
+    data: HeadData,
+    prompts: Sequence[Sequence[int]],
+    budget: Budget,
+    is_interrupted: IsInterrupted,
+) -> dict[str, Any]:
+    """Write the head, and measure it."""
+    if not trained.state.step:
+        raise ConfigError(
+            f"{options.minutes:g} minutes leave no time to train: give more with --minutes; what has been answered is kept"
+        )
     to_bfloat16(trained.made.module)
-    trained.made.write(out)
-    if method == "draft":
-        tokenizer.save_pretrained(out)
-    shutil.rmtree(work)
-    return {
-        "method": method,
-        "out": str(out),
-        "steps": trained.state.step,
-        "seconds": round(trained.state.seconds),
-        "heldout_divergence": round(trained.heldout_loss, 4),
-        "acceptance": [place["sampled"] for place in trained.acceptance],
-        "acceptance_greedy": [place["greedy"] for place in trained.acceptance],
-    }
-
-
-def _load(target: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    path = target
-    if target == "zoo":
-        import specdec_zoo
-
-        path = str(specdec_zoo.path("target"))
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, use_safetensors=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ModelError(f"{target}: {str(error).strip().splitlines()[0]}") from None
-    model.to(device)  # type: ignore[arg-type]  # transformers wraps it without its types
-    return model, tokenizer
+        with replaced_folder(options.out) as staging:
+            trained.made.write(staging)
+            if options.method == "draft":
+                assert loaded.tokenizer is not None
+                loaded.tokenizer.save_pretrained(staging)
+    except OSError as error:
+        raise ConfigError(
+            f"{options.out} cannot be written ({error.strerror}): make room and write it with --resume --minutes 0"
+        ) from None
+    shutil.rmtree(options.work)
+    configs = configs_of(options.method, options.out, recipe.num_steps)
+    found = (
+        measure(loaded, prompts, configs, budget.measure_seconds, is_interrupted)
+        if options.measures
+        else None
+    )
+    return report_of(options, trained, configs[0], found) | coverage(trained.made.target_ids, data)
+
+
+def _recipe(options: TrainOptions) -> HeadRecipe:
+    """Return the numbers of the run; of a run that goes on, as many steps as it was begun with."""
+    recipe = HEADS[options.method]
+    if options.has_answers:
+        recipe = for_answers(recipe, has_limit=options.minutes is not None)
+    changes = dict(options.changes)
+    stamp = options.work / "recipe.json"
+    if options.is_resuming and "max_steps" not in changes and stamp.exists():
+        changes["max_steps"] = json.loads(stamp.read_text())["max_steps"]
+    return replace(recipe, **changes)
+
+
+def _in_training(loaded: LoadedTarget, name: str) -> PreTrainedModel:
+    """Return the target with attention of `transformers`, in a type that can be trained with."""
+    if loaded.dtype not in (torch.float32, matmul_dtype(loaded.device.type)):
+        loaded = load_target(EngineOptions(model=name, dtype="float32"))
+    loaded.model.set_attn_implementation("sdpa")
+    return loaded.model
 
 
 def _separator(tokenizer: PreTrainedTokenizerBase) -> int:

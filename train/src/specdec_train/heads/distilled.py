@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specdec_train.heads.places import Places
 from specdec_train.heads.recurrent import Guess
-from specdec_train.heads.states import StateReader
+from specdec_train.heads.states import StateReader, logits_of
 from specdec_train.laws import Measure, divergence, laws_of
 
 
@@ -25,13 +26,24 @@ class DistilledObjective:
         self.measure: Measure = divergence
         """What the loss is made of."""
 
-    def loss(self, tokens: Tensor) -> Tensor:
-        """Mean distance from the target's law for `tokens [B, W]`, in nats."""
-        guess = next(self.guesses(tokens))
-        return self.measure(guess.logits, guess.laws, 0)
+    def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
+        """Mean distance from the target's law for `tokens [B, W]`, in nats.
 
-    def guesses(self, tokens: Tensor) -> Iterator[Guess]:
+        Args:
+            tokens: the text.
+            is_answer: `[B, W]` the tokens that count; None for all.
+        """
+        guess = next(self.guesses(tokens, is_answer))
+        return self.measure(guess.logits, guess.laws, guess.rows)
+
+    def guesses(
+        self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
+    ) -> Iterator[Guess]:
         """Yield the one guess there is."""
-        states = self._reader.read(tokens[:, :-1])
-        logits = self._draft(input_ids=tokens[:, :-1], use_cache=False).logits
-        yield Guess(logits, states.logits, states.hidden, states.hidden, laws_of(states.logits))
+        places = Places(tokens, is_answer)
+        states = self._reader.read(tokens[:, :-1], places.chosen)
+        _, logits = logits_of(self._draft, tokens[:, :-1], places.chosen)
+        at, of, place = places.rows(tokens.shape[1] - 1, 0, 0)
+        hidden = states.hidden.flatten(0, 1)[place]
+        target_logits = states.logits.flatten(0, -2)
+        yield Guess(logits.flatten(0, -2), laws_of(target_logits), of, at, target_logits, hidden, hidden)

@@ -19,7 +19,7 @@ from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.saving import layer_tensors
 from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.distilled import DistilledObjective
-from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mtp
+from specdec_train.heads.make import aux_layer_ids, head_config, make_draft, make_eagle, make_eagle3, make_mtp
 from specdec_train.heads.make_mlp import make_mlp
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
@@ -40,13 +40,19 @@ class Made:
     """Writes `config.json` and `model.safetensors` in the published format."""
 
 
-def make(recipe: HeadRecipe, target: PreTrainedModel, documents: Sequence[Sequence[int]]) -> Made:
+def make(
+    recipe: HeadRecipe,
+    target: PreTrainedModel,
+    documents: Sequence[Sequence[int]],
+    guessed: Sequence[Sequence[int]] | None = None,
+) -> Made:
     """Return a head to begin with.
 
     Args:
         recipe: what kind, and its numbers.
         target: the target.
         documents: token ids of the training text.
+        guessed: what of it is to be guessed, for the choice of ids; None for all.
 
     Raises:
         ValueError: if the target's layers do not do for it.
@@ -66,9 +72,8 @@ def make(recipe: HeadRecipe, target: PreTrainedModel, documents: Sequence[Sequen
         objective = _recurrent(recipe, head, StateReader(target))
         return Made(head, objective, None, partial(save_eagle, head, config=head_config(target)))
     if recipe.method == "eagle3":
-        eagle3, config = make_eagle3(target, recipe, documents)
-        num_layers = target.config.get_text_config().num_hidden_layers
-        reader = StateReader(target, (2, num_layers // 2, num_layers - 3))
+        eagle3, config = make_eagle3(target, recipe, documents if guessed is None else guessed)
+        reader = StateReader(target, aux_layer_ids(target))
         objective = _recurrent(recipe, eagle3, reader)
         return Made(eagle3, objective, eagle3.target_ids, partial(save_eagle3, eagle3, config=config))
     if recipe.method == "mtp":

@@ -44,7 +44,16 @@ def head_config(target: PreTrainedModel) -> dict[str, Any]:
             f"{type(target).__name__}: heads are made of layers like Llama's (self_attn, mlp, two norms), which it has not"
         )
     kept = {key: value for key, value in config.items() if key not in _LEFT_OUT and value is not None}
+    rope = kept.get("rope_parameters") or {}
+    if "rope_theta" in rope:
+        kept["rope_theta"] = rope["rope_theta"]  # where readers older than transformers 5 look for it
     return kept | {"num_hidden_layers": 1, "vocab_size": weight_of(output_head(target)).shape[0]}
+
+
+def aux_layer_ids(target: PreTrainedModel) -> tuple[int, int, int]:
+    """Return the layers whose inputs an EAGLE-3 head reads, those that published heads have where they say nothing."""
+    num_layers: int = target.config.get_text_config().num_hidden_layers
+    return (2, num_layers // 2, num_layers - 3)
 
 
 def make_eagle(target: PreTrainedModel) -> EagleHead:
@@ -74,7 +83,15 @@ def make_eagle3(
     config = head_config(target)
     vocab_size = int(config["vocab_size"])
     count = min(recipe.draft_vocab_size or vocab_size, vocab_size)
-    config |= {"draft_vocab_size": count, "norm_before_residual": True}
+    aux = list(aux_layer_ids(target))
+    config |= {
+        "draft_vocab_size": count,
+        "target_hidden_size": config["hidden_size"],
+        "tie_word_embeddings": False,
+        "norm_before_residual": True,
+        "eagle_aux_hidden_state_layer_ids": aux,
+        "eagle_config": {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": aux},
+    }
     settings = EagleSettings.from_dict(config, "the target", is_eagle3=True)
     head = Eagle3Head(settings, input_embedding(target))
     last = decoder_layers(target)[-1]
@@ -99,9 +116,9 @@ def make_mtp(target: PreTrainedModel) -> MtpHead:
     """Return a layer of multi-token prediction for a target."""
     head_config(target)
     projection = output_head(target)
-    head = MtpHead(
-        target.config.get_text_config(), input_embedding(target), projection, weight_of(projection).shape[0]
-    )
+    config = copy.deepcopy(target.config.get_text_config())
+    config.dtype = None  # what is trained is made in float32, whatever the target's type
+    head = MtpHead(config, input_embedding(target), projection, weight_of(projection).shape[0])
     stage = head.stage(0)
     _let_through(stage.join.weight, weight_of(projection).shape[1])
     _take_over(stage.layers[0], decoder_layers(target)[-1])

@@ -25,7 +25,7 @@ def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
     tables of it. As wide as the target, they begin with its output projection only.
     """
     size = target.config.get_text_config().hidden_size
-    projection = weight_of(output_head(target)).cpu()  # heads are made on the host
+    projection = weight_of(output_head(target)).float().cpu()  # heads are made on the host
     layout = MLPSpeculatorLayout(
         vocab_size=projection.shape[0],
         emb_dim=size,
@@ -40,7 +40,7 @@ def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
             for head in heads.head:
                 weight_of(head).copy_(projection)
         elif layout.width == 2 * size:
-            normed = F.rms_norm(weight_of(input_embedding(target)).cpu(), (size,))
+            normed = F.rms_norm(weight_of(input_embedding(target)).float().cpu(), (size,))
             turned = nn.init.orthogonal_(torch.empty(size, size))
             through = torch.eye(size)
             for index in range(layout.n_predict):

@@ -36,7 +36,7 @@ def read_own_token(head: Eagle3Head, target: PreTrainedModel) -> None:
         return
     with torch.no_grad():
         norm = weight_of(layer.input_layernorm)
-        embedded = F.rms_norm(weight_of(input_embedding(target)).to(norm.device), (size,)) * norm
+        embedded = F.rms_norm(weight_of(input_embedding(target)).to(norm), (size,)) * norm
         seen = nn.init.orthogonal_(torch.empty(width, size))
         seen *= (_OWN_SCORE * width**0.5 / (embedded @ seen.T).square().sum(-1).mean()).sqrt()
         shown = nn.init.orthogonal_(torch.empty(width, size))

@@ -116,6 +116,30 @@ HEADS: dict[str, HeadRecipe] = {
 }
 """How each kind is trained unless one says otherwise."""
 
+_ENDLESS = 1_000_000
+"""Steps of a run that the clock ends."""
+_DRAFT_VOCAB_SIZE = 16_384
+
+
+def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
+    """Return how a kind is trained on conversations, where only answers count.
+
+    Args:
+        recipe: how it is trained on text.
+        has_limit: whether the clock ends the run, not the number of steps.
+    """
+    return replace(
+        recipe,
+        seq_len=1024,
+        batch_size=2,
+        micro_batch=2,
+        reuse=0,
+        eval_windows=48,
+        draft_vocab_size=_DRAFT_VOCAB_SIZE if recipe.method == "eagle3" else 0,
+        max_steps=_ENDLESS if has_limit else recipe.max_steps,
+    )
+
+
 ZOO_HEADS: dict[str, HeadRecipe] = {
     "eagle": HEADS["eagle"],
     "eagle3": replace(HEADS["eagle3"], draft_vocab_size=3072),

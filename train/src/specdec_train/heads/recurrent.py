@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specdec.runner import DraftHead
+from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
 from specdec_train.laws import Laws, Measure, divergence, laws_of
 
@@ -22,20 +23,27 @@ Forward = Callable[..., tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Guess:
-    """What a head says some steps behind each place of the text, and what the target says there."""
+    """What a head says some steps behind places of the text, and what the target says there."""
 
     logits: Tensor
-    """`[B, R, V']`."""
-    wanted: Tensor
-    """`[B, R, V]` logits of the target."""
-    carry: Tensor
-    """`[B, R, F]` the state the head goes on with."""
-    feature: Tensor
-    """`[B, R, F]` the state of the target it stands for."""
+    """`[N, V']`."""
     laws: Laws
-    """The target's laws, among the ids that can be guessed."""
-    start: int = 0
-    """The place in them of the first row."""
+    """The target's laws at M places, among the ids that can be guessed."""
+    rows: Tensor
+    """`[N]` which of them each guess is of."""
+    places: Tensor
+    """`[N]` the head's rows, counted through the windows: of one draft it is the same in every step."""
+    target_logits: Tensor
+    """`[M, V]` of the target, where they were asked for; else `[M, V']`."""
+    carry: Tensor
+    """`[N, F]` the state the head goes on with."""
+    feature: Tensor
+    """`[N, F]` the state of the target it stands for."""
+
+    @property
+    def wanted(self) -> Tensor:
+        """`[N, V]` logits of the target for each guess."""
+        return self.target_logits[self.rows]
 
 
 class RecurrentObjective:
@@ -62,26 +70,44 @@ class RecurrentObjective:
         self.measure: Measure = divergence
         """What the loss is made of."""
 
-    def loss(self, tokens: Tensor) -> Tensor:
-        """Mean loss over `tokens [B, W]`, in nats: distance of the head's law from the target's."""
-        total = torch.zeros(())
+    def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
+        """Mean loss over `tokens [B, W]`, in nats: distance of the head's law from the target's.
+
+        Args:
+            tokens: the text.
+            is_answer: `[B, W]` the tokens that count; None for all.
+        """
+        total = torch.zeros((), device=tokens.device)
         weight, weights = 1.0, 0.0
-        for guess in islice(self.guesses(tokens), self.num_trained):
-            loss = self.measure(guess.logits, guess.laws, guess.start)
-            if self._regression:
-                loss = loss + self._regression * F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
-            total = total + weight * loss
+        for guess in islice(self.guesses(tokens, is_answer), self.num_trained):
+            if len(guess.rows):
+                loss = self.measure(guess.logits, guess.laws, guess.rows)
+                if self._regression:
+                    distance = F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
+                    loss = loss + self._regression * distance
+                total = total + weight * loss
             weights += weight
             weight *= self._decay
         return total / weights
 
-    def guesses(self, tokens: Tensor) -> Iterator[Guess]:
-        """Yield the guesses of one step after the other."""
-        states = self._reader.read(tokens[:, :-1])
+    def guesses(
+        self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
+    ) -> Iterator[Guess]:
+        """Yield the guesses of one step after the other.
+
+        Args:
+            tokens: `[B, W]`.
+            is_answer: `[B, W]` the tokens that count; None for all.
+            is_whole: whether the target's logits are wanted for all ids, not only for those the head can name.
+        """
+        places, target_ids = Places(tokens, is_answer), self._head.target_ids
+        states = self._reader.read(tokens[:, :-1], places.chosen, None if is_whole else target_ids)
         batch, length = tokens.shape[0], tokens.shape[1] - 1
         rows = length - self._num_steps
         true_features = self._combine(states.hidden, states.aux)
-        laws = laws_of(states.logits, self._head.target_ids)
+        target_logits = states.logits.flatten(0, -2)
+        is_cut = is_whole and target_ids is not None
+        laws = laws_of(target_logits[:, target_ids] if is_cut else target_logits)
         past, carry = DynamicCache(), true_features[:, :rows]
         for step in range(self._num_steps):
             positions = (torch.arange(rows, device=tokens.device) + step).expand(batch, -1)
@@ -89,15 +115,22 @@ class RecurrentObjective:
             if step:
                 attention["attention_mask"] = _mask(rows, step, carry.dtype, str(tokens.device))
             ids = tokens[:, 1 + step : 1 + step + rows]
-            out, carry = self._head(ids, positions, carry, step % self._head.num_stages, **attention)
-            logits = self._head.project(out, step % self._head.num_stages)
-            end = 1 + step + rows
-            wanted, features = states.logits[:, 1 + step : end], true_features[:, 1 + step : end]
-            yield Guess(logits, wanted, carry, features, laws, 1 + step)
+            stage = step % self._head.num_stages
+            out, carry = self._head(ids, positions, carry, stage, **attention)
+            at, of, place = places.rows(rows, 1, step)
+            yield Guess(
+                self._head.project(out.flatten(0, 1)[at], stage),
+                laws,
+                of,
+                at,
+                target_logits,
+                carry.flatten(0, 1)[at],
+                true_features.flatten(0, 1)[place],
+            )
 
     def _combine(self, hidden: Tensor, aux: tuple[Tensor, ...]) -> Tensor:
         flat = self._head.combine(hidden.flatten(0, 1), tuple(a.flatten(0, 1) for a in aux))
-        features: Tensor = flat.unflatten(0, hidden.shape[:2])
+        features: Tensor = flat.float().unflatten(0, hidden.shape[:2])
         return features
 
 

@@ -85,7 +85,7 @@ class Replay:
         first = max(self._num_read, num_windows - self._num_windows)
         for number in range(first, num_windows):
             tokens = self._data.batch(number, 1)
-            with autocast():
+            with autocast(self._reader.target.device.type):
                 hidden = self._reader.read(tokens[:, :-1].to(self._reader.target.device)).hidden[0]
             if self._states is None:
                 self._states = torch.empty(self._num_windows, *hidden.shape, dtype=matmul_dtype())

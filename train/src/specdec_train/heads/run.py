@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,20 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specdec_train.claim import claim
-from specdec_train.distillation import overlap
+from specdec_train.heads.acceptance import Acceptance
 from specdec_train.heads.chained import ChainedObjective
+from specdec_train.heads.data import HeadData, split_batch
 from specdec_train.heads.factored import merge
 from specdec_train.heads.made import Made, make
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.replay import Replay
+from specdec_train.interruption import IsInterrupted, never
 from specdec_train.laws import divergence, rejection
 from specdec_train.loop import Evaluation, LossFunction, RunState, train
 from specdec_train.optimizer import OptimizerPair
-from specdec_train.packing import PackedDocuments, micro_batches, windows
+from specdec_train.packing import PackedDocuments
+from specdec_train.precision import autocast
 from specdec_train.run import loop_config
 from specdec_train.target import round_to_bfloat16
 
@@ -31,6 +34,8 @@ _STRETCH = 32
 """Places of a stretch that a replayed batch is made of."""
 _NUM_KEPT = 256
 """Windows whose states are kept for it."""
+_EVAL_SECONDS = 60.0
+"""Between looks at held-out conversations, at most."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class TrainedHead:
         made: the head, its weights rounded to bfloat16 as they will be shipped, and how to write it.
         state: steps, seconds and loss curve.
         heldout_loss: divergence from the target on all held-out text, in nats.
-        acceptance: how often a guess stands there, per place behind the text; see `recurrent.overlap`.
+        acceptance: how often a guess stands there, per place behind the text; see `acceptance.Acceptance`.
         num_train_tokens: tokens of one epoch.
     """
 
@@ -55,44 +60,37 @@ class TrainedHead:
 def train_head(
     recipe: HeadRecipe,
     target: PreTrainedModel,
-    documents: Sequence[Sequence[int]],
-    heldout: Sequence[Sequence[int]],
-    separator: int,
+    data: HeadData,
     folder: Path,
     *,
     max_minutes: float | None = None,
     resume: bool = False,
+    is_interrupted: IsInterrupted = never,
 ) -> TrainedHead:
     """Train a head for a target.
 
     Args:
         recipe: every number of the run.
-        target: the target, in float32.
-        documents: token ids of each training text.
-        heldout: token ids of each held-out text.
-        separator: token id put in front of each text.
+        target: the target, in float32, or in the type that matrices are multiplied in while training.
+        data: what it is trained and measured on.
         folder: checkpoints; a run with the same recipe can be resumed from it.
-        max_minutes: time budget of the steps, None for no limit.
+        max_minutes: time budget of the steps, resumed parts included; None for no limit.
         resume: continue from what `folder` holds.
+        is_interrupted: asked after each step whether to stop.
 
     Raises:
         ValueError: if there is too little text, the target's layers do not do, or `folder` holds a run of another recipe.
+        Interrupted: if it was asked to stop.
     """
     if target.device.type == "cpu":
         torch.set_num_threads(recipe.threads)
     torch.manual_seed(recipe.seed)
     claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
-    data = PackedDocuments(documents, separator=separator, window=recipe.seq_len + 1, seed=recipe.seed)
-    seen = windows(heldout, separator=separator, window=recipe.seq_len + 1)
-    spread = seen[torch.linspace(0, len(seen) - 1, min(recipe.eval_windows, len(seen))).long()]
-    made = make(recipe, target, documents)
+    made = make(recipe, target, data.documents, data.guessed)
     made.module.to(target.device)
 
-    def evaluate(tokens: Tensor) -> tuple[float, list[dict[str, float]]]:
-        return _evaluate(made, tokens, recipe.micro_batch, target.device)
-
     def on_the_way() -> Evaluation:
-        loss, accepted = evaluate(spread)
+        loss, accepted = _evaluate(made, data.spread, target.device)
         return Evaluation(loss, tuple(place["sampled"] for place in accepted))
 
     def on_progress(done: float) -> None:
@@ -101,8 +99,15 @@ def train_head(
             made.objective.num_trained = 1 if done < recipe.first_share else recipe.num_steps
 
     batch_of, loss_of = (
-        _replayed(recipe, made, data) if recipe.reuse else _windows(recipe, made, data, target.device)
+        _replayed(recipe, made, data.packed)
+        if recipe.reuse and data.packed is not None
+        else _windows(made, data, target.device)
     )
+    config = loop_config(recipe.method, recipe, max_minutes)
+    if (
+        data.packed is None
+    ):  # rows are of different length: a batch is what tokens allow, and the clock says when to look
+        config = replace(config, micro_batch=recipe.tokens_per_step, eval_seconds=_EVAL_SECONDS)
     state = train(
         made.module,
         OptimizerPair(
@@ -111,23 +116,24 @@ def train_head(
         batch_of,
         loss_of,
         on_the_way,
-        loop_config(recipe.method, recipe, max_minutes),
+        config,
         folder,
         resume=resume,
         on_progress=on_progress,
+        is_interrupted=is_interrupted,
     )
     merge(made.module)
     round_to_bfloat16(made.module)
     made.module.train(False)
-    loss, accepted = evaluate(seen)
+    loss, accepted = _evaluate(made, data.heldout, target.device)
     return TrainedHead(made, state, loss, accepted, data.num_tokens)
 
 
 def _windows(
-    recipe: HeadRecipe, made: Made, data: PackedDocuments, device: torch.device
+    made: Made, data: HeadData, device: torch.device
 ) -> tuple[Callable[[int], Tensor], LossFunction]:
     """The windows of a step, and their loss."""
-    return lambda step: data.batch(step, recipe.batch_size).to(device), made.objective.loss
+    return lambda step: data.batch_of(step).to(device), lambda batch: made.objective.loss(*split_batch(batch))
 
 
 def _replayed(
@@ -151,25 +157,22 @@ def _replayed(
 
 @torch.no_grad()
 def _evaluate(
-    made: Made, tokens: Tensor, micro_batch: int, device: torch.device
+    made: Made, batches: Sequence[Tensor], device: torch.device
 ) -> tuple[float, list[dict[str, float]]]:
-    """Return the mean divergence over windows `[N, W]`, and how often guesses stand at each place."""
+    """Return the mean divergence over batches, and how often guesses stand at each place."""
     made.objective.measure = divergence
-    total = 0.0
-    sums: dict[int, Tensor] = {}
-    for part in micro_batches(tokens, micro_batch):
-        part = part.to(device)
-        total += made.objective.loss(part).item() * len(part)
-        for place, guess in enumerate(made.objective.guesses(part)):
-            shares = torch.stack(overlap(guess.logits, guess.wanted, made.target_ids)).double().cpu() * len(
-                part
-            )
-            sums[place] = sums[place] + shares if place in sums else shares
-    accepted = [
-        {"sampled": round(sampled, 4), "greedy": round(greedy, 4)}
-        for sampled, greedy in ((sums[place] / len(tokens)).tolist() for place in sorted(sums))
-    ]
-    return total / len(tokens), accepted
+    total, count = 0.0, 0
+    accepted = Acceptance(made.target_ids)
+    for batch in batches:
+        with autocast(device.type):
+            guesses = made.objective.guesses(*split_batch(batch.to(device)), is_whole=True)
+            for step, guess in enumerate(guesses):
+                if not len(guess.rows):
+                    continue
+                accepted.add(step, guess)
+                total += divergence(guess.logits, guess.laws, guess.rows).item() * len(guess.rows)
+                count += len(guess.rows)
+    return total / max(count, 1), accepted.summary()
 
 
 def facts_of(trained: TrainedHead, recipe: HeadRecipe) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -23,7 +25,7 @@ class TargetStates:
     aux: tuple[Tensor, ...]
     """`[B, T, H]` per aux layer id: the input of that layer."""
     logits: Tensor
-    """`[B, T, V]` for the next token."""
+    """`[B, T, V]` for the next token; `[M, V']` where places or ids were chosen."""
 
 
 class StateReader:
@@ -39,30 +41,62 @@ class StateReader:
         self._aux_layer_ids = tuple(aux_layer_ids)
 
     @torch.no_grad()
-    def read(self, tokens: Tensor) -> TargetStates:
-        """Return what the target makes of `tokens [B, T]`."""
+    def read(self, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None) -> TargetStates:
+        """Return what the target makes of `tokens [B, T]`.
+
+        Args:
+            tokens: the text.
+            places: `[M]` places of the flattened windows whose logits are wanted; None for all. Of a large vocabulary, logits
+                are much of what a pass takes.
+            ids: `[V']` ids whose logits are wanted; None for all.
+        """
         kept: dict[int, Tensor] = {}
         layers = decoder_layers(self.target)
         handles = [
             layers[k].register_forward_pre_hook(partial(_keep_input, kept, k), with_kwargs=True)
             for k in self._aux_layer_ids
         ]
-        handles.append(output_head(self.target).register_forward_pre_hook(_keep(kept)))
         try:
-            logits = self.target(input_ids=tokens, use_cache=False).logits
+            hidden, logits = logits_of(self.target, tokens, places, ids)
         finally:
             for handle in handles:
                 handle.remove()
-        return TargetStates(kept[-1], tuple(kept[k] for k in self._aux_layer_ids), logits)
+        return TargetStates(hidden, tuple(kept[k] for k in self._aux_layer_ids), logits)
 
 
-def _keep(kept: dict[int, Tensor]) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-    """A hook that keeps what the output head takes, as number -1."""
+def logits_of(
+    model: PreTrainedModel, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the states `[B, T, H]` that a model's output projection takes for `tokens [B, T]`, and logits as of `read`.
 
-    def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-        kept[-1] = args[0]
+    What a model does with its logits behind the projection, caps and scales, is done to those that are wanted.
+    """
+    kept: list[Tensor] = []
+    with _projecting(output_head(model), kept, places, ids):
+        logits = model(input_ids=tokens, use_cache=False).logits
+    return kept[0], logits if places is None else logits[0]
 
-    return hook
+
+@contextmanager
+def _projecting(
+    head: nn.Module, kept: list[Tensor], places: Tensor | None, ids: Tensor | None
+) -> Iterator[None]:
+    """Have an output projection keep what it takes, and project some places of it on some ids only."""
+    project: Callable[[Tensor], Tensor] = head.forward
+
+    def forward(hidden: Tensor) -> Tensor:
+        kept.append(hidden)
+        chosen = hidden if places is None else hidden.flatten(0, 1)[places][None]
+        if ids is None:
+            return project(chosen)
+        bias = getattr(head, "bias", None)
+        return F.linear(chosen, head.get_parameter("weight")[ids], None if bias is None else bias[ids])
+
+    head.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        del head.__dict__["forward"]
 
 
 def _keep_input(

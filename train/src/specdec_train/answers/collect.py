@@ -1,0 +1,206 @@
+"""Has a target answer prompts, and write some of them itself."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from specdec import SamplingParams
+from specdec.outputs import RequestOutput
+from specdec_train.answers.engine import AnswerEngine, Asked
+from specdec_train.answers.file import AnswersFile
+from specdec_train.answers.prompts import Question
+from specdec_train.answers.record import Answered, digest_of
+from specdec_train.answers.template import ChatTemplate, UserTurn
+from specdec_train.interruption import IsInterrupted
+
+_TEMPERATURES = (0.0, 0.0, 0.8)
+"""Of answers, in turn by the prompt's hash: heads meet greedy and sampled text."""
+_WRITTEN_TOKENS = 160
+"""Of a prompt that the target writes, at most."""
+_SHORTEST_WRITTEN = 8
+"""Characters of one, at least."""
+_TRIES = 4
+"""Prompts that are begun for each one wanted, at most: some are cut off, and some come twice."""
+_REPORT_SECONDS = 30.0
+
+
+@dataclass
+class Collected:
+    """What came of it."""
+
+    answers: list[Answered]
+    """Those that were there before come first."""
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many prompts were left out, by reason."""
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """How answers are made.
+
+    Args:
+        max_tokens: tokens of an answer, at most.
+        max_prompt: tokens of a prompt, at most; longer ones are left out.
+        num_written: prompts that the target writes itself.
+        uses_given: whether answers in the files are used as they are.
+        seed: seed of all sampling.
+    """
+
+    max_tokens: int
+    max_prompt: int
+    num_written: int = 0
+    uses_given: bool = False
+    seed: int = 1
+
+
+class Collector:
+    """Feeds an engine with questions, the user's turns that follow them, and turns for the target to write.
+
+    Args:
+        settings: how answers are made.
+        template: of the target.
+        questions: from files.
+        earlier: answers there are already, an interrupted run's for example; they are not asked for again.
+        file: gets each answer as it comes.
+    """
+
+    def __init__(
+        self,
+        settings: CollectSettings,
+        template: ChatTemplate,
+        questions: Sequence[Question],
+        earlier: Sequence[Answered],
+        file: AnswersFile,
+    ) -> None:
+        self._settings, self._template, self._file = settings, template, file
+        self._done = {digest_of(one.prompt): one for one in earlier}
+        self._written = {one.source for one in earlier if one.is_written}
+        self._num_begun = 2 * len(self._written)  # about where an interrupted run was
+        self._turn: UserTurn | None = template.user_turn() if settings.num_written else None
+        order = list(questions)
+        random.Random(settings.seed).shuffle(order)
+        self._waiting = deque((question, False) for question in order)
+        self.collected = Collected(list(earlier))
+
+    def run(self, engine: AnswerEngine, deadline: float, is_interrupted: IsInterrupted) -> Collected:
+        """Answer until everything is answered, the time is up, or somebody asked to stop.
+
+        Raises:
+            ValueError: if answers cannot be written.
+        """
+        started = reported = time.monotonic()
+        console = Console(file=sys.stderr, soft_wrap=True)
+
+        def on_step() -> None:
+            nonlocal reported
+            now = time.monotonic()
+            if now - reported >= _REPORT_SECONDS:
+                reported = now
+                left = f", {max(deadline - now, 0.0):.0f} s left" if deadline < float("inf") else ""
+                text = (
+                    f"answers {len(self.collected.answers)}, {len(self._waiting)} prompts waiting, "
+                    f"{engine.num_tokens / (now - started):.0f} tokens/s{left}"
+                )
+                console.print(text, markup=False, highlight=False)
+
+        for asked, output in engine.run(self._next, deadline, is_interrupted, on_step):
+            if asked.question is None:
+                self._take_written(output)
+            else:
+                self._take_answer(asked, asked.question, output)
+        return self.collected
+
+    def _next(self) -> Asked | None:
+        """Return the next question that is not answered yet, else a turn to be written."""
+        while self._waiting:
+            question, is_written = self._waiting.popleft()
+            asked = self._asked(question, is_written)
+            if asked is not None:
+                return asked
+        wanted = self._settings.num_written
+        if len(self._written) >= wanted or self._num_begun >= _TRIES * wanted:
+            return None
+        self._num_begun += 1
+        assert self._turn is not None
+        ends = {} if self._turn.end_id is None else {"stop_token_ids": [self._turn.end_id]}
+        stops = {"stop": [self._turn.end_text]} if self._turn.end_id is None else {}
+        params = SamplingParams(
+            temperature=1.0,
+            top_p=0.95,
+            seed=self._settings.seed * 1_000_003 + self._num_begun,
+            max_tokens=_WRITTEN_TOKENS,
+            **ends,
+            **stops,
+        )
+        return Asked(self._turn.opening, params, None)
+
+    def _asked(self, question: Question, is_written: bool) -> Asked | None:
+        """Return a question ready to be asked; None where it is answered already, or left out."""
+        if self._settings.uses_given and question.given is not None:
+            self._take_given(question)
+            return None
+        ids = self._template.prompt_ids(question.messages)
+        if len(ids) > self._settings.max_prompt:
+            self.collected.left_out["too long"] += 1
+            return None
+        digest = digest_of(ids)
+        known = self._done.get(digest)
+        if known is not None:
+            self._ask_later(question, known)
+            return None
+        number = int(digest[:8], 16)
+        params = SamplingParams(
+            temperature=_TEMPERATURES[number % len(_TEMPERATURES)],
+            seed=self._settings.seed * 7919 + number,
+            max_tokens=self._settings.max_tokens,
+        )
+        return Asked(ids, params, question, is_written)
+
+    def _take_given(self, question: Question) -> None:
+        found = self._template.answered_ids(question)
+        if found is None:
+            self.collected.left_out["the template rewrites them"] += 1
+        elif found[1] > self._settings.max_prompt:
+            self.collected.left_out["too long"] += 1
+        else:
+            ids = found[0][: found[1] + self._settings.max_tokens]
+            if digest_of(ids[: found[1]]) not in self._done:
+                self._keep(Answered(ids, found[1], 0.0, question.source))
+
+    def _take_answer(self, asked: Asked, question: Question, output: RequestOutput) -> None:
+        ids = [*asked.prompt, *output.outputs[0].token_ids]
+        answered = Answered(
+            ids, len(asked.prompt), asked.params.temperature, question.source, asked.is_written
+        )
+        self._keep(answered)
+        self._ask_later(question, answered)
+
+    def _ask_later(self, question: Question, answered: Answered) -> None:
+        """Queue the user's next turn behind an answer."""
+        if question.later:
+            text = self._template.tokenizer.decode(list(answered.answer), skip_special_tokens=True)
+            answer = {"role": "assistant", "content": str(text).strip()}
+            turn = {"role": "user", "content": question.later[0]}
+            following = Question((*question.messages, answer, turn), question.later[1:])
+            self._waiting.appendleft((following, False))
+
+    def _take_written(self, output: RequestOutput) -> None:
+        text = output.outputs[0].text.strip()
+        if output.outputs[0].finish_reason != "stop" or len(text) < _SHORTEST_WRITTEN:
+            return
+        question = Question(({"role": "user", "content": text},))
+        if question.source not in self._written and len(self._written) < self._settings.num_written:
+            self._written.add(question.source)
+            self._waiting.append((question, True))
+
+    def _keep(self, answered: Answered) -> None:
+        self._file.append([answered])
+        self.collected.answers.append(answered)
+        self._done[digest_of(answered.prompt)] = answered

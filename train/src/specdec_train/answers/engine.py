@@ -1,0 +1,94 @@
+"""The engine as a source of answers: prompts in, finished texts out, a few dozen at a time."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specdec import SamplingParams
+from specdec.llm import build
+from specdec.loading.target import LoadedTarget
+from specdec.outputs import RequestOutput
+from specdec_train.answers.prompts import Question
+
+BATCH_SIZE = 48
+"""Requests in flight: at this many, plain decoding is faster than any speculation."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A prompt and how it is to be answered."""
+
+    prompt: Sequence[int]
+    """Token ids."""
+    params: SamplingParams
+    question: Question | None
+    """Whose prompt it is; None where the target writes a user's turn."""
+    is_written: bool = False
+    """Whether the target wrote the question."""
+
+
+class AnswerEngine:
+    """Answers prompts, as many at a time as pays.
+
+    Args:
+        target: the loaded target.
+        max_model_len: tokens of a prompt and its answer, at most.
+    """
+
+    def __init__(self, target: LoadedTarget, max_model_len: int) -> None:
+        self._built, self._intake = build(
+            target, None, {"max_model_len": max_model_len, "max_num_seqs": BATCH_SIZE}
+        )
+        self.num_tokens = 0
+        """Tokens generated so far."""
+
+    def run(
+        self,
+        more: Callable[[], Asked | None],
+        deadline: float,
+        is_interrupted: Callable[[], bool],
+        on_step: Callable[[], None],
+    ) -> Iterator[tuple[Asked, RequestOutput]]:
+        """Yield finished requests.
+
+        Args:
+            more: gives the next prompt, None where there is none for now.
+            deadline: on `time.monotonic`'s clock; what is in flight then is given up.
+            is_interrupted: asked after every step whether to stop.
+            on_step: called after every step.
+        """
+        engine = self._built.engine
+        running: dict[str, Asked] = {}
+        finished: deque[tuple[Asked, RequestOutput]] = deque()
+        try:
+            while time.monotonic() < deadline and not is_interrupted():
+                while len(running) < BATCH_SIZE and (asked := more()) is not None:
+                    name = self._intake.next_id()
+                    request, watches = self._intake.prepare(
+                        name, {"prompt_token_ids": list(asked.prompt)}, asked.params, is_streaming=False
+                    )
+                    engine.add(request, watches)
+                    running[name] = asked
+                if not running:
+                    return
+                for output in engine.step():
+                    self.num_tokens += len(output.outputs[0].token_ids)
+                    finished.append((running.pop(output.request_id), output))
+                on_step()
+                while finished:
+                    yield finished.popleft()
+        finally:
+            engine.abort(list(running))
+
+    def close(self) -> None:
+        """Drop the engine and its cache."""
+        del self._built
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()

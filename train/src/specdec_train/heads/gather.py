@@ -1,0 +1,90 @@
+"""The answers that a head learns from: those of files, and those that the target gives now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from specdec.loading.target import LoadedTarget
+from specdec_train.answers.collect import Collected, Collector, CollectSettings
+from specdec_train.answers.engine import AnswerEngine
+from specdec_train.answers.file import AnswersFile, read_answers
+from specdec_train.answers.prompts import Question
+from specdec_train.answers.record import Answered
+from specdec_train.answers.template import ChatTemplate
+from specdec_train.heads.budget import Budget
+from specdec_train.heads.options import TrainOptions
+from specdec_train.interruption import Interrupted, IsInterrupted
+
+
+def gather(
+    options: TrainOptions,
+    questions: Sequence[Question],
+    seq_len: int,
+    target: LoadedTarget,
+    budget: Budget,
+    is_interrupted: IsInterrupted,
+) -> Collected:
+    """Return all answers there are to learn from.
+
+    Args:
+        options: what was asked for.
+        questions: of the files of prompts.
+        seq_len: tokens of a conversation that training looks at, at most.
+        target: answers, and writes prompts.
+        budget: says until when.
+        is_interrupted: asked after every step of the engine whether to stop.
+
+    Raises:
+        ValueError: for files that cannot be read or written, or another target's answers.
+        Interrupted: if it was asked to stop; what has been answered is kept.
+    """
+    earlier = [one for path in _files(options) for one in read_answers(path)]
+    _check_ids(earlier, target, options)
+    if not questions and not options.num_written:
+        return Collected(earlier)
+    assert target.tokenizer is not None
+    max_model_len = min(target.max_model_len, seq_len + options.max_tokens)
+    settings = CollectSettings(
+        max_tokens=options.max_tokens,
+        max_prompt=min(seq_len // 2, max_model_len - options.max_tokens),
+        num_written=options.num_written,
+        uses_given=options.uses_given,
+    )
+    if settings.max_prompt < 1:
+        raise ValueError(
+            f"--max-tokens {options.max_tokens} leaves no room for prompts in the target's {target.max_model_len} positions"
+        )
+    started = time.monotonic()
+    with AnswersFile(options.answers_file) as file:
+        collector = Collector(settings, ChatTemplate(target.tokenizer), questions, earlier, file)
+        deadline = budget.answer_deadline()
+        if deadline > started and not is_interrupted():
+            engine = AnswerEngine(target, max_model_len)
+            try:
+                collector.run(engine, deadline, is_interrupted)
+            finally:
+                engine.close()
+                budget.note_answers(time.monotonic() - started)
+    if is_interrupted():
+        raise Interrupted(
+            f"stopped with {len(collector.collected.answers)} answers, kept in {options.answers_file}"
+        )
+    return collector.collected
+
+
+def _files(options: TrainOptions) -> list[Path]:
+    own = options.answers_file
+    return [*options.answers, *([own] if own.exists() and own not in options.answers else [])]
+
+
+def _check_ids(answers: Sequence[Answered], target: LoadedTarget, options: TrainOptions) -> None:
+    """Refuse answers of a target with another vocabulary."""
+    size = int(target.model.config.get_text_config().vocab_size)
+    highest = max((max(one.ids) for one in answers), default=0)
+    if highest >= size:
+        raise ValueError(
+            f"{', '.join(map(str, _files(options)))}: holds token id {highest}, and {options.target} has {size} ids: these are "
+            "another model's answers"
+        )

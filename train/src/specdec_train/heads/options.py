@@ -1,0 +1,57 @@
+"""What `specdec train` was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """The arguments of the command.
+
+    Args:
+        method: the kind of head.
+        target: directory, hub id or the name of a built-in model.
+        out: folder for the result.
+        work: folder for checkpoints; removed once the result is written.
+        data: files of plain text, every token of which counts.
+        prompts: files of prompts that the target answers.
+        answers: files of answers made before.
+        num_written: prompts that the target writes itself.
+        uses_given: whether answers in the files of prompts are used as they are.
+        max_tokens: tokens of an answer, at most.
+        changes: fields of `HeadRecipe` that differ from the kind's own.
+        heldout_permille: share of texts or conversations held out, in thousandths.
+        minutes: time budget of the whole run, its earlier parts included; None for no limit.
+        is_resuming: whether to go on from what an interrupted run left.
+        measures: whether the head's speed-up is measured at the end.
+    """
+
+    method: str
+    target: str
+    out: Path
+    work: Path
+    data: tuple[Path, ...] = ()
+    prompts: tuple[Path, ...] = ()
+    answers: tuple[Path, ...] = ()
+    num_written: int = 0
+    uses_given: bool = False
+    max_tokens: int = 320
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    heldout_permille: int = 50
+    minutes: float | None = None
+    is_resuming: bool = False
+    measures: bool = True
+
+    @property
+    def has_answers(self) -> bool:
+        """Whether the head learns from answers, not from plain text."""
+        return bool(self.prompts or self.answers or self.num_written)
+
+    @property
+    def answers_file(self) -> Path:
+        """Where answers are kept as they come; it stays, for further heads."""
+        return self.out.with_name(self.out.name + ".answers.jsonl")
