@@ -31,7 +31,7 @@ NO_WINDOW = 2**31 - 1
 _MANY_ROWS = 8
 """Rows of a request, on average, from which on attention takes longer to compute than to read."""
 _KEYS_AHEAD = 16
-"""How many keys before they are read they are asked for: one head's lie apart, which the processor does not foresee."""
+"""How many keys before they are read they are prefetched: one head's lie apart, which the processor does not foresee."""
 
 
 @dataclass(slots=True)
@@ -168,18 +168,17 @@ def _scores(
     depth = query.shape[1]
     step = keys.strides[0]
     first = keys.ctypes.data + start * step + head * keys.strides[1]
-    num_bytes, num_value_bytes = depth * keys.itemsize, values.shape[2] * values.itemsize
+    num_value_bytes = values.shape[2] * values.itemsize
     value_step = values.strides[0]
     first_value = values.ctypes.data + start * value_step + head * values.strides[1]
     is_short = length < TILE_WEIGHTS
     for block in range(length if is_short else (length + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
         j = block if is_short else min(block * TILE_WEIGHTS, length - TILE_WEIGHTS)
         for i in range(TILE_WEIGHTS):
-            prefetch(first + (j + _KEYS_AHEAD + i) * step, num_bytes)
             prefetch(first_value + (j + i) * value_step, num_value_bytes)
         done = row_tiles(
             query, keys, num_queries, query.ctypes.data, depth * 4, first + j * step, 0 if is_short else step,
-            out.ctypes.data + j * 4, width * 4, depth,
+            out.ctypes.data + j * 4, width * 4, depth, _KEYS_AHEAD * step,
         )  # fmt: skip
         if done < depth:
             for r in range(num_queries):
@@ -226,7 +225,11 @@ def is_available() -> bool:
         segment = np.array([[0], [1], [0], [0], [-1]])
         attend(one, one, one, segment, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)
     except Exception as error:  # whatever a platform's threading raises, torch's own attention works
-        logger.info("compiled host attention is not available (%s)", error)
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        logger.warning(
+            "compiled loops do not run here (%s: %s); torch's operations are taken, two to four times slower at small batches",
+            type(error).__name__, reason,
+        )  # fmt: skip
         return False
     return True
 

@@ -13,16 +13,21 @@ _LINE = 64
 _READ, _TO_LEVEL_2, _DATA = 0, 2, 1
 
 
+def emit_prefetch(builder: Any, address: Any) -> None:
+    """Emit a request for the cache line at a pointer of any type; one that points to nothing does no harm."""
+    pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    function = builder.module.declare_intrinsic(
+        "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+    )
+    settings = [ir.Constant(number, value) for value in (_READ, _TO_LEVEL_2, _DATA)]
+    builder.call(function, [builder.bitcast(address, pointer), *settings])
+
+
 def _prefetch_line(typing_context: Any, address: Any) -> Any:
-    """Bring the cache line at an address into the second-level cache; an address of nothing does no harm."""
+    """Bring the cache line at an address into the second-level cache."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        function = builder.module.declare_intrinsic(
-            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        )
-        settings = [ir.Constant(number, value) for value in (_READ, _TO_LEVEL_2, _DATA)]
-        builder.call(function, [builder.inttoptr(arguments[0], pointer), *settings])
+        emit_prefetch(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
         return context.get_dummy_value()
 
     return types.void(types.int64), codegen

@@ -23,6 +23,7 @@ from specdec.runner.host.lanes import (
     multiply_add,
     pointer,
 )
+from specdec.runner.host.prefetch import emit_prefetch
 
 TILE_WEIGHTS = 4
 """Rows of weights in a tile."""
@@ -68,17 +69,21 @@ _KINDS = {
 """By the types of rows and weights; bfloat16 is held as uint16."""
 
 
-def _tile(num_rows: int) -> Callable[..., int]:
+def _tile(num_rows: int, *, is_first: bool) -> Callable[..., int]:
     """Return what multiplies `num_rows` rows with four rows of weights, for compiled code.
 
     It takes the arrays of rows and of weights (for their types only), then address and bytes per row of rows, weights and
-    output, then the depth K; writes float32 sums `[num_rows, 4]`; and returns how many of the K numbers are in them: the
-    caller adds the rest.
+    output, then the depth K and how many bytes ahead weights are prefetched; writes float32 sums `[num_rows, 4]`; and returns
+    how many of the K numbers are in them: the caller adds the rest.
+
+    Args:
+        num_rows: rows of the tile.
+        is_first: whether these weights are read for the first time, and so those ahead are to be prefetched.
     """
 
     def typed(
         context: Any, x: Any, weight: Any, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
-        out: Any, out_step: Any, depth: Any,
+        out: Any, out_step: Any, depth: Any, ahead: Any,
     ) -> Any:  # fmt: skip
         kind = _KINDS.get((x.dtype, weight.dtype))
 
@@ -88,9 +93,10 @@ def _tile(num_rows: int) -> Callable[..., int]:
                     builder.module.declare_intrinsic("llvm.trap", (), ir.FunctionType(ir.VoidType(), [])), []
                 )
                 return ir.Constant(INDEX, 0)
-            return _emit(builder, kind, num_rows, *arguments[2:])
+            ahead = arguments[-1] if is_first else None
+            return _emit(builder, kind, num_rows, *arguments[2:-1], ahead=ahead)
 
-        return types.int64(x, weight, *[types.int64] * 7), codegen
+        return types.int64(x, weight, *[types.int64] * 8), codegen
 
     compiled: Callable[..., int] = intrinsic(typed)
     return compiled
@@ -98,7 +104,7 @@ def _tile(num_rows: int) -> Callable[..., int]:
 
 def _emit(
     builder: Any, kind: _Kind, num_rows: int, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
-    out: Any, out_step: Any, depth: Any,
+    out: Any, out_step: Any, depth: Any, *, ahead: Any | None,
 ) -> Any:  # fmt: skip
     """Emit the loop over K, then the sums; see `_tile`."""
     whole = builder.and_(depth, ir.Constant(INDEX, -kind.step))
@@ -112,6 +118,10 @@ def _emit(
     builder.cbranch(builder.icmp_signed("<", k, whole), body, end)
 
     builder.position_at_end(body)
+    if ahead is not None:
+        for j in range(TILE_WEIGHTS):
+            address = pointer(builder, builder.add(columns, ahead), j, columns_step, k, _number(kind))
+            emit_prefetch(builder, address)
     weights = [
         _load(builder, kind, columns, j, columns_step, k, kind is not _Kind.FLOATS)
         for j in range(TILE_WEIGHTS)
@@ -129,6 +139,11 @@ def _emit(
         address = pointer(builder, out, i, out_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS)
         builder.store(_totals(builder, row), address, align=4)
     return whole
+
+
+def _number(kind: _Kind) -> Any:
+    """Return the type that weights are stored in."""
+    return FLOAT if kind is _Kind.FLOATS else HALF
 
 
 def _totals(builder: Any, vectors: list[Any]) -> Any:
@@ -176,14 +191,14 @@ def _multiply_add(builder: Any, kind: _Kind, numbers: Any, weights: Any, total: 
     return builder.call(declared(builder, name, FLOATS, [FLOATS, pairs, pairs]), [total, numbers, weights])
 
 
-_TILE_1, _TILE_2, _TILE_3 = _tile(1), _tile(2), _tile(3)
-_TILE_4, _TILE_5, _TILE_6 = _tile(4), _tile(5), _tile(6)
+_FIRST_1, _FIRST_2, _FIRST_3, _FIRST_4, _FIRST_5, _FIRST_6 = (_tile(n, is_first=True) for n in range(1, 7))
+_LATER_1, _LATER_2, _LATER_3, _LATER_4, _LATER_5, _LATER_6 = (_tile(n, is_first=False) for n in range(1, 7))
 
 
 @njit(inline="always")
 def row_tiles(
     x: Any, weight: Any, num_rows: int, rows: int, rows_step: int, columns: int, columns_step: int,
-    out: int, out_step: int, depth: int,
+    out: int, out_step: int, depth: int, ahead: int,
 ) -> int:  # fmt: skip
     """Write the products of any number of rows with four rows of weights; a row's do not depend on the others.
 
@@ -198,6 +213,7 @@ def row_tiles(
         out: address of the float32 output `[num_rows, 4]`.
         out_step: bytes from one of its rows to the next.
         depth: numbers of a row, K.
+        ahead: bytes ahead of those being multiplied that weights are prefetched.
 
     Returns:
         how many of the K numbers are in the products; the caller adds the rest.
@@ -207,17 +223,30 @@ def row_tiles(
         groups = (num_rows - t + MAX_TILE_ROWS - 1) // MAX_TILE_ROWS
         count = (num_rows - t + groups - 1) // groups
         a, c = rows + t * rows_step, out + t * out_step
-        if count == 1:
-            done = _TILE_1(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+        if t == 0:
+            if count == 1:
+                done = _FIRST_1(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+            elif count == 2:
+                done = _FIRST_2(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+            elif count == 3:
+                done = _FIRST_3(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+            elif count == 4:
+                done = _FIRST_4(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+            elif count == 5:
+                done = _FIRST_5(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+            else:
+                done = _FIRST_6(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+        elif count == 1:
+            done = _LATER_1(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
         elif count == 2:
-            done = _TILE_2(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+            done = _LATER_2(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
         elif count == 3:
-            done = _TILE_3(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+            done = _LATER_3(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
         elif count == 4:
-            done = _TILE_4(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+            done = _LATER_4(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
         elif count == 5:
-            done = _TILE_5(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+            done = _LATER_5(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
         else:
-            done = _TILE_6(x, weight, a, rows_step, columns, columns_step, c, out_step, depth)
+            done = _LATER_6(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
         t += count
     return done
