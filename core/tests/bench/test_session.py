@@ -10,7 +10,7 @@ import pytest
 from speccheck.proposers import Scripted
 
 from specdec import LLM
-from specdec.bench import BASELINE, Contender, Session, Workload
+from specdec.bench import BASELINE, Contender, Session, Workload, session
 from specdec.bench.forward_probe import ForwardProbe
 from specdec.interfaces import FinishReason
 from specdec.loading.target import LoadedTarget
@@ -73,6 +73,22 @@ def test_warming_up_teaches_nothing(
     session.run()
     assert len(reasons) == 1 + len(workload.prompts)
     assert set(reasons[1:]) <= {FinishReason.LENGTH, FinishReason.STOP}
+
+
+def test_deterministic_workloads_get_such_an_engine(
+    target: LoadedTarget, workload: Workload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[dict[str, Any]] = []
+    make = session.build
+
+    def spy(model: Any, config: Any, arguments: dict[str, Any]) -> Any:
+        given.append(arguments)
+        return make(model, config, arguments | {"deterministic": False})
+
+    monkeypatch.setattr(session, "build", spy)
+    for is_deterministic in (False, True):
+        Session(target, BASELINE, replace(workload, is_deterministic=is_deterministic))
+    assert [arguments["deterministic"] for arguments in given] == [False, True]
 
 
 def test_times_add_up_to_the_wall(target: LoadedTarget, workload: Workload) -> None:

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+from specdec.cli.bench.report import Report
+from specdec.cli.bench.show import warnings
 from specdec.cli.main import run
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError
+from specdec.registry.catalogue import known_methods
 
 CONFIG = json.dumps({"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 2})
 SHORT = ["--max-tokens", "4", "--rounds", "2"]
@@ -78,14 +83,17 @@ def test_table_for_people_is_plain_in_a_pipe(
     assert "\x1b" not in out + err
     assert err == ""
     lines = out.splitlines()
-    assert lines[0].split()[:3] == ["configuration", "tok/s", "speed-up"]
+    assert max(map(len, lines)) <= 80
+    headings = "configuration tok/s speed-up 95 % accepted drafted identical"
+    assert lines[0].split() == headings.split()
     assert lines[1].startswith("baseline ")
     assert " 1.00x " in lines[1]
-    assert lines[2].startswith("speccheck.proposers.Scripted k=2 ")
-    assert " yes " in lines[2]
-    assert lines[3].startswith(
-        "2 prompts, 4 tokens each at most, batch size 1, temperature 0.8, float32 on cpu"
-    )
+    assert " 0 % " in lines[1]
+    assert lines[2].startswith("speccheck.proposers.S")  # as much of a long name as fits
+    assert lines[2].endswith(" yes")
+    facts = "2 prompts, 4 tokens each at most, batch size 1, temperature 0.8, float32 on cpu, 2 rounds."
+    assert facts in " ".join(out.split())
+    assert "ms per step" in out
 
 
 @pytest.mark.parametrize(
@@ -97,6 +105,8 @@ def test_table_for_people_is_plain_in_a_pipe(
         (["--speculative-config", '{"method": "nobody", "num_speculative_tokens": 2}'], "no method 'nobody'"),
         (["--speculative-config", CONFIG[:-1] + ', "topk": 2}'], "unknown key 'topk'"),
         (["--json", "no/such/folder/out.json"], "--json: there is no folder 'no/such/folder'"),
+        (["--html", "no/such/folder/out.html"], "--html: there is no folder 'no/such/folder'"),
+        (["more.jsonl"], "FILE 'more.jsonl' and --dataset"),
         (["--rounds", "0"], "Invalid value for '--rounds'"),
         (["--temperature", "-1"], "Invalid value for '--temperature'"),
         (["--dtype", "float12"], "dtype='float12' is not one of"),
@@ -130,3 +140,37 @@ def test_a_prompt_that_does_not_fit_is_named(
     assert run(["bench", "--model", tiny_model, "--dataset", str(long)]) == 2
     assert "prompt 1 has 500 tokens: between 1 and 159 fit the model" in capfd.readouterr().err
 
+
+def test_deterministic_reaches_the_target(
+    tiny_model: str, dataset: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def spy(options: EngineOptions) -> None:
+        raise ConfigError(f"deterministic is {options.deterministic}")
+
+    monkeypatch.setattr("specdec.loading.target.load_target", spy)
+    assert run(["bench", dataset, "--model", tiny_model, "--deterministic"]) == 2
+    assert "deterministic is True" in capfd.readouterr().err
+
+
+def test_a_configuration_that_drafts_nothing_is_named(
+    tiny_model: str, dataset: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failing = json.dumps({**json.loads(CONFIG), "fails_every": 1})
+    arguments = ["bench", dataset, "--model", tiny_model, *SHORT, "--json", "-"]
+    assert run([*arguments, "--speculative-config", failing]) == 0
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("specdec: warning: "))
+    assert "k=2 drafted nothing in any step: its proposer failed " in line
+
+
+def test_a_hint_where_core_knows_the_method() -> None:
+    row = {"name": "x k=5", "config": {}, "num_drafts": 0, "num_proposer_errors": 0}
+    known = next(name for name, method in known_methods().items() if method.no_drafts_hint)
+    (hinted,) = warnings(Report([], {}, [row | {"method": known}]))
+    assert hinted.startswith("x k=5 drafted nothing in any step: no text repeated as many tokens as")
+    (unknown,) = warnings(Report([], {}, [row | {"method": "mine"}]))
+    assert unknown.startswith("x k=5 drafted nothing in any step: the method found nothing to guess")
+    assert warnings(Report([], {}, [row | {"method": known, "num_drafts": 1}])) == []
+    (failing,) = warnings(
+        Report([], {}, [row | {"method": known, "num_drafts": 1, "num_proposer_errors": 2}])
+    )
+    assert failing == "x k=5: its proposer failed 2 times, each at the cost of a step's drafts"

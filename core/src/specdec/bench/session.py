@@ -43,6 +43,7 @@ class Session:
 
     def __init__(self, target: LoadedTarget, contender: Contender, workload: Workload) -> None:
         self._workload = workload
+        self._num_errors = 0
         self._peak = PeakMemory(target.device)
         self._built, self._intake = build(
             target,
@@ -92,7 +93,6 @@ class Session:
         waiting = deque(range(len(conversations)))
         outputs: list[list[RequestOutput]] = [[] for _ in conversations]
         num_done = num_running = 0
-        num_errors = engine.metrics.proposer_errors
         started = perf_counter()
         log = StepLog(probe)
         while num_done < len(conversations):
@@ -115,7 +115,7 @@ class Session:
             outputs=tuple(output for answers in outputs for output in answers),
             steps=tuple(log.steps),
             peak_memory_mb=self._peak.read_mb(),
-            num_proposer_errors=engine.metrics.proposer_errors - num_errors,
+            num_proposer_errors=self._new_errors(),
         )
 
     def close(self) -> None:
@@ -124,6 +124,11 @@ class Session:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def _new_errors(self) -> int:
+        """Return how often the proposer failed since the pass before this one; the first one's has the warm-up's."""
+        before, self._num_errors = self._num_errors, self._built.engine.metrics.proposer_errors
+        return self._num_errors - before
 
     def _ask(
         self, index: int, conversation: tuple[int, Conversation], answers: Sequence[RequestOutput]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from specdec.cli.output import progress
+from specdec.cli.output import progress, warn
 from specdec.errors import ConfigError
 
 ZOO_PROMPTS = 16
@@ -87,6 +87,7 @@ def bench(
             raise ConfigError(f"{name}: there is no folder {str(path.parent)!r}")
     if file is not None and dataset is not None:
         raise ConfigError(f"FILE {str(file)!r} and --dataset {str(dataset)!r}: give one of them")
+    from specdec.cli.bench.show import show
     from specdec.cli.bench.task import Options, PromptsTask, SuiteTask, prompts_task, suite_task
 
     options = Options(
@@ -115,12 +116,11 @@ def bench(
         except KeyboardInterrupt:
             is_interrupted = True
     if not task.comparison.rounds:
-        raise ConfigError(f"interrupted before there was anything to report: {task.least}")
+        warn(f"interrupted before there was anything to report: {task.least}")
+        raise typer.Exit(INTERRUPTED)
     report = task.report()
-    from specdec.cli.bench.show import interruption, show
-
     if is_interrupted:
-        report.environment["interrupted"] = interruption(report, wanted)
+        report.environment["interrupted"] = task.progress(wanted)
     show(report, json, html)
     if is_interrupted:
         raise typer.Exit(INTERRUPTED)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from specdec.bench.page import render
 from specdec.cli.bench.report import Report, Row
+from specdec.cli.bench.table import print_report
 from specdec.cli.output import print_json, warn
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import known_method
@@ -24,22 +26,11 @@ def show(report: Report, json: Path | None, html: Path | None) -> None:
             except OSError as error:
                 failures.append(ConfigError(f"{name}: cannot write {str(path)!r}: {error.strerror}"))
     if json is None or str(json) != "-":
-        from specdec.cli.bench.table import print_report
-
         print_report(report.shown, report.environment)
     for warning in warnings(report):
         warn(warning)
     if failures:
         raise failures[0]
-
-
-def interruption(report: Report, wanted: int) -> str:
-    """Return what of a run was done when it was interrupted."""
-    rounds = report.environment["rounds"]
-    if "suite" in report.environment:
-        num_questions = report.environment["suite"]["num_questions"]
-        return f"{num_questions} questions, {rounds} of {wanted} rounds begun"
-    return f"{rounds} of {wanted} rounds"
 
 
 def warnings(report: Report) -> list[str]:
@@ -72,6 +63,4 @@ def _write_json(report: Report, path: Path) -> None:
 
 
 def _write_html(report: Report, path: Path) -> None:
-    from specdec.bench.page import render
-
     path.write_text(render(report.shown, report.categories or [], report.environment), encoding="utf-8")

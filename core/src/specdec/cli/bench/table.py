@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 from rich.console import Console
@@ -50,9 +51,7 @@ def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) ->
 
 
 def _print_summary(rows: Sequence[dict[str, Any]]) -> None:
-    table = new_table(
-        "configuration", "tok/s", "speed-up", "95 %", "accepted", "drafted", "TTFT", "identical"
-    )
+    table = new_table("configuration", "tok/s", "speed-up", "95 %", "accepted", "drafted", "identical")
     table.columns[0].no_wrap = False
     table.columns[0].overflow = "fold"
     for row in rows:
@@ -63,21 +62,18 @@ def _print_summary(rows: Sequence[dict[str, Any]]) -> None:
             f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}",
             f"{row['mean_acceptance_length']:.2f}",
             f"{100 * row['drafted_share']:.0f} %",
-            milliseconds(row["ttft_ms"]),
             yes_or_no(row["identical_to_baseline"]),
         )
     _print(table)
 
 
 def _print_steps(rows: Sequence[dict[str, Any]]) -> None:
-    table = new_table("ms per step", *PARTS, "MB", "4-grams")
+    table = new_table("ms per step", *PARTS, "TTFT", "4-grams")
     table.columns[0].no_wrap = False
     table.columns[0].overflow = "fold"
     for row in rows:
         times = [milliseconds(row[f"{part}_ms"]) for part in PARTS]
-        table.add_row(
-            row["name"], *times, f"{row['peak_memory_mb']:.0f}", f"{row['distinct_4gram_ratio']:.2f}"
-        )
+        table.add_row(row["name"], *times, milliseconds(row["ttft_ms"]), f"{row['distinct_4gram_ratio']:.2f}")
     print()
     _print(table)
 
@@ -100,24 +96,22 @@ def _print_categories(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> N
 def _facts(first: dict[str, Any], environment: dict[str, Any]) -> str:
     """Return how the numbers came about, and what the columns mean."""
     rounds = environment["rounds"]
-    what = "prompts"
-    if "suite" in environment:
-        what = f"questions of {environment['suite']['name']}"
-    lines = [
-        f"{first['num_prompts']} {what}, {environment['max_tokens']} tokens each at most, batch size {first['batch_size']},",
-        f"temperature {environment['temperature']:g}, {environment['dtype']} on {environment['device']}, "
-        f"{rounds} round{'s' if rounds > 1 else ''}.",
-        "Accepted: mean acceptance length of drafts. Drafted: share of steps with a draft.",
-    ]
-    if "suite" not in environment:
-        lines += [
-            "Milliseconds are medians; forward is the target's pass alone. TTFT: time to the first",
-            "token, ms. 4-grams: distinct over all, low where text loops.",
-        ]
-    else:
-        by = "rounds" if environment["suite"]["bounds"] == "rounds" else "resampling the questions"
-        lines += [f"TTFT: median time to the first token, ms. 95 %: bounds by {by}."]
-    return "\n" + "\n".join(lines)
+    suite = environment.get("suite")
+    how = (
+        f"{first['num_prompts']} {'prompts' if suite is None else 'questions of ' + suite['name']}, "
+        f"{environment['max_tokens']} tokens each at most, batch size {first['batch_size']}, temperature "
+        f"{environment['temperature']:g}, {environment['dtype']} on {environment['device']}, "
+        f"{rounds} round{'s' if rounds > 1 else ''}."
+    )
+    columns = "Accepted: mean acceptance length of drafts. Drafted: share of steps with a draft."
+    if suite is None:
+        columns += (
+            " Times are medians; forward is the target's pass alone. TTFT: time to the first token. 4-grams: distinct over "
+            "all, low where text loops."
+        )
+    elif suite["bounds"] == "questions":
+        columns += " 95 %: bounds by resampling the questions."
+    return "\n" + "\n".join(fill(text, WIDTH) for text in (how, columns))
 
 
 def new_table(*headings: str) -> Table:

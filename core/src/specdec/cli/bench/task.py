@@ -68,6 +68,10 @@ class PromptsTask:
         facts = environment(self._target, self._workload, len(self.comparison.rounds))
         return Report(self.comparison.rows(), facts, self.comparison.shown_rows())
 
+    def progress(self, wanted: int) -> str:
+        """Return how much of the rounds that were wanted is done."""
+        return f"{len(self.comparison.rounds)} of {wanted} rounds"
+
 
 class SuiteTask:
     """Questions of a suite.
@@ -116,6 +120,12 @@ class SuiteTask:
         }
         rows = self.comparison.rows()
         return Report(rows, facts, rows, self.comparison.category_rows())
+
+    def progress(self, wanted: int) -> str:
+        """Return how much of the rounds that were wanted is done."""
+        if wanted > 1 and self.comparison.num_questions == len(self._chats.by_number):
+            return f"{len(self.comparison.rounds)} of {wanted} rounds"
+        return f"{self.comparison.num_questions} of {len(self._chats.by_number)} questions"
 
 
 def prompts_task(options: Options, file: Path | None, count: int | None, zoo_count: int) -> PromptsTask:
