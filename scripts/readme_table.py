@@ -14,7 +14,10 @@ def results_table(file: Path) -> str:
     if not file.exists():
         return f"*Not measured yet: `{file.name}` is missing.*"
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    rows = _comparison_rows(content["cases"]) if "cases" in content else _bench_rows(content["rows"])
+    if "cases" in content:
+        rows = _comparison_rows(content["cases"])
+    else:
+        rows = (_suite_rows if "category" in content["rows"][0] else _bench_rows)(content["rows"])
     return f"{markdown_table(rows)}\n\n{_provenance(content['environment'], file)}"
 
 
@@ -44,6 +47,32 @@ def _bench_rows(rows: list[dict[str, Any]]) -> list[Cells]:
             "yes" if row["identical_to_baseline"] else "no",
         ]
         for row in rows
+    ]
+
+
+def _suite_rows(rows: list[dict[str, Any]]) -> list[Cells]:
+    """Rows of `specdec bench --suite --json`: a line per configuration, its speed-ups by task side by side."""
+    tasks = list(dict.fromkeys(row["category"] for row in rows))
+    by_task = {(row["name"], row["category"]): row for row in rows}
+    head = [
+        "configuration",
+        "tokens/s",
+        "overall [95 %]",
+        *tasks[1:],
+        "mean acceptance length",
+        "same text as plain",
+    ]
+    return [head] + [
+        [
+            str(row["name"]),
+            f"{row['tokens_per_s']:.0f}",
+            _ratio(row["speedup"], row["speedup_low"], row["speedup_high"]),
+            *(f"{by_task[row['name'], task]['speedup']:.2f}" for task in tasks[1:]),
+            f"{row['mean_acceptance_length']:.2f}",
+            "yes" if row["identical_to_baseline"] else "no",
+        ]
+        for row in rows
+        if row["category"] == tasks[0]
     ]
 
 

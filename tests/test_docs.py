@@ -29,8 +29,12 @@ FOLDERS = [package.folder for package in packages()]
 DOCUMENTS = sorted(
     {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(folder / "README.md" for folder in FOLDERS)}
 )
-MADE_ELSEWHERE = ("git clone", "make ", "source ", "pip install", "cd ", "specdec check my_idea")
-"""Commands in documents that are checked and not run here; the last one is run in core/tests/scaffold, on what is installed."""
+MADE_ELSEWHERE = (
+    *("git clone", "make ", "source ", "pip install", "cd "),
+    *("specdec check my_idea", "specdec bench --suite"),
+)
+"""Commands in documents that are checked and not run here; the last two are run in core/tests/scaffold, on what is installed,
+and in core/tests/cli, on questions that may lie in the repository."""
 
 
 SERVES = "specdec serve "
@@ -230,6 +234,14 @@ def test_results_tables(tmp_path: Path) -> None:
         "",
         "A CPU, 2 cores, 2026-11-21, commit aaaaaaaaaa; command, versions and every row are in "
         "`benchmarks/results/results.json`.",
+    ]
+    whole = BENCH["rows"][0]
+    task = whole | {"category": "translation", "speedup": 1.125}
+    file.write_text(json.dumps(BENCH | {"rows": [whole | {"category": "overall"}, task]}))
+    assert results_table(file).splitlines()[:3] == [
+        "| configuration | tokens/s | overall [95 %] | translation | mean acceptance length | same text as plain |",
+        "|---|---|---|---|---|---|",
+        "| ngram k=5 | 412 | 1.50 [1.25, 1.75] | 1.12 | 2.04 | yes |",
     ]
     file.write_text(json.dumps(COMPARISON))
     assert results_table(file).splitlines()[2:4] == [
