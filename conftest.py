@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 # Before torch is imported, and inherited by the processes that tests start: rounding then does not depend on the number
 # of cores, and on a machine with other work threads do not wait for each other. `OMP_NUM_THREADS=2 make test` tests threads.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+# Models that tests dequantise are kept beside pytest's own cache, not in the user's.
+os.environ.setdefault("SPECDEC_CACHE", str(Path(__file__).parent / ".pytest_cache" / "specdec"))
 
 import pytest
 import torch
