@@ -32,7 +32,7 @@ def test_guesses_are_those_of_a_draft_along_the_true_tokens(name, place, target,
     made.module.eval()
     with torch.no_grad():
         guesses = list(made.objective.guesses(tokens, is_whole=True))
-    reader = made.objective._reader
+    reader = made.objective.reader
     states = reader.read(tokens[:, :-1])
     features = made.module.combine(states.hidden[0], tuple(aux[0] for aux in states.aux)).detach()
     runner = HeadRunner(made.module.requires_grad_(False), torch.device("cpu"), 64)

@@ -73,7 +73,7 @@ def make(
         return Made(head, objective, None, partial(save_eagle, head, config=head_config(target)))
     if recipe.method == "eagle3":
         eagle3, config = make_eagle3(target, recipe, documents if guessed is None else guessed)
-        reader = StateReader(target, aux_layer_ids(target))
+        reader = StateReader(target, aux_layer_ids(target, recipe))
         objective = _recurrent(recipe, eagle3, reader)
         return Made(eagle3, objective, eagle3.target_ids, partial(save_eagle3, eagle3, config=config))
     if recipe.method == "mtp":

@@ -50,10 +50,12 @@ def head_config(target: PreTrainedModel) -> dict[str, Any]:
     return kept | {"num_hidden_layers": 1, "vocab_size": weight_of(output_head(target)).shape[0]}
 
 
-def aux_layer_ids(target: PreTrainedModel) -> tuple[int, int, int]:
-    """Return the layers whose inputs an EAGLE-3 head reads, those that published heads have where they say nothing."""
+def aux_layer_ids(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...]:
+    """Return the layers whose inputs an EAGLE-3 head reads."""
     num_layers: int = target.config.get_text_config().num_hidden_layers
-    return (2, num_layers // 2, num_layers - 3)
+    if not recipe.aux_shares:
+        return (2, num_layers // 2, num_layers - 3)
+    return tuple(min(round(share * num_layers), num_layers - 1) for share in recipe.aux_shares)
 
 
 def make_eagle(target: PreTrainedModel) -> EagleHead:
@@ -83,7 +85,7 @@ def make_eagle3(
     config = head_config(target)
     vocab_size = int(config["vocab_size"])
     count = min(recipe.draft_vocab_size or vocab_size, vocab_size)
-    aux = list(aux_layer_ids(target))
+    aux = list(aux_layer_ids(target, recipe))
     config |= {
         "draft_vocab_size": count,
         "target_hidden_size": config["hidden_size"],

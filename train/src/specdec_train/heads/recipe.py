@@ -26,6 +26,9 @@ class HeadRecipe:
         step_decay: weight of each step, times that of the one before.
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.
+        is_fitted: whether an EAGLE-3 head begins with the best linear guess; see `closed_form.fit`.
+        aux_shares: how deep the layers lie whose inputs an EAGLE-3 head reads, as shares of the target's; empty for the layers
+            that published heads read where they say nothing.
         inner_size: D of an MLP speculator; 0 for the target's hidden size. Twice that size begins best; see `make_mlp`.
         is_tied: whether the heads of an MLP speculator share their weights.
         kept_layers: layers of the target that a draft model begins with; negative ones count from the end. Empty for the best.
@@ -50,6 +53,8 @@ class HeadRecipe:
     step_decay: float = 0.8
     regression: float = 0.0
     draft_vocab_size: int = 0
+    is_fitted: bool = False
+    aux_shares: tuple[float, ...] = ()
     inner_size: int = 0
     is_tied: bool = False
     kept_layers: tuple[int, ...] = ()
@@ -128,6 +133,16 @@ def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
         recipe: how it is trained on text.
         has_limit: whether the clock ends the run, not the number of steps.
     """
+    is_eagle3 = recipe.method == "eagle3"
+    if is_eagle3:  # it begins near what it learns, so the rates are lower
+        recipe = replace(
+            recipe,
+            is_fitted=True,
+            aux_shares=(0.27, 0.7, 0.97),
+            muon_lr=0.01,
+            adamw_lr=0.0005,
+            first_share=0.3,
+        )
     return replace(
         recipe,
         seq_len=1024,
@@ -135,7 +150,7 @@ def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
         micro_batch=2,
         reuse=0,
         eval_windows=48,
-        draft_vocab_size=_DRAFT_VOCAB_SIZE if recipe.method == "eagle3" else 0,
+        draft_vocab_size=_DRAFT_VOCAB_SIZE if is_eagle3 else 0,
         max_steps=_ENDLESS if has_limit else recipe.max_steps,
     )
 

@@ -63,7 +63,7 @@ class RecurrentObjective:
     def __init__(
         self, head: DraftHead, reader: StateReader, *, num_steps: int, decay: float, regression: float
     ) -> None:
-        self._head, self._reader = head, reader
+        self._head, self.reader = head, reader
         self._num_steps, self._decay, self._regression = num_steps, decay, regression
         self.num_trained = num_steps
         """Steps that the loss takes in, from the first on."""
@@ -101,7 +101,7 @@ class RecurrentObjective:
             is_whole: whether the target's logits are wanted for all ids, not only for those the head can name.
         """
         places, target_ids = Places(tokens, is_answer), self._head.target_ids
-        states = self._reader.read(tokens[:, :-1], places.chosen, None if is_whole else target_ids)
+        states = self.reader.read(tokens[:, :-1], places.chosen, None if is_whole else target_ids)
         batch, length = tokens.shape[0], tokens.shape[1] - 1
         rows = length - self._num_steps
         true_features = self._combine(states.hidden, states.aux)

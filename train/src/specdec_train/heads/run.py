@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,9 +13,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from specdec_plugin_eagle import Eagle3Head
+from specdec_train.checkpoint import latest_checkpoint
 from specdec_train.claim import claim
 from specdec_train.heads.acceptance import Acceptance
 from specdec_train.heads.chained import ChainedObjective
+from specdec_train.heads.closed_form import fit
 from specdec_train.heads.data import HeadData, split_batch
 from specdec_train.heads.factored import merge
 from specdec_train.heads.made import Made, make
@@ -34,6 +38,8 @@ _STRETCH = 32
 """Places of a stretch that a replayed batch is made of."""
 _NUM_KEPT = 256
 """Windows whose states are kept for it."""
+_FIT_SHARE = 0.1
+"""Of the time for training, for the linear guess that a head begins with, at most."""
 _EVAL_SECONDS = 60.0
 """Between looks at held-out conversations, at most."""
 
@@ -88,6 +94,14 @@ def train_head(
     claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
     made = make(recipe, target, data.documents, data.guessed)
     made.module.to(target.device)
+
+    if recipe.is_fitted and not (resume and latest_checkpoint(folder)):
+        started = time.monotonic()
+        assert isinstance(made.module, Eagle3Head) and isinstance(made.objective, RecurrentObjective)
+        seconds = float("inf") if max_minutes is None else _FIT_SHARE * max_minutes * 60.0
+        fit(made.module, made.objective.reader, data.batch_of, seconds)
+        if max_minutes is not None:
+            max_minutes = max(max_minutes - (time.monotonic() - started) / 60.0, 0.0)
 
     def on_the_way() -> Evaluation:
         loss, accepted = _evaluate(made, data.spread, target.device)

@@ -1,0 +1,142 @@
+"""An EAGLE-3 head to begin with, fitted by least squares: what a linear map of the target's states says of its next state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specdec.runner import input_embedding
+from specdec_plugin_eagle import Eagle3Head
+from specdec_train.heads.data import split_batch
+from specdec_train.heads.own_token import read_own_token
+from specdec_train.heads.places import Places
+from specdec_train.heads.states import StateReader
+from specdec_train.heads.weights import weight_of
+from specdec_train.precision import autocast
+
+_RIDGE = 0.02
+"""Added to the diagonal of second moments of inputs of size one."""
+_ROWS_PER_INPUT = 25
+"""Places that are looked at, for each number an input is made of."""
+_NUM_KEPT = 4096
+"""Of them, those that sizes are measured on."""
+_FEWEST_BATCHES, _MOST_BATCHES = 4, 256
+_WIDEST = 20_000
+"""Inputs of which second moments are solved for."""
+
+
+@dataclass
+class _Sums:
+    """Second moments of inputs `[N, D]` and what they are to say `[N, H]`."""
+
+    inputs: Tensor
+    products: Tensor
+    count: int = 0
+
+
+@torch.no_grad()
+def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor], seconds: float) -> bool:
+    """Let a new head begin with the best linear guess of the target's next state; returns whether it could.
+
+    `fc` gets the map of the states, and the heads of attention that read their own token (`read_own_token`) that of the token,
+    as far as their width goes. Trained from there a head needs minutes where it otherwise needs hours.
+
+    Args:
+        head: as `make_eagle3` makes it.
+        reader: the target, with the layers the head reads.
+        batch_of: training batches.
+        seconds: no further batch is read after so long.
+    """
+    target = reader.target
+    size = head.body.config.hidden_size
+    device = weight_of(head.norm).device
+    width = size * (head.settings.num_states + 1)
+    if head.fc is None or width > _WIDEST:
+        return False
+    table = weight_of(input_embedding(target))
+    final = weight_of(target.base_model.norm).float()
+    sums = _Sums(torch.zeros(width, width, device=device), torch.zeros(width, size, device=device))
+    scale: Tensor | None = None
+    kept: list[tuple[Tensor, Tensor]] = []
+    started = time.monotonic()
+    for step in range(_MOST_BATCHES):
+        inputs, wanted = _rows(reader, batch_of(step).to(target.device), table, final)
+        if scale is None:
+            scale = inputs.square().mean(0).sqrt().clamp_min(1e-3).reciprocal()
+            scale[-size:] = 1.0
+        inputs = inputs * scale
+        sums.inputs += inputs.T @ inputs
+        sums.products += inputs.T @ wanted
+        sums.count += len(inputs)
+        if sum(len(rows) for rows, _ in kept) < _NUM_KEPT:
+            kept.append((inputs, wanted))
+        is_late = time.monotonic() - started >= seconds and step + 1 >= _FEWEST_BATCHES
+        if is_late or sums.count >= _ROWS_PER_INPUT * width:
+            break
+    assert scale is not None
+    _put(head, target, sums, scale, torch.cat([rows for rows, _ in kept]), torch.cat([w for _, w in kept]))
+    return True
+
+
+def _rows(reader: StateReader, batch: Tensor, table: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
+    """Return inputs `[N, D]`, states and the token behind them, and the state after it `[N, H]` without its norm's weight."""
+    tokens, is_answer = split_batch(batch)
+    places = Places(tokens, is_answer)
+    with autocast(tokens.device.type):
+        states = reader.read(tokens[:, :-1], torch.zeros(1, dtype=torch.int64, device=tokens.device))
+    length = tokens.shape[1] - 1
+    _, _, at = places.rows(length - 1, 1, 0)
+    aux = torch.cat([a.flatten(0, 1)[at - 1].float() for a in states.aux], -1)
+    ids = tokens[:, :-1].flatten()[at]
+    embedded = F.rms_norm(table[ids].float(), (table.shape[1],))
+    return torch.cat((aux, embedded), -1), states.hidden.flatten(0, 1)[at].float() / final
+
+
+def _put(
+    head: Eagle3Head, target: nn.Module, sums: _Sums, scale: Tensor, inputs: Tensor, wanted: Tensor
+) -> None:
+    """Solve, and write the solution into the head's weights."""
+    layer, config = head.body.layers[0], head.body.config
+    size, width = config.hidden_size, layer.self_attn.head_dim  # type: ignore[union-attr]  # a module
+    assert isinstance(width, int)
+    assert head.fc is not None
+    split = len(sums.inputs) - size
+    diagonal = torch.eye(len(sums.inputs), device=scale.device) * (_RIDGE * sums.count)
+    moments = sums.inputs + diagonal
+    of_token = torch.linalg.solve(moments, sums.products)[split:]
+    reads_token = config.num_key_value_heads >= 2 and width <= size
+    products = sums.products[:split]
+    shown = torch.zeros(size, size, device=scale.device)
+    if reads_token:
+        token = sums.inputs[split:, split:] / sums.count + 1e-3 * torch.eye(size, device=scale.device)
+        root = torch.linalg.cholesky(token)
+        left, sizes, right = torch.linalg.svd(root.T @ of_token)
+        half = sizes[:width].sqrt()
+        into = torch.linalg.solve(root.T, left[:, :width] * half)
+        out = half[:, None] * right[:width]
+        shown = into @ out
+        products = products - sums.inputs[:split, split:] @ shown
+    fused = torch.linalg.solve(moments[:split, :split], products)
+    state = inputs[:, :split] @ fused
+    lengths = state.square().mean(-1, keepdim=True).sqrt()
+    guess = state / lengths * lengths.mean() + inputs[:, split:] @ shown
+    weight_of(head.fc).copy_((scale[:split, None] * fused).T)
+    weight_of(head.hidden_norm).fill_(lengths.mean().item())
+    likeness = F.cosine_similarity(guess, wanted).mean()
+    weight_of(head.norm).mul_(likeness)  # the less sure a guess is, the flatter its law
+    if reads_token:
+        weight_of(layer.input_layernorm).fill_(1.0)
+        read_own_token(head, target)  # type: ignore[arg-type]  # a PreTrainedModel
+        repeats = config.num_attention_heads // config.num_key_value_heads
+        attention = layer.self_attn
+        assert isinstance(attention, nn.Module)
+        values = weight_of(attention.get_submodule("v_proj"))
+        values[:width] = 0.0
+        values[:width, :size] = into.T
+        output = weight_of(attention.get_submodule("o_proj"))
+        output[:, : repeats * width] = (out.T / repeats).repeat(1, repeats)
