@@ -94,6 +94,24 @@ def test_an_interrupted_run_writes_what_it_has(
     assert "interrupted: the report has what all had finished (2 of 5 questions)" in capfd.readouterr().err
 
 
+def test_a_run_that_fails_writes_what_it_has(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    take_turns = SuiteComparison._take_turns
+
+    def failing(self: SuiteComparison, sessions: Any, group: Any, number: int) -> Any:
+        if number == 3:
+            raise MemoryError("no room")
+        return take_turns(self, sessions, group, number)
+
+    monkeypatch.setattr(SuiteComparison, "_take_turns", failing)
+    out = tmp_path / "out.json"
+    with pytest.raises(MemoryError, match="no room"):
+        run([*arguments, "--json", str(out)])
+    assert json.loads(out.read_text())["environment"]["interrupted"] == "3 of 5 questions"
+    assert "3 of 5 questions" in capfd.readouterr().err
+
+
 def test_interrupted_at_once_there_is_nothing_to_write(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The installed methods, as they run on the zoo."""
+"""The installed methods, as they run on the models of the demo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_TOKENS = 5
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An installed method that cannot run on the zoo."""
+    """An installed method that cannot run on the model."""
 
     method: str
     reason: str
@@ -44,14 +44,21 @@ def missing_distributions() -> list[str]:
 
 
 def contender_for(
-    method: str, target: LoadedTarget, facts: TargetFacts, workload: Workload
+    method: str, target: LoadedTarget, facts: TargetFacts, workload: Workload, model: str = ZOO
 ) -> Contender | LeftOut:
-    """Return an installed method ready to run on the zoo, or why it cannot.
+    """Return an installed method ready to run on a model, or why it cannot.
 
     The method is tried out: an engine is made and runs a few steps.
+
+    Args:
+        method: its name.
+        target: the loaded model.
+        facts: of the model.
+        workload: what is tried.
+        model: the model's name, for the method's options in demos.
     """
     try:
-        contender = _configured(method, facts)
+        contender = _configured(method, facts, model)
         strict = {**(contender.config or {}), "on_proposer_error": "raise"}
         session = Session(target, replace(contender, config=strict), workload)
         session.warm_up()
@@ -63,11 +70,11 @@ def contender_for(
     return contender
 
 
-def _configured(method: str, facts: TargetFacts) -> Contender:
+def _configured(method: str, facts: TargetFacts, model: str) -> Contender:
     known = known_method(method)
     config: dict[str, Any] = {"method": method}
     if known is not None:
-        config |= known.zoo_options
+        config |= known.demo_options.get(model, {})
         if known.zoo is not None:
             config["model"] = ZOO
     try:

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 def bench(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="The same as --dataset FILE.", show_default=False)
+        Path | None, typer.Argument(metavar="FILE", help="The same as --dataset FILE.", show_default=False)
     ] = None,
     model: Annotated[
         str, typer.Option(help="Target: a directory, a hub id, a GGUF file, smollm2, or zoo.")
@@ -107,22 +107,27 @@ def bench(
     else:
         task = suite_task(options, suite, file or dataset, num_prompts)
     wanted = rounds or (ROUNDS if suite is None else 1)
-    is_interrupted = False
+    ended_by: KeyboardInterrupt | Exception | None = None
     with progress("bench", wanted * task.num_parts) as display:
         task.comparison.on_done = advance(display)
         try:
             for _ in range(wanted):
                 task.comparison.run_round()
-        except KeyboardInterrupt:
-            is_interrupted = True
-    if not task.comparison.rounds:
-        warn(f"interrupted before there was anything to report: {task.least}")
-        raise typer.Exit(INTERRUPTED)
-    report = task.report()
-    if is_interrupted:
-        report.environment["interrupted"] = task.progress(wanted)
-    show(report, json, html)
-    if is_interrupted:
+        except (
+            KeyboardInterrupt,
+            Exception,
+        ) as reason:  # what was measured, maybe for hours, must not be lost
+            ended_by = reason
+    if task.comparison.rounds:
+        report = task.report()
+        if ended_by is not None:
+            report.environment["interrupted"] = task.progress(wanted)
+        show(report, json, html)
+    if isinstance(ended_by, Exception):
+        raise ended_by
+    if ended_by is not None:
+        if not task.comparison.rounds:
+            warn(f"interrupted before there was anything to report: {task.least}")
         raise typer.Exit(INTERRUPTED)
 
 

@@ -48,6 +48,7 @@ class PromptsTask:
     """Prompts, each on its own.
 
     Args:
+        name: of the target, as it was given.
         target: the loaded target.
         contenders: the first one is the baseline.
         workload: what is generated.
@@ -56,7 +57,10 @@ class PromptsTask:
     least = "the first round was not over"
     """What has to be done before there is anything to report."""
 
-    def __init__(self, target: LoadedTarget, contenders: list[Contender], workload: Workload) -> None:
+    def __init__(
+        self, name: str, target: LoadedTarget, contenders: list[Contender], workload: Workload
+    ) -> None:
+        self._name = name
         self._target = target
         self._workload = workload
         self.num_parts = len(contenders) * len(workload.prompts)
@@ -65,7 +69,7 @@ class PromptsTask:
 
     def report(self) -> Report:
         """Return what came of it."""
-        facts = environment(self._target, self._workload, len(self.comparison.rounds))
+        facts = environment(self._target, self._workload, len(self.comparison.rounds)) | {"model": self._name}
         return Report(self.comparison.rows(), facts, self.comparison.shown_rows())
 
     def progress(self, wanted: int) -> str:
@@ -77,6 +81,7 @@ class SuiteTask:
     """Questions of a suite.
 
     Args:
+        name: of the target, as it was given.
         target: the loaded target.
         contenders: the first one is the baseline.
         workload: how text is generated; its prompts are the questions' first ones.
@@ -89,6 +94,7 @@ class SuiteTask:
 
     def __init__(
         self,
+        name: str,
         target: LoadedTarget,
         contenders: list[Contender],
         workload: Workload,
@@ -96,6 +102,7 @@ class SuiteTask:
         groups: list[Group],
         chats: Chats,
     ) -> None:
+        self._name = name
         self._target = target
         self._workload = workload
         self._suite = suite
@@ -107,7 +114,7 @@ class SuiteTask:
 
     def report(self) -> Report:
         """Return what came of it."""
-        facts = environment(self._target, self._workload, len(self.comparison.rounds))
+        facts = environment(self._target, self._workload, len(self.comparison.rounds)) | {"model": self._name}
         facts["suite"] = {
             "name": self._suite.name,
             "file": str(self._suite.file),
@@ -141,35 +148,36 @@ def prompts_task(options: Options, file: Path | None, count: int | None, zoo_cou
         ConfigError: for prompts, a model or a configuration that cannot be used.
     """
     prompts: list[Prompt] = zoo_prompts(count or zoo_count) if file is None else read_dataset(file, count)
-    target, contenders = _loaded(options)
+    name, target, contenders = _loaded(options)
     tokens = tokenize(prompts, target.tokenizer, target.max_model_len)
-    return PromptsTask(target, contenders, options.workload(tokens))
+    return PromptsTask(name, target, contenders, options.workload(tokens))
 
 
-def suite_task(options: Options, name: str, file: Path | None, count: int | None) -> SuiteTask:
+def suite_task(options: Options, suite_name: str, file: Path | None, count: int | None) -> SuiteTask:
     """Load everything for a run on a suite.
 
     Args:
         options: of the command.
-        name: of the suite.
+        suite_name: of the suite.
         file: with its questions, if it needs one.
         count: how many questions at most, evenly over the categories.
 
     Raises:
         ConfigError: for a suite, a model or a configuration that cannot be used.
     """
-    suite = load_suite(name, file)
-    target, contenders = _loaded(options)
+    suite = load_suite(suite_name, file)
+    name, target, contenders = _loaded(options)
     asked = even_sample(suite.questions, count)
     chats = chats_of(asked, target.tokenizer, target.max_model_len, options.max_tokens)
     asked = [question for question in asked if question.number in chats.by_number]
     groups = grouped(suite, asked, options.batch_size)
     first = [chats.by_number[question.number].prompt([]) for group in groups for question in group.questions]
     workload = options.workload(tuple(prompt for prompt in first if prompt is not None))
-    return SuiteTask(target, contenders, workload, suite, groups, chats)
+    return SuiteTask(name, target, contenders, workload, suite, groups, chats)
 
 
-def _loaded(options: Options) -> tuple[LoadedTarget, list[Contender]]:
+def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
+    """Return the name of the target, the target, and who takes part."""
     from specdec.config.fit import target_facts
     from specdec.engine.options import EngineOptions
     from specdec.loading.target import load_target, locate
@@ -185,7 +193,7 @@ def _loaded(options: Options) -> tuple[LoadedTarget, list[Contender]]:
         )
     )
     contenders = contenders_of(configs, target_facts(found.model, dtype=options.dtype))
-    return load_target(found), contenders
+    return name, load_target(found), contenders
 
 
 def _target_and_configs(model: str, configs: list[str]) -> tuple[str, list[Any]]:
