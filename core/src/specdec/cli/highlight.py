@@ -62,13 +62,6 @@ class GrowingText:
             yield piece
 
 
-def pieces_of(
-    tokenizer: PreTrainedTokenizerBase, prompt_token_ids: list[int], output: CompletionOutput
-) -> list[Piece]:
-    """Return the pieces of an output that is finished."""
-    return list(GrowingText(tokenizer, prompt_token_ids).update(output))
-
-
 def paint(piece: Piece, *, is_coloured: bool) -> str:
     """Return a piece as a terminal takes it."""
     return f"{GUESSED}{piece.text}{PLAIN}" if is_coloured and piece.is_guessed else piece.text

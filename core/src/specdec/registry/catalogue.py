@@ -56,8 +56,8 @@ class KnownMethod:
     """The plugin's own option that allows a draft vocabulary other than the target's."""
     zoo: str | None = None
     """The zoo's artefact for it."""
-    zoo_options: Mapping[str, Any] = field(default_factory=dict)
-    """What it runs with in demos on the zoo, where its defaults are made for larger models."""
+    demo_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What it runs with in `specdec demo`, by the name of the model, where that differs from its defaults."""
     no_drafts_hint: str | None = None
     """Why it may draft nothing at all, and what to do about it."""
 
