@@ -164,6 +164,15 @@ def test_values_are_shown_and_text_is_escaped(page: str) -> None:
     assert "by resampling the questions" in text
 
 
+def test_bounds_that_are_none_are_a_dash() -> None:
+    single = drafting("poems", speedup_low=1.77, speedup_high=1.77)
+    rows = [row("baseline", "overall"), drafting("overall"), row("baseline", "poems"), single]
+    text = outline(render(rows, [], ENVIRONMENT | {"suite": SUITE})).text
+    assert text.count("1.61 to 1.93") == 2
+    assert "1.77 to" not in text
+    assert "1.00 to" not in text
+
+
 def test_points_lie_where_their_values_are(page: str) -> None:
     chart = page[page.index('aria-labelledby="speedup-title"') :]
     marks = {

@@ -53,6 +53,7 @@ def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[
         step_chart=step_chart(overall),
         series=series,
         shown=_shown,
+        interval=_interval,
         bounds=_bounds(environment),
     )
 
@@ -70,6 +71,12 @@ def _bounds(environment: Mapping[str, Any]) -> str:
     if environment["rounds"] < 6:
         return "Bounds are the smallest and the largest value of the rounds: fewer than six cannot give 95 %."
     return "Bounds are 95 %, by rounds."
+
+
+def _interval(row: Row) -> str:
+    """Return the bounds of a speed-up, a dash where there are none: of the baseline, and of a single question or round."""
+    low, high = row["speedup_low"], row["speedup_high"]
+    return _shown(None) if low == high else f"{_shown(low)} to {_shown(high)}"
 
 
 def _shown(value: float | None, digits: int = 2) -> str:
