@@ -13,7 +13,7 @@ SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test test-full test-interpreter test-gpu coverage lint format type docs wheels bench bench-gpu bench-cpu zoo bump
+.PHONY: help install demo test test-full test-interpreter test-gpu coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -77,6 +77,14 @@ bench-cpu: install ## the same, small and on the zoo: a rehearsal
 
 zoo: install ## train the zoo's models from nothing
 	$(BIN)/python -m specdec_train.zoo
+
+MINUTES ?= 600
+PROMPTS ?=
+WRITTEN ?= 20000
+
+smollm2-heads: install ## train SmolLM2's heads from its own answers, on the CPU or a GPU: make smollm2-heads MINUTES=600 PROMPTS=FILE
+	$(BIN)/specdec train eagle3 --target smollm2 $(addprefix --prompts ,$(PROMPTS)) --self-instruct $(WRITTEN) --minutes $(MINUTES) --out build/smollm2/eagle3
+	$(BIN)/specdec train mlp --target smollm2 --answers build/smollm2/eagle3.answers.jsonl --minutes $(MINUTES) --out build/smollm2/mlp
 
 bump: install ## give all packages a version: make bump VERSION=0.2.0
 	$(BIN)/python scripts/bump.py $(VERSION)
