@@ -98,7 +98,7 @@ def test_chains_stand_only_where_all_before_stood(target, documents):
 
 
 def test_a_fitted_head_guesses_better_than_one_that_is_not(target, documents):
-    recipe = replace(KINDS["eagle3"], draft_vocab_size=0)
+    recipe = replace(KINDS["eagle3"], draft_vocab_size=0, is_fitted=True)
     batch = padded([Answered(ids, 5) for ids in documents], 110, 3, 0)
     losses = []
     for is_fitted in (False, True):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from specdec.runner import input_embedding
 from specdec_plugin_eagle import Eagle3Head
 from specdec_train.heads.data import split_batch
+from specdec_train.heads.factored import set_scaled
 from specdec_train.heads.own_token import read_own_token
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
@@ -25,7 +26,9 @@ _ROWS_PER_INPUT = 25
 """Places that are looked at, for each number an input is made of."""
 _NUM_KEPT = 4096
 """Of them, those that sizes are measured on."""
-_FEWEST_BATCHES, _MOST_BATCHES = 4, 256
+_FEWEST_PER_INPUT = 6
+"""Places without which the guess fits nothing but them, however long they take."""
+_MOST_BATCHES = 256
 _WIDEST = 20_000
 """Inputs of which second moments are solved for."""
 
@@ -47,7 +50,7 @@ def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor]
     as far as their width goes. Trained from there a head needs minutes where it otherwise needs hours.
 
     Args:
-        head: as `make_eagle3` makes it.
+        head: as `make_eagle3` makes it, its `fc` learnt by scale (`factored.rescale`).
         reader: the target, with the layers the head reads.
         batch_of: training batches.
         seconds: no further batch is read after so long.
@@ -75,7 +78,8 @@ def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor]
         sums.count += len(inputs)
         if sum(len(rows) for rows, _ in kept) < _NUM_KEPT:
             kept.append((inputs, wanted))
-        is_late = time.monotonic() - started >= seconds and step + 1 >= _FEWEST_BATCHES
+        is_enough = sums.count >= _FEWEST_PER_INPUT * width
+        is_late = is_enough and time.monotonic() - started >= seconds
         if is_late or sums.count >= _ROWS_PER_INPUT * width:
             break
     assert scale is not None
@@ -125,7 +129,7 @@ def _put(
     state = inputs[:, :split] @ fused
     lengths = state.square().mean(-1, keepdim=True).sqrt()
     guess = state / lengths * lengths.mean() + inputs[:, split:] @ shown
-    weight_of(head.fc).copy_((scale[:split, None] * fused).T)
+    set_scaled(head.fc, fused.T, scale[:split])
     weight_of(head.hidden_norm).fill_(lengths.mean().item())
     likeness = F.cosine_similarity(guess, wanted).mean()
     weight_of(head.norm).mul_(likeness)  # the less sure a guess is, the flatter its law

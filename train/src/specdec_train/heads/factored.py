@@ -40,6 +40,37 @@ def factor(module: nn.Module, base: Tensor, through: Tensor, scale: float) -> No
     parametrize.register_parametrization(module, "weight", Factored(base, through, scale), unsafe=True)
 
 
+class Scaled(nn.Module):
+    """What a map is while it is learnt where its inputs differ in size: a map of inputs of size one, times what makes them so.
+
+    Args:
+        size: D, inputs of the map.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(size))
+
+    def forward(self, own: Tensor) -> Tensor:
+        """Return the map `[H, D]` of inputs as they are, given that of inputs of size one."""
+        scale = self.scale
+        assert isinstance(scale, Tensor)
+        return own * scale
+
+
+def rescale(module: nn.Module) -> None:
+    """Have the weight of a linear map be learnt so; the scale is one until it is set."""
+    size = weight_of(module).shape[1]
+    parametrize.register_parametrization(module, "weight", Scaled(size), unsafe=True)
+
+
+@torch.no_grad()
+def set_scaled(module: nn.Module, own: Tensor, scale: Tensor) -> None:
+    """Set a weight that is learnt so: the map `[H, D]` of inputs of size one, and the scale `[D]` of the inputs."""
+    module.get_parameter("parametrizations.weight.original").copy_(own)
+    module.get_buffer("parametrizations.weight.0.scale").copy_(scale)
+
+
 def merge(module: nn.Module) -> None:
     """Turn all factored weights inside a module into plain ones of the same values."""
     for part in list(module.modules()):
