@@ -37,7 +37,9 @@ def train(
     more_files: Annotated[
         list[Path] | None, typer.Argument(help="More files: what follows the first of --prompts or --data.")
     ] = None,
-    target: Annotated[str, typer.Option(help="Target: a directory, a hub id, a GGUF file, smollm2 or zoo.")] = "zoo",
+    target: Annotated[
+        str, typer.Option(help="Target: a directory, a hub id, a GGUF file, smollm2 or zoo.")
+    ] = "zoo",
     prompts: Annotated[
         list[Path] | None,
         typer.Option(
