@@ -13,15 +13,17 @@ def make(**keys):
 @pytest.mark.parametrize(
     ("keys", "lengths"),
     [
-        ({}, (5, 5)),
-        ({"prompt_lookup_min": None, "prompt_lookup_max": None}, (5, 5)),
+        ({}, (2, 4)),
+        ({"prompt_lookup_min": None, "prompt_lookup_max": None}, (2, 4)),
+        ({"vllm_defaults": True}, (5, 5)),
+        ({"vllm_defaults": True, "prompt_lookup_max": 3}, (3, 3)),
         ({"prompt_lookup_max": 3}, (3, 3)),
         ({"prompt_lookup_min": 7}, (7, 7)),
         ({"prompt_lookup_min": 2, "prompt_lookup_max": 4}, (2, 4)),
         ({"prompt_lookup_min": 4, "prompt_lookup_max": 4}, (4, 4)),
     ],
 )
-def test_missing_lengths_mirror_or_are_five(keys, lengths):
+def test_missing_lengths_mirror_or_are_the_defaults(keys, lengths):
     config = make(**keys)
     assert (config.prompt_lookup_min, config.prompt_lookup_max) == lengths
     assert config.lengths == lengths

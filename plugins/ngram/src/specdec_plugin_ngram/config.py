@@ -8,27 +8,34 @@ from pydantic import Field, model_validator
 
 from specdec.interfaces import ProposerConfig
 
-DEFAULT_LENGTH = 5
-"""Both lookup lengths where none is given, as in vLLM."""
+DEFAULT_LENGTHS = (2, 4)
+"""The lookup lengths where none is given: on chats and on code two tokens find something in nearly every text, and about
+half of what they find stands; one token finds much that does not."""
+VLLM_LENGTH = 5
+"""Both lookup lengths of vLLM where none is given."""
 
 
 class NgramConfig(ProposerConfig):
     """How long a repeated n-gram must be, and which of its earlier occurrences is copied from.
 
-    Where one of the two lengths is missing it takes the value of the other; without either both are 5. After
-    validation neither is None.
+    Where one of the two lengths is missing it takes the value of the other, as in vLLM; without either they are 2 and 4.
+    After validation neither is None.
     """
 
     prompt_lookup_max: int | None = Field(
         default=None,
         ge=1,
-        description="The longest n-gram to look for; prompt_lookup_min where missing, else 5.",
+        description="The longest n-gram to look for; prompt_lookup_min where missing, else 4.",
     )
     prompt_lookup_min: int | None = Field(
         default=None,
         ge=1,
-        description="The shortest n-gram that counts as a match; prompt_lookup_max where missing, else 5. "
+        description="The shortest n-gram that counts as a match; prompt_lookup_max where missing, else 2. "
         "`ngram` keeps 5 to 14 bytes per token and length.",
+    )
+    vllm_defaults: bool = Field(
+        default=False,
+        description="Where neither length is given take vLLM's, which is 5 for both.",
     )
     match: Literal["recent", "first"] = Field(
         default="recent",
@@ -59,7 +66,5 @@ class NgramConfig(ProposerConfig):
     def lengths(self) -> tuple[int, int]:
         """The shortest and the longest n-gram to look for, defaults resolved."""
         shortest, longest = self.prompt_lookup_min, self.prompt_lookup_max
-        return (
-            shortest or longest or DEFAULT_LENGTH,
-            longest or shortest or DEFAULT_LENGTH,
-        )
+        lowest, highest = (VLLM_LENGTH, VLLM_LENGTH) if self.vllm_defaults else DEFAULT_LENGTHS
+        return shortest or longest or lowest, longest or shortest or highest
