@@ -16,7 +16,6 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec.compiled.openmp import release_threads
 from specdec.engine.build import BuiltEngine
-from specdec.engine.conversation import conversation_prompt
 from specdec.engine.engine import Engine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
@@ -77,6 +76,8 @@ class AsyncLLM:
         request_id: str | None = None,
         *,
         is_streaming: bool = True,
+        priority: int = 0,
+        client: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Return an iterator over the request as it grows. Leaving it early aborts the request.
 
@@ -87,6 +88,9 @@ class AsyncLLM:
             sampling_params: None means the defaults.
             request_id: an id to abort by; None makes one.
             is_streaming: whether to yield once per step; else once, at the end.
+            priority: lower goes first; needs `scheduling_policy="priority"`.
+            client: who asks: where requests say it, each client has the same share of the places in a batch, and so has each
+                request of a client.
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served; for an id that is in use when first asked.
@@ -94,7 +98,12 @@ class AsyncLLM:
         """
         name = request_id or self._intake.next_id()
         request, watches = self._intake.prepare(
-            name, prompt, sampling_params or SamplingParams(), is_streaming=is_streaming
+            name,
+            prompt,
+            sampling_params or SamplingParams(),
+            is_streaming=is_streaming,
+            priority=priority,
+            client=client,
         )
         return self._outputs(request, watches)
 
@@ -105,15 +114,19 @@ class AsyncLLM:
         request_id: str | None = None,
         *,
         is_streaming: bool = True,
+        priority: int = 0,
+        client: str | None = None,
         **template_arguments: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Return an iterator over the next message of a conversation as it grows, with the tokenizer's chat template.
 
         Args:
             messages: each with `role` and `content`.
-            sampling_params: as for `generate`, like the next two.
+            sampling_params: as for `generate`, like the next four.
             request_id: ditto.
             is_streaming: ditto.
+            priority: ditto.
+            client: ditto.
             **template_arguments: of the chat template.
 
         Raises:
@@ -121,7 +134,9 @@ class AsyncLLM:
             EngineError: as for `generate`.
         """
         prompt = self.chat_prompt(messages, **template_arguments)
-        return self.generate(prompt, sampling_params, request_id, is_streaming=is_streaming)
+        return self.generate(
+            prompt, sampling_params, request_id, is_streaming=is_streaming, priority=priority, client=client
+        )
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template_arguments: Any) -> dict[str, Any]:
         """Return what `chat` gives the target: `prompt`, the text, and `prompt_token_ids`.
@@ -129,10 +144,7 @@ class AsyncLLM:
         Raises:
             ConfigError: as for `chat`.
         """
-        tokenizer = self.get_tokenizer()
-        if tokenizer is None:
-            raise ConfigError("chat needs a tokenizer; pass tokenizer=")
-        return conversation_prompt(tokenizer, messages, template_arguments)
+        return self._intake.conversation(messages, template_arguments)
 
     async def abort(self, request_id: str) -> None:
         """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""
@@ -153,6 +165,11 @@ class AsyncLLM:
         """The method that drafts; None without speculation."""
         speculation = self._built.speculation
         return None if speculation is None else speculation.config.method
+
+    @property
+    def num_waiting_requests(self) -> int:
+        """How many requests none of whose samples has begun to run."""
+        return self._built.engine.num_waiting_requests
 
     @property
     def num_requests(self) -> tuple[int, int]:

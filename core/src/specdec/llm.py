@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizerBase
 from specdec.compiled.openmp import release_threads
 from specdec.config import target_of, translate_llm_arguments
 from specdec.engine.build import BuiltEngine, build_engine
-from specdec.engine.conversation import conversation_prompt
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
 from specdec.engine.options import EngineOptions
@@ -38,7 +37,8 @@ def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tup
         if found is not None:
             options, speculation = replace(options, model=found[0]), found[1]
     built = build_engine(options, speculation)
-    return built, Intake(built.info, built.tokenizer, options.seed)
+    has_priorities = options.scheduling_policy == "priority"
+    return built, Intake(built.info, built.tokenizer, options.seed, has_priorities=has_priorities)
 
 
 class LLM:
@@ -110,10 +110,9 @@ class LLM:
         Raises:
             ConfigError: if the tokenizer has no chat template, or the template does not take the messages.
         """
-        tokenizer = self.get_tokenizer()
         conversations = [messages] if messages and isinstance(messages[0], dict) else messages
         prompts: list[Prompt] = [
-            conversation_prompt(tokenizer, conversation, template_arguments) for conversation in conversations
+            self._intake.conversation(conversation, template_arguments) for conversation in conversations
         ]
         return self.generate(prompts, sampling_params)
 
@@ -162,6 +161,12 @@ class LLM:
     def get_metrics(self) -> list[Metric]:
         """Return counters over the engine's life, under vLLM's names where it has them."""
         return self._built.metrics()
+
+    @property
+    def method(self) -> str | None:
+        """The method that drafts; None without speculation."""
+        speculation = self._built.speculation
+        return None if speculation is None else speculation.config.method
 
     @property
     def sampler(self) -> type[Sampler]:

@@ -65,7 +65,7 @@ class _Front:
     """As much of an `LLM` as `chat` needs before it generates."""
 
     def __init__(self, llm: AsyncLLM) -> None:
-        self.get_tokenizer = llm.get_tokenizer
+        self._intake = llm._intake
 
 
 def test_the_model_is_made_where_it_works(monkeypatch):

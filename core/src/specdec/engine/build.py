@@ -93,7 +93,14 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     engine = Engine(
         scorer,
         sampler,
-        Scheduler(kv, caps, options.max_num_seqs, options.max_num_batched_tokens, pace),
+        Scheduler(
+            kv,
+            caps,
+            options.max_num_seqs,
+            options.max_num_batched_tokens,
+            pace,
+            has_priorities=options.scheduling_policy == "priority",
+        ),
         Committer(kv, scorer.cache, delivery),
         guard,
         delivery,

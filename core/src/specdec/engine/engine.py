@@ -91,6 +91,11 @@ class Engine:
         """How many samples run, and how many wait to."""
         return len(self._scheduler.running), len(self._scheduler.waiting)
 
+    @property
+    def num_waiting_requests(self) -> int:
+        """How many requests none of whose samples has begun to run."""
+        return sum(request.is_waiting for request in list(self._requests.values()))
+
     def add(self, request: Request, watches: list[StopWatch]) -> None:
         """Queue a request.
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import secrets
+import threading
+from collections.abc import Mapping
+from collections.abc import Sequence as Items
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from specdec.engine.conversation import conversation_prompt
+from specdec.engine.prompt_length import PromptLength
 from specdec.engine.prompts import Prompt, text_and_ids
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
@@ -40,35 +48,78 @@ class Intake:
         info: facts about the target.
         tokenizer: its tokenizer, if it has one.
         seed: seed of the noise of requests without a seed of their own; None means fresh noise.
+        has_priorities: whether the scheduler looks at priorities.
     """
 
-    def __init__(self, info: TargetInfo, tokenizer: PreTrainedTokenizerBase | None, seed: int | None) -> None:
+    def __init__(
+        self,
+        info: TargetInfo,
+        tokenizer: PreTrainedTokenizerBase | None,
+        seed: int | None,
+        *,
+        has_priorities: bool = False,
+    ) -> None:
         self._info = info
         self._tokenizer = tokenizer
         self._grammars = GrammarFactory(info, tokenizer)
         self._random: random.Random = random.SystemRandom() if seed is None else random.Random(seed)
         self._prefix = secrets.token_hex(4)
-        self._num_requests = 0
+        self._numbers = itertools.count(1)
+        self._has_priorities = has_priorities
+        self._length = None if tokenizer is None else PromptLength(tokenizer, info.max_model_len)
+        # Tokenizers of the Rust library may be used on several threads at once.
+        is_shared = getattr(tokenizer, "is_fast", False)
+        self._turn: AbstractContextManager[object] = nullcontext() if is_shared else threading.Lock()
 
     def next_id(self) -> str:
         """Return an id that no other request has."""
-        self._num_requests += 1
-        return f"{self._prefix}-{self._num_requests}"
+        return f"{self._prefix}-{next(self._numbers)}"
+
+    def conversation(
+        self, messages: Items[Mapping[str, Any]], template_arguments: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return a conversation as `prompt`, the text, and `prompt_token_ids`; see `conversation_prompt`.
+
+        Raises:
+            ConfigError: if there is no tokenizer or chat template, or it does not take the messages.
+        """
+        if self._tokenizer is None:
+            raise ConfigError("chat needs a tokenizer; pass tokenizer=")
+        with self._turn:
+            return conversation_prompt(self._tokenizer, messages, template_arguments, length=self._length)
 
     def prepare(
-        self, request_id: str, prompt: Prompt, params: SamplingParams, *, is_streaming: bool
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: SamplingParams,
+        *,
+        is_streaming: bool,
+        priority: int = 0,
+        client: str | None = None,
     ) -> tuple[Request, list[StopWatch]]:
-        """Return a request ready to be queued.
+        """Return a request ready to be queued. May be called on several threads at once.
+
+        Args:
+            request_id: the caller's id.
+            prompt: text or token ids.
+            params: how tokens are chosen.
+            is_streaming: whether every step's news is shown, or only the end.
+            priority: lower goes first, where the scheduling policy is by priority.
+            client: who asks, for a fair order.
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served.
         """
         self._check_params(params)
+        self._check_priority(priority)
         tokenized = self._tokenize(prompt, params)
         self._check_ids(tokenized.token_ids)
         ids = np.array(tokenized.token_ids, dtype=np.int32)
         seed = self._random.getrandbits(_SEED_BITS) if params.seed is None else _signed(params.seed)
         samples = [self._sample(request_id, index, ids, params, seed) for index in range(params.n)]
+        for sequence, _ in samples:
+            sequence.parent_id, sequence.priority, sequence.client = request_id, priority, client
         request = Request(request_id, tokenized.text, samples, is_streaming=is_streaming)
         return request, [watch for _, watch in samples]
 
@@ -96,7 +147,10 @@ class Intake:
         if ids is None:
             if self._tokenizer is None:
                 raise ConfigError("a prompt of text needs a tokenizer; pass tokenizer= or prompt token ids")
-            ids = list(self._tokenizer(text)["input_ids"])
+            if params.truncate_prompt_tokens is None and self._length is not None:
+                self._length.check(text or "")
+            with self._turn:
+                ids = list(self._tokenizer(text)["input_ids"])
         if params.truncate_prompt_tokens is not None:
             ids = ids[-params.truncate_prompt_tokens :]
         return Tokenized(text, ids)
@@ -117,6 +171,13 @@ class Intake:
                 raise ConfigError(
                     f"SamplingParams: {name} has id {outside[0]}, outside the vocabulary of {self._info.vocab_size}"
                 )
+
+    def _check_priority(self, priority: int) -> None:
+        if priority and not self._has_priorities:
+            raise ConfigError(
+                f"priority = {priority} has no effect under the scheduling policy 'fcfs': leave it out, or set "
+                "scheduling_policy='priority'"
+            )
 
     def _check_ids(self, ids: list[int]) -> None:
         if not ids:

@@ -39,6 +39,8 @@ class EngineOptions:
     max_model_len: int | None = None
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 2048
+    scheduling_policy: str = "fcfs"
+    """`fcfs`: first come, first served; `priority`: requests of a lower `priority` first, and preempted last."""
     enforce_eager: bool = False
     """Run the model's own forward, without fused layers or captured graphs."""
     gpu_memory_utilization: float = 0.9
@@ -87,6 +89,10 @@ class EngineOptions:
         if self.attention_backend not in ATTENTION_BACKENDS:
             raise ConfigError(
                 f"LLM: attention_backend={self.attention_backend!r} must be one of {', '.join(ATTENTION_BACKENDS)}"
+            )
+        if self.scheduling_policy not in ("fcfs", "priority"):
+            raise ConfigError(
+                f"LLM: scheduling_policy={self.scheduling_policy!r} must be one of fcfs, priority"
             )
         if self.tensor_parallel_size > 1:
             raise ConfigError(

@@ -40,6 +40,11 @@ class Request:
         return [sequence for sequence, _ in self._samples]
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether none of the samples has begun to run."""
+        return all(sequence.admission_time is None for sequence, _ in self._samples)
+
+    @property
     def is_finished(self) -> bool:
         """Whether all samples have ended."""
         return all(sequence.is_finished for sequence, _ in self._samples)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
+from time import perf_counter
 
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.pace import Pace
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence
+from specdec.engine.waiting import WaitingQueue
 from specdec.errors import ConfigError
 
 
 class Scheduler:
-    """Continuous batching with chunked prompts, preemption by recompute and first-come admission.
+    """Continuous batching with chunked prompts, preemption by recompute, and admission in the order of `WaitingQueue`.
 
     Args:
         kv: places sequences in the cache.
@@ -21,6 +23,7 @@ class Scheduler:
         max_num_seqs: the most running sequences.
         max_num_batched_tokens: the most rows of one pass.
         pace: lowers the limits where drafts do not pay; None to leave them.
+        has_priorities: whether requests of a lower `priority` are admitted first and preempted last.
     """
 
     def __init__(
@@ -30,14 +33,19 @@ class Scheduler:
         max_num_seqs: int,
         max_num_batched_tokens: int,
         pace: Pace | None = None,
+        *,
+        has_priorities: bool = False,
     ) -> None:
         self._kv = kv
         self._caps = caps
         self._max_num_seqs = max_num_seqs
         self._token_budget = max_num_batched_tokens
         self._pace = pace
-        self.waiting: deque[Sequence] = deque()
+        self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
+        self._blocked: Sequence | None = (
+            None  # the sample that was next when the last step had no place for it
+        )
 
     @property
     def has_work(self) -> bool:
@@ -59,6 +67,7 @@ class Scheduler:
 
     def schedule(self) -> Plan:
         """Choose the step's rows, admitting and preempting as the cache allows."""
+        displaced = self._make_way()
         preempted: list[Sequence] = []
         limit = self._caps.of_batch(len(self.running))
         if self._pace is not None:
@@ -92,14 +101,14 @@ class Scheduler:
         # The last sequence may have given way to itself: it could not grow where it lay, and starts over in an empty cache.
         if not preempted or not self.running:
             budget = self._admit(budget, chunks)
-        return self._plan(chunks, preempted)
+        return self._plan(chunks, displaced + preempted)
 
     def remove(self, sequences: list[Sequence]) -> None:
         """Take finished or aborted sequences out and free their cache."""
         for sequence in sequences:
             if sequence in self.running:
                 self.running.remove(sequence)
-            elif sequence in self.waiting:
+            else:
                 self.waiting.remove(sequence)
             self._kv.release(sequence)
 
@@ -110,22 +119,60 @@ class Scheduler:
                 nodes = 0
                 continue
             victim = self.running[-1]
-            self.running.pop()
-            self._kv.release(victim)
-            self.waiting.appendleft(victim)
+            if self.waiting.has_priorities:
+                victim = max(reversed(self.running), key=lambda running: running.priority)
+            self._preempt(victim)
             preempted.append(victim)
             if victim is sequence:
                 return -1
         return nodes
 
+    def _preempt(self, victim: Sequence) -> None:
+        self.running.remove(victim)
+        self._kv.release(victim)
+        self.waiting.put_back(victim)
+
+    def _make_way(self) -> list[Sequence]:
+        """Preempt a sample of who has several for one of who has none and found no place in the last step; returns it."""
+        blocked, self._blocked = self._blocked, None
+        if blocked is None or not self.waiting or self.waiting.next(self.running) is not blocked:
+            return []
+        by_client = Counter(sequence.client for sequence in self.running)
+        by_request = Counter(sequence.parent_id for sequence in self.running)
+
+        def num_running(sequence: Sequence) -> int:
+            is_own = sequence.client == blocked.client
+            return by_request[sequence.parent_id] if is_own else by_client[sequence.client]
+
+        if by_request[blocked.parent_id]:
+            return []
+        others = [
+            sequence
+            for sequence in reversed(self.running)
+            if self.waiting.may_replace(blocked, sequence)
+            and num_running(sequence) > 1
+            and (sequence.client == blocked.client or not by_client[blocked.client])
+        ]
+        if not others:
+            return []
+        victim = max(others, key=num_running)
+        self._preempt(victim)
+        return [victim]
+
     def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> int:
-        while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
-            sequence = self.waiting[0]
+        while self.waiting and budget > 0:
+            sequence = self.waiting.next(self.running)
+            if len(self.running) >= self._max_num_seqs:
+                self._blocked = sequence
+                break
             first_chunk = min(sequence.num_tokens, budget)
             if not self._kv.admit(sequence, max(first_chunk, min(sequence.num_tokens, self._token_budget))):
+                self._blocked = sequence
                 break
-            self.waiting.popleft()
+            self.waiting.remove(sequence)
             self.running.append(sequence)
+            if sequence.admission_time is None:
+                sequence.admission_time = perf_counter()
             chunk = min(sequence.num_tokens - sequence.num_computed, budget)
             chunks[sequence] = chunk, 0
             budget -= chunk

@@ -28,7 +28,9 @@ class Sequence:
     __slots__ = (
         "_array",
         "accepted_per_position",
+        "admission_time",
         "arrival_time",
+        "client",
         "course",
         "deliverable_hidden",
         "delivered",
@@ -53,7 +55,9 @@ class Sequence:
         "num_tokens",
         "params",
         "prefix_key",
+        "parent_id",
         "prompt_logprobs",
+        "priority",
         "request_id",
         "row_id",
         "rules",
@@ -77,6 +81,12 @@ class Sequence:
         """What proposers know it by: unlike `request_id` no other row has it."""
         self.params = params
         self.seed = seed
+        self.parent_id = request_id
+        """Id of the request it is a sample of."""
+        self.client: str | None = None
+        """Who asked, for a fair order; None where that is not known."""
+        self.priority = 0
+        """Lower goes first, where the scheduling policy is by priority."""
         self.sample_index = sample_index
         self.num_prompt_tokens = self.num_tokens = len(prompt_token_ids)
         self.max_num_tokens = max_num_tokens
@@ -114,6 +124,8 @@ class Sequence:
         self.first_token_time: float | None = None
 
     @property
+        self.admission_time: float | None = None
+        """When it first left the queue."""
     def token_ids(self) -> HostIds:
         """All committed tokens, prompt included, as a read-only view; its base is read-only as well."""
         return self._array[: self.num_tokens]

@@ -1,0 +1,103 @@
+"""Samples that wait to run, and which of them is next."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Mapping
+from collections.abc import Sequence as Items
+from typing import TypeVar
+
+from specdec.engine.sequence import Sequence
+
+Key = TypeVar("Key")
+_Requests = OrderedDict[str | None, deque[Sequence]]
+
+
+class WaitingQueue:
+    """First come, first served; where requests name their clients, the client and then the request with the fewest running
+    samples is served first, so that many samples of one request do not keep the others out.
+
+    Args:
+        has_priorities: whether samples of a lower `priority` go before all others.
+    """
+
+    def __init__(self, *, has_priorities: bool = False) -> None:
+        self.has_priorities = has_priorities
+        self._clients: dict[int, OrderedDict[str | None, _Requests]] = {}
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, sequence: Sequence) -> None:
+        """Queue a sample that is new."""
+        self._requests_of(sequence).setdefault(_request_of(sequence), deque()).append(sequence)
+        self._length += 1
+
+    def put_back(self, sequence: Sequence) -> None:
+        """Queue a sample that has run before: it goes before all others of its request, and that before those of its client."""
+        requests, request = self._requests_of(sequence), _request_of(sequence)
+        requests.setdefault(request, deque()).appendleft(sequence)
+        requests.move_to_end(request, last=False)
+        self._length += 1
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take a sample out, if it is there."""
+        priority, client, request = self._priority_of(sequence), sequence.client, _request_of(sequence)
+        clients = self._clients.get(priority, OrderedDict())
+        samples = clients.get(client, OrderedDict()).get(request)
+        if samples is None or sequence not in samples:
+            return
+        samples.remove(sequence)
+        self._length -= 1
+        if not samples:
+            del clients[client][request]
+        if not clients[client]:
+            del clients[client]
+        if not clients:
+            del self._clients[priority]
+
+    def next(self, running: Items[Sequence]) -> Sequence:
+        """Return the sample that is to run next; there must be one.
+
+        Args:
+            running: the samples that run now.
+        """
+        clients = self._clients[min(self._clients)]
+        client = _least(clients, [sequence.client for sequence in running])
+        requests = clients[client]
+        return requests[_least(requests, [_request_of(sequence) for sequence in running])][0]
+
+    def may_replace(self, waiting: Sequence, running: Sequence) -> bool:
+        """Return whether a sample that waits may take the place of one that runs: where both name their clients, and
+        never that of one of more priority."""
+        if running.client is None or waiting.client is None:
+            return False
+        return not self.has_priorities or waiting.priority <= running.priority
+
+    def _requests_of(self, sequence: Sequence) -> _Requests:
+        clients = self._clients.setdefault(self._priority_of(sequence), OrderedDict())
+        return clients.setdefault(sequence.client, OrderedDict())
+
+    def _priority_of(self, sequence: Sequence) -> int:
+        return sequence.priority if self.has_priorities else 0
+
+
+def _request_of(sequence: Sequence) -> str | None:
+    """Return the request that a sample waits with; those without a client wait in one row."""
+    return None if sequence.client is None else sequence.parent_id
+
+
+def _least(waiting: Mapping[Key, object], running: list[Key]) -> Key:
+    """Return who has the fewest running samples, among equals who has waited longest."""
+    if len(waiting) == 1:
+        return next(iter(waiting))
+    counts = Counter(running)
+    best = None
+    for key in waiting:
+        if not counts[key]:  # at most as many as run come before
+            return key
+        if best is None or counts[key] < counts[best[0]]:
+            best = (key,)
+    assert best is not None
+    return best[0]
