@@ -27,6 +27,10 @@ class StructuredOutputsParams(BaseModel):
         None, min_length=1, description="A grammar in EBNF (GBNF form); it starts at `root`."
     )
     json_object: bool | None = Field(None, description="True: any JSON object.")
+    structural_tag: str | dict[str, Any] | None = Field(
+        None,
+        description="Free text with parts that must have a form: a structural tag of xgrammar, as text or mapping.",
+    )
     disable_any_whitespace: bool = Field(
         False, description="With json and json_object: one blank after a comma or colon, and no others."
     )
@@ -46,7 +50,9 @@ class StructuredOutputsParams(BaseModel):
     def _is_exactly_one(self) -> StructuredOutputsParams:
         if len(self._given) != 1:
             names = ", ".join(self._given) or "none"
-            raise ValueError(f"give exactly one of json, regex, choice, grammar, json_object (got {names})")
+            raise ValueError(
+                f"give exactly one of json, regex, choice, grammar, json_object, structural_tag (got {names})"
+            )
         if self.disable_any_whitespace and self.kind not in ("json", "json_object"):
             raise ValueError(
                 f"disable_any_whitespace is about the blanks of JSON and does nothing with {self.kind}: leave it out"
@@ -57,7 +63,7 @@ class StructuredOutputsParams(BaseModel):
     def _given(self) -> list[str]:
         kinds = {
             "json": self.json_schema, "regex": self.regex, "choice": self.choice, "grammar": self.grammar,
-            "json_object": self.json_object or None,
+            "json_object": self.json_object or None, "structural_tag": self.structural_tag,
         }  # fmt: skip
         return [name for name, value in kinds.items() if value is not None]
 

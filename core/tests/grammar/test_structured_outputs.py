@@ -157,6 +157,20 @@ GRAMMARS: dict[str, tuple[dict[str, Any], str]] = {
     "regex": ({"regex": "(aa|bc|ck){3,5}(dd)?"}, "(aa|bc|ck){3,5}(dd)?"),
     "choice": ({"choice": ["aabbcc", "aabbdd", "ccddee"]}, "aabbcc|aabbdd|ccddee"),
     "grammar": ({"grammar": 'root ::= "aa" item{2,4} "ee"\nitem ::= "bb" | "cc"'}, "aa(bb|cc){2,4}ee"),
+    "structural_tag": (
+        {
+            "structural_tag": {
+                "type": "structural_tag",
+                "format": {
+                    "type": "tag",
+                    "begin": "aa",
+                    "content": {"type": "regex", "pattern": "(bb|cc){2,4}"},
+                    "end": "ee",
+                },
+            }
+        },
+        "aa(bb|cc){2,4}ee",
+    ),
 }
 
 
@@ -214,7 +228,7 @@ def test_a_pydantic_model_is_a_schema() -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({}, "exactly one of json, regex, choice, grammar, json_object .got none"),
+        ({}, "exactly one of json, regex, choice, grammar, json_object, structural_tag .got none"),
         ({"regex": "a", "choice": ["b"]}, "got regex, choice"),
         ({"jsn": {}}, "jsn"),
         ({"choice": []}, "choice"),
@@ -260,7 +274,14 @@ def test_what_json_may_look_like(keys, text, is_allowed) -> None:
 
 
 @pytest.mark.parametrize(
-    "keys", [{"regex": "(a"}, {"json": "{not json"}, {"grammar": "root ::= ("}, {"json": {"type": "wrong"}}]
+    "keys",
+    [
+        {"regex": "(a"},
+        {"json": "{not json"},
+        {"structural_tag": {"format": 1}},
+        {"grammar": "root ::= ("},
+        {"json": {"type": "wrong"}},
+    ],
 )
 def test_what_cannot_be_compiled_is_refused_with_the_prompt(subject, keys) -> None:
     model, many = subject

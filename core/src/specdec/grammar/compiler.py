@@ -80,5 +80,8 @@ def _compile(compiler: xgrammar.GrammarCompiler, params: StructuredOutputsParams
     if params.choice is not None:
         alternatives = " | ".join(json.dumps(choice, ensure_ascii=False) for choice in params.choice)
         return compiler.compile_grammar(f"root ::= {alternatives}")
+    if params.structural_tag is not None:
+        tag = params.structural_tag
+        return compiler.compile_structural_tag(tag if isinstance(tag, str) else json.dumps(tag))
     assert params.grammar is not None
     return compiler.compile_grammar(params.grammar)
