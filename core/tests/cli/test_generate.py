@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,3 +188,59 @@ def test_a_model_that_leads_nowhere_is_told_at_once(model: str, told: str) -> No
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert told in done.stderr
+
+
+def test_statistics_in_a_pipe(command: list[str], knowing: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--prompt", PROMPT, "--stats", "--speculative-config", knowing]) == 0
+    [line] = capfd.readouterr().err.splitlines()
+    found = re.fullmatch(r"40 tokens in .* s, \d+ tokens/s; (\d+) of (\d+) drafted tokens accepted, .*", line)
+    assert found is not None
+    assert 5 < int(found[1]) < int(found[2])
+
+
+def test_a_run_without_drafts_says_so_and_why(command: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    never = '{"method": "speccheck.proposers.Scripted", "num_speculative_tokens": 3, "texts": [], "fails_every": 1}'
+    assert run([*command, "--prompt", PROMPT, "--speculative-config", never]) == 0
+    [line] = capfd.readouterr().err.splitlines()
+    told = r"specdec: warning: .*Scripted drafted nothing in any step: its proposer failed \d+ times"
+    assert re.fullmatch(told, line), line
+    assert run([*command[:3], "--max-tokens", "1", "--prompt", PROMPT, "--speculative-config", never]) == 0
+    assert capfd.readouterr().err == "", "nothing could have been drafted"
+
+
+@pytest.fixture
+def talking(tiny_model: str, tmp_path: Path) -> str:
+    """The tiny model with a chat template."""
+    folder = shutil.copytree(tiny_model, tmp_path / "talking")
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    )
+    return str(folder)
+
+
+def test_a_prompt_asked_as_a_message(talking: str, capfd: pytest.CaptureFixture[str]) -> None:
+    command = ["generate", "--model", talking, "--max-tokens", "40", "--seed", "11"]
+    assert run([*command, "--prompt", "main", "--chat"]) == 0
+    expected = LLM(talking).chat([{"role": "user", "content": "main"}], SamplingParams(**PARAMS))[0]
+    assert expected.prompt == "user: main\n"
+    assert capfd.readouterr().out == expected.outputs[0].text + "\n"
+
+
+def test_a_bare_prompt_that_is_not_answered_gets_a_hint(
+    talking: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The model ends its text at once: its end-of-text token is made to be what it chooses first."""
+    first = (
+        LLM(talking).generate(PROMPT, SamplingParams(temperature=0, max_tokens=1))[0].outputs[0].token_ids[0]
+    )
+    for name in ("config.json", "generation_config.json"):
+        file = Path(talking, name)
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"eos_token_id": first}))
+    command = ["generate", "--model", talking, "--temperature", "0", "--prompt", PROMPT]
+    assert run(command) == 0
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.splitlines() == [
+        "specdec: warning: the model said nothing: what it chose first ends a text",
+        "specdec: hint: the model has a chat template: if it was trained on conversations, --chat asks the prompt as a message",
+    ]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from specdec import hookimpl
-from specdec.cli.output import print_json
+from specdec.cli.output import hint, print_json, warn
 from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
-    from specdec.interfaces import Sampler
-    from specdec.llm import LLM
+    from transformers import PreTrainedTokenizerBase
+
+    from specdec.engine.prompts import Prompt
     from specdec.outputs import RequestOutput
-    from specdec.sampling_params import SamplingParams
 
 
 @hookimpl
@@ -53,6 +52,15 @@ def generate(
     highlight: Annotated[
         bool, typer.Option("--highlight", help="Colour the tokens that a draft had guessed (on a terminal).")
     ] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask the prompt as a message, through the model's chat template.")
+    ] = False,
+    stats: Annotated[
+        bool,
+        typer.Option(
+            "--stats", help="What the run did, on the standard error stream; a terminal always has it."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object at the end instead of text.")
     ] = False,
@@ -65,6 +73,9 @@ def generate(
 
     check_name(model, "--model")  # before torch is imported
 
+    from specdec.cli import run_summary
+    from specdec.cli.no_drafts import no_drafts_warning
+    from specdec.cli.show_stream import show_stream
     from specdec.llm import LLM
     from specdec.sampling_params import SamplingParams
 
@@ -85,11 +96,22 @@ def generate(
         max_model_len=max_model_len,
         max_num_seqs=1,
     )
-    output = _stream(llm, text, params, is_shown=not as_json, is_coloured=highlight)
+    tokenizer = llm.get_tokenizer()
+    outputs = llm.stream(_prompt(text, tokenizer, is_chat=chat), params)
     if as_json:
-        print_json(_as_json(output, llm.sampler))
-    elif sys.stderr.isatty():
-        print(_summary(output, llm.sampler), file=sys.stderr)
+        *_, output = outputs
+        print_json(run_summary.as_json(output, llm.sampler))
+    else:
+        output = show_stream(outputs, tokenizer, is_coloured=highlight)
+        if output.outputs[0].text:
+            print()
+    _tell(output, tokenizer, is_chat=chat)
+    if stats or (sys.stderr.isatty() and not as_json):
+        num_tokens = len(output.outputs[0].token_ids)
+        print(run_summary.summary(num_tokens, output.metrics, llm.sampler), file=sys.stderr)
+    warning = no_drafts_warning(llm.method, llm.get_metrics())
+    if warning is not None:
+        warn(warning)
 
 
 def _read_prompt(prompt: str | None, file: Path | None) -> str:
@@ -108,54 +130,23 @@ def _read_prompt(prompt: str | None, file: Path | None) -> str:
     return prompt
 
 
-def _stream(
-    llm: LLM, prompt: str, params: SamplingParams, *, is_shown: bool, is_coloured: bool
-) -> RequestOutput:
-    """Generate, writing text as it comes if it is to be shown; return the finished output."""
-    from specdec.cli.highlight import GrowingText, paint, takes_colour
+def _prompt(text: str, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> Prompt:
+    """Return the prompt, as a message if it is to be one."""
+    if is_chat:
+        from specdec.engine.conversation import conversation_prompt
 
-    is_coloured = is_coloured and takes_colour()
-    growing: GrowingText | None = None
-    last: RequestOutput | None = None
-    for last in llm.stream(prompt, params):
-        if not is_shown:
-            continue
-        if growing is None:
-            growing = GrowingText(llm.get_tokenizer(), last.prompt_token_ids)
-        for piece in growing.update(last.outputs[0]):
-            sys.stdout.write(paint(piece, is_coloured=is_coloured))
-        sys.stdout.flush()
-    assert last is not None
-    if is_shown:
-        print()
-    return last
+        return cast("Prompt", conversation_prompt(tokenizer, [{"role": "user", "content": text}], {}))
+    return text
 
 
-def _as_json(output: RequestOutput, sampler: type[Sampler]) -> dict[str, Any]:
-    completion, metrics = output.outputs[0], output.metrics
-    return {
-        "prompt": output.prompt,
-        "text": completion.text,
-        "token_ids": completion.token_ids,
-        "is_from_draft": completion.is_from_draft,
-        "finish_reason": completion.finish_reason,
-        "stop_reason": completion.stop_reason,
-        "sampler": sampler.name,
-        "is_lossless": sampler.is_lossless,
-        "metrics": {
-            **asdict(metrics),
-            "mean_acceptance_length": metrics.mean_acceptance_length,
-            "acceptance_rate": metrics.acceptance_rate,
-        },
-    }
-
-
-def _summary(output: RequestOutput, sampler: type[Sampler]) -> str:
-    metrics, count = output.metrics, len(output.outputs[0].token_ids)
-    line = f"{count} tokens in {metrics.total_time:.2f} s, {count / metrics.total_time:.0f} tokens/s"
-    if metrics.num_drafts:
-        line += (
-            f"; {metrics.num_accepted_tokens} of {metrics.num_draft_tokens} drafted tokens accepted, "
-            f"mean acceptance length {metrics.mean_acceptance_length:.2f}"
+def _tell(output: RequestOutput, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> None:
+    """Say what may have gone wrong where the model said nothing, or soon ended what was not asked as a message."""
+    completion, prompt = output.outputs[0], output.prompt or ""
+    is_ended = completion.finish_reason == "stop" and completion.stop_reason is None
+    if is_ended and not completion.text.strip():
+        warn("the model said nothing: what it chose first ends a text")
+    has_been_written = any(token and token in prompt for token in tokenizer.all_special_tokens)
+    if is_ended and tokenizer.chat_template and not is_chat and not has_been_written:
+        hint(
+            "the model has a chat template: if it was trained on conversations, --chat asks the prompt as a message"
         )
-    return line if sampler.is_lossless else f"{line}; {sampler.name} is lossy"

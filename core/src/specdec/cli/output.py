@@ -50,6 +50,11 @@ def warn(message: str) -> None:
     print(f"specdec: warning: {'; '.join(message.splitlines())}", file=sys.stderr)
 
 
+def hint(message: str) -> None:
+    """Print advice as one line on the standard error stream."""
+    print(f"specdec: hint: {'; '.join(message.splitlines())}", file=sys.stderr)
+
+
 @contextmanager
 def progress(description: str, total: float | None = None) -> Iterator[Progress | None]:
     """Show progress on a terminal and nothing in a pipe.

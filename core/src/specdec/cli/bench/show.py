@@ -7,9 +7,9 @@ from pathlib import Path
 from specdec.bench.page import render
 from specdec.cli.bench.report import Report, Row
 from specdec.cli.bench.table import print_report
+from specdec.cli.no_drafts import no_drafts_message
 from specdec.cli.output import print_json, warn
 from specdec.errors import ConfigError
-from specdec.registry.catalogue import known_method
 
 
 def show(report: Report, json: Path | None, html: Path | None) -> None:
@@ -50,12 +50,7 @@ def _of_row(row: Row) -> list[str]:
     if row["num_drafts"]:
         lost = f"{row['name']}: its proposer failed {failed} times, each at the cost of a step's drafts"
         return [lost] if failed else []
-    if failed:
-        return [f"{row['name']} drafted nothing in any step: its proposer failed {failed} times"]
-    known = known_method(row["method"] or "")
-    hint = known.no_drafts_hint if known is not None else None
-    why = hint or "the method found nothing to guess in these texts, or its configuration turns it off"
-    return [f"{row['name']} drafted nothing in any step: {why}"]
+    return [no_drafts_message(row["name"], row["method"], failed)]
 
 
 def _write_json(report: Report, path: Path) -> None:

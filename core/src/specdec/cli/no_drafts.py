@@ -1,0 +1,38 @@
+"""Says of a run that nothing was drafted in it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specdec.engine.metrics import Metric, Vector
+from specdec.registry.catalogue import known_method
+
+
+def no_drafts_message(name: str, method: str | None, num_errors: int = 0) -> str:
+    """Return that a configuration drafted nothing, why that may be, and what to do about it.
+
+    Args:
+        name: what the configuration is called.
+        method: its method.
+        num_errors: how often its proposer failed.
+    """
+    if num_errors:
+        return f"{name} drafted nothing in any step: its proposer failed {num_errors} times"
+    known = known_method(method or "")
+    hint = known.no_drafts_hint if known is not None else None
+    why = hint or "the method found nothing to guess in these texts, or its configuration turns it off"
+    return f"{name} drafted nothing in any step: {why}"
+
+
+def no_drafts_warning(method: str | None, metrics: Sequence[Metric]) -> str | None:
+    """Return what to say of an engine that has drafted nothing; None if it has, or if there was nothing to draft for.
+
+    Args:
+        method: that drafts; None without speculation.
+        metrics: of the engine.
+    """
+    counts = {metric.name: metric.value for metric in metrics if not isinstance(metric, Vector)}
+    num_tokens, num_steps = counts["specdec:num_emitted_tokens"], counts["specdec:num_steps"]
+    if method is None or counts["vllm:spec_decode_num_drafts"] or min(num_tokens, num_steps) < 2:
+        return None
+    return no_drafts_message(method, method, counts["specdec:proposer_errors"])
