@@ -169,12 +169,6 @@ class LLM:
         return None if speculation is None else speculation.config.method
 
     @property
-    def method(self) -> str | None:
-        """The method that drafts; None without speculation."""
-        speculation = self._built.speculation
-        return None if speculation is None else speculation.config.method
-
-    @property
     def sampler(self) -> type[Sampler]:
         """The class that verifies drafts; its `is_lossless` says whether what comes out follows the target's distribution."""
         return type(self._built.sampler)
