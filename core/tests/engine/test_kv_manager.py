@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.prefix_cache import PrefixCache
 from specdec.engine.sequence import Sequence
 from specdec.runner.kv_cache import KVCache, LayerShape
+from specdec.runner.prefix_cache import PrefixCache
 from specdec.sampling_params import SamplingParams
 
 POISON = -1000.0
@@ -30,18 +30,18 @@ def test_a_prefix_is_found_by_content_and_by_what_precedes_it() -> None:
     b = cache.publish(a, ids(3, 4), 11)
     other = cache.publish(0, ids(3, 4), 12)
     assert len({a, b, other}) == 3
-    assert cache.match(ids(1, 2, 3, 4, 5), 5) == ([10, 11], b)
-    assert cache.match(ids(1, 2, 3, 4), 3) == ([10], a)  # the last token must run
-    assert cache.match(ids(3, 4, 1, 2), 4) == ([12], other)
-    assert cache.match(ids(2, 1), 2) == ([], 0)
-    assert cache.match(ids(1), 1) == ([], 0)
+    assert cache.match(ids(1, 2, 3, 4, 5), 5) == [10, 11]
+    assert cache.match(ids(1, 2, 3, 4), 3) == [10]  # the last token must run
+    assert cache.match(ids(3, 4, 1, 2), 4) == [12]
+    assert cache.match(ids(2, 1), 2) == []
+    assert cache.match(ids(1), 1) == []
     # A second block of the same content keeps the older place and key.
     assert cache.publish(0, ids(1, 2), 20) == a
-    assert cache.match(ids(1, 2), 2) == ([10], a)
+    assert cache.match(ids(1, 2), 2) == [10]
     cache.forget(10, 1)
-    assert cache.match(ids(1, 2, 3, 4, 5), 5) == ([], 0)
+    assert cache.match(ids(1, 2, 3, 4, 5), 5) == []
     cache.forget(0, 30)
-    assert cache.match(ids(3, 4), 2) == ([], 0)
+    assert cache.match(ids(3, 4), 2) == []
 
 
 SIZE = 4

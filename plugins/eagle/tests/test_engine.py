@@ -55,7 +55,7 @@ class Watch:
 
 
 def watched_contexts(watch: Watch) -> dict[str, object]:
-    contexts: dict[str, object] = watch._inner.__self__._contexts  # type: ignore[attr-defined]  # a bound method
+    contexts: dict[str, object] = watch._inner.__self__._rows.contexts  # type: ignore[attr-defined]  # a bound method
     return contexts
 
 
@@ -176,5 +176,5 @@ def test_an_aborted_request_leaves_nothing_behind(tmp_path: Path) -> None:
     stream.close()
     llm.generate(PROMPTS[1:2], PARAMS[1:2])
     assert watched_contexts(watch) == {}
-    pool = watch._inner.__self__._pool  # type: ignore[attr-defined]  # a bound method
+    pool = watch._inner.__self__._rows.pool  # type: ignore[attr-defined]  # a bound method
     assert pool._runs == {}

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specdec.drafting.carry_history import CarryHistory
-
 
 @dataclass(slots=True)
 class HeadContext:
@@ -23,18 +21,16 @@ class HeadContext:
     """Rows in each stage."""
     last_carry: list[torch.Tensor | None] = field(default_factory=lambda: [None])
     """`[F]` carry of the last row of each stage: the feature of the next token in the stage behind it."""
-    histories: list[CarryHistory] = field(default_factory=list)
-    """Carries of all rows of each stage but the last, from which the stage behind it goes on wherever a text changes."""
     last_logits: torch.Tensor | None = None
     """`[V']` of the last row of stage 0, in case a draft is wanted while nothing is new."""
     is_lost: bool = False
     """Whether tokens were missed; nothing is drafted until they are delivered again from the start."""
 
-    def restart(self, num_stages: int) -> None:
-        """Forget everything."""
-        self.num_tokens, self.is_lost, self.last_logits = 0, False, None
-        self.num_rows, self.last_carry = [0] * num_stages, [None] * num_stages
-        self.histories = [CarryHistory() for _ in range(num_stages - 1)]
+    def hold(self, num_tokens: int, num_stages: int) -> None:
+        """Begin anew, with the rows of the first `num_tokens` tokens in the cache."""
+        self.num_tokens, self.is_lost, self.last_logits = num_tokens, False, None
+        self.num_rows = [max(0, num_tokens - 1 - stage) for stage in range(num_stages)]
+        self.last_carry = [None] * num_stages
 
     def keep(self, stage: int, carries: torch.Tensor) -> None:
         """Note the carries `[n, F]`, n > 0, of rows that a stage has just run.
@@ -45,17 +41,10 @@ class HeadContext:
         """
         self.num_rows[stage] += len(carries)
         self.last_carry[stage] = carries[-1].clone()
-        if stage < len(self.histories):
-            self.histories[stage].append(carries)
 
-    def forget_from(self, start: int) -> None:
-        """Forget the tokens from position `start` on."""
+    def forget_from(self, start: int) -> bool:
+        """Forget the tokens from position `start` on; returns whether there were any."""
         if start >= self.num_tokens:
-            return
-        self.num_tokens = start
-        self.last_logits = None
-        self.num_rows = [max(0, start - 1 - stage) for stage in range(len(self.num_rows))]
-        self.last_carry = [None] * len(self.num_rows)
-        for stage, history in enumerate(self.histories):
-            history.cut(self.num_rows[stage])
-            self.last_carry[stage] = history.last
+            return False
+        self.hold(start, len(self.num_rows))
+        return True

@@ -15,6 +15,7 @@ from specdec.drafting.chains import ChainLoop
 from specdec.drafting.chooser import Chooser
 from specdec.drafting.head_config import HeadConfig
 from specdec.drafting.head_context import HeadContext
+from specdec.drafting.head_rows import HeadRows
 from specdec.drafting.news import News
 from specdec.drafting.passes import Piece, run
 from specdec.drafting.sketch import Sketch
@@ -33,8 +34,9 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
+from specdec.interfaces.batch import HostIds
 from specdec.loading.admission import check_rope
-from specdec.runner import ChainWork, DraftHead, HeadOutput, NewRows, PackedBatch, SlotPool, in_inference_mode
+from specdec.runner import ChainWork, DraftHead, HeadOutput, NewRows, PackedBatch, in_inference_mode
 
 
 class HeadProposer(Proposer):
@@ -68,8 +70,6 @@ class HeadProposer(Proposer):
         }
         absent = {capability for capability, is_given in given.items() if not is_given}
         self.capabilities = type(self).capabilities - absent
-        self._contexts: dict[str, HeadContext] = {}
-        self._pool: SlotPool | None = None
 
     @abstractmethod
     def load_head(self, target: TargetHandle) -> DraftHead:
@@ -92,6 +92,7 @@ class HeadProposer(Proposer):
                 "tree_top_k"
             )
         self._runner = target.make_head_runner(self._head)
+        self._rows = HeadRows(self._runner, info, self._max_len)
         ids = self._head.target_ids
         self._vocabulary = (
             equal_vocabulary(info.vocab_size, self._head.num_logits, info.device)
@@ -106,10 +107,8 @@ class HeadProposer(Proposer):
         )
         self._loop = ChainLoop(self._method, self._vocabulary, self._head.num_logits, threshold)
         self._growth = TreeGrowth(config, self._chooser, self._vocabulary, info.eos_token_ids)
-        self._pool = None
-        if (
-            self._runner.max_chain_rows
-        ):  # has the loop compiled, so that the first step is as fast as the others
+        if self._runner.max_chain_rows:
+            # Has the loop compiled, so that the first step is as fast as the others.
             zero = np.zeros(1, np.int64)
             output = HeadOutput(torch.zeros(1, self._head.num_logits), self._runner.probe_features(1))
             work = ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules)
@@ -118,13 +117,15 @@ class HeadProposer(Proposer):
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens with their states, and draft for every row that wants it."""
-        if self._pool is None:
-            self._pool = SlotPool(self._runner.cache)
         news = self._news(batch)
         grown = self._draft_after(batch, news)
         if grown is None:
             drafting = self._take_in(batch, news)
             grown = self._grow(batch, drafting) if drafting else []
+        for row in news.rows:
+            request_id = batch.request_ids[row]
+            taken = self._rows.contexts[request_id].num_tokens
+            self._rows.publish(request_id, batch.token_ids(row)[:taken])
         sketches: list[Sketch | None] = [None] * batch.batch_size
         for sketch in grown:
             sketches[sketch.row] = sketch
@@ -132,12 +133,14 @@ class HeadProposer(Proposer):
             sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
         )
 
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Take over the rows of a known prefix."""
+        return self._rows.resume(request_id, token_ids)
+
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop what is held of these requests."""
         for request_id in request_ids:
-            self._contexts.pop(request_id, None)
-            if self._pool is not None:
-                self._pool.release(request_id)
+            self._rows.drop(request_id)
 
     def _news(self, batch: ProposeBatch) -> News:
         """Bring the contexts up to date; returns what each has to take in."""
@@ -149,7 +152,7 @@ class HeadProposer(Proposer):
         offset = 0
         num_ahead = self._growth.most_rows(max(batch.max_nodes, default=0))
         for row, count in enumerate(batch.counts):
-            context = self._context(batch, row, num_ahead)
+            context = self._rows.update(batch, row, num_ahead)
             # The first token of a request has no state, so it is never run.
             first = 1 if context.num_tokens == 0 and count else 0
             context.num_tokens += count
@@ -167,7 +170,7 @@ class HeadProposer(Proposer):
         sketches = [sketch for row in news.rows if (sketch := self._sketch(batch, row)) is not None]
         if len(sketches) < batch.batch_size or not self._loop.can_draft(batch, sketches, most):
             return None
-        contexts = [self._contexts[request_id] for request_id in batch.request_ids]
+        contexts = [self._rows.contexts[request_id] for request_id in batch.request_ids]
         new_rows = NewRows(news.ids, batch.counts, news.features.float().contiguous().numpy())
         call = partial(self._runner.draft_after, new_rows)
         places, ends = self._places(batch, sketches), self.target_info.eos_token_ids
@@ -188,7 +191,7 @@ class HeadProposer(Proposer):
         for stage in range(num_stages):
             pieces, kept = [], []
             for index, row in enumerate(rows):
-                context = self._contexts[batch.request_ids[row]]
+                context = self._rows.contexts[batch.request_ids[row]]
                 if stage:
                     # Each token but the first goes with the state that the stage before made at the token before it.
                     before, given = befores[index], carries[index]
@@ -205,10 +208,10 @@ class HeadProposer(Proposer):
             logits, carry = self._run(pieces, stage)
             start = 0
             for position, index in enumerate(kept):
-                context = self._contexts[batch.request_ids[rows[index]]]
+                context = self._rows.contexts[batch.request_ids[rows[index]]]
                 end = start + len(tokens[index])
                 carries[index] = carry[start:end]
-                context.keep(stage, carries[index])
+                self._rows.keep(batch.request_ids[rows[index]], stage, carries[index])
                 if stage == 0:
                     context.last_logits = logits[position]
                 start = end
@@ -218,7 +221,7 @@ class HeadProposer(Proposer):
         return [
             sketch
             for row in range(batch.batch_size)
-            if self._contexts[batch.request_ids[row]].last_logits is not None
+            if self._rows.contexts[batch.request_ids[row]].last_logits is not None
             and (sketch := self._sketch(batch, row)) is not None
         ]
 
@@ -228,29 +231,8 @@ class HeadProposer(Proposer):
     ) -> torch.Tensor:
         return self._head.combine(hidden_states, aux_hidden_states)
 
-    def _context(self, batch: ProposeBatch, row: int, num_ahead: int) -> HeadContext:
-        """Return a request's context, up to date with where its new tokens start, with room for them and `num_ahead` rows."""
-        request_id, start = batch.request_ids[row], batch.starts[row]
-        context = self._contexts.get(request_id)
-        if context is None or start == 0:
-            context = self._contexts[request_id] = HeadContext()
-            context.restart(self._head.num_stages)
-        context.forget_from(start)
-        if start > context.num_tokens:
-            context.is_lost = True
-        if not context.is_lost:
-            assert self._pool is not None
-            needed = batch.num_tokens[row] + num_ahead
-            if batch.num_tokens[row] > self._max_len or not self._pool.reserve(
-                request_id, needed, max(context.num_rows)
-            ):
-                self._pool.release(request_id)
-                context.is_lost = True
-        context.num_tokens = start
-        return context
-
     def _sketch(self, batch: ProposeBatch, row: int) -> Sketch | None:
-        context = self._contexts[batch.request_ids[row]]
+        context = self._rows.contexts[batch.request_ids[row]]
         max_depth = min(batch.max_nodes[row], batch.max_depth[row], self._max_len - batch.num_tokens[row])
         if context.is_lost or max_depth <= 0:
             return None
@@ -258,7 +240,7 @@ class HeadProposer(Proposer):
 
     def _grow(self, batch: ProposeBatch, drafting: list[Sketch]) -> list[Sketch]:
         """Draft for rows whose new tokens have been taken in."""
-        contexts = [self._contexts[batch.request_ids[sketch.row]] for sketch in drafting]
+        contexts = [self._rows.contexts[batch.request_ids[sketch.row]] for sketch in drafting]
         logits = torch.stack([context.last_logits for context in contexts])  # type: ignore[misc]  # set by _take_in
         if self._config.is_tree and self._head.num_stages == 1:
             trees = [GrowingTree(s.row, s.max_nodes, s.max_depth) for s in drafting]
@@ -285,9 +267,9 @@ class HeadProposer(Proposer):
 
     def _places(self, batch: ProposeBatch, drafting: list[Sketch]) -> tuple[list[int], list[int]]:
         """Return the first slot of each row, and its rows in the cache."""
-        assert self._pool is not None
         ids = [batch.request_ids[sketch.row] for sketch in drafting]
-        return [self._pool.first_slot(i) for i in ids], [self._contexts[i].num_rows[0] for i in ids]
+        pool = self._rows.pool
+        return [pool.first_slot(i) for i in ids], [self._rows.contexts[i].num_rows[0] for i in ids]
 
     def _draft_in_turn(
         self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]
@@ -357,10 +339,9 @@ class HeadProposer(Proposer):
         self, batch: ProposeBatch, row: int, ids: np.ndarray, features: torch.Tensor, stage: int
     ) -> Piece:
         """Rows behind those that a stage holds of a request."""
-        assert self._pool is not None
         request_id = batch.request_ids[row]
-        cached = self._contexts[request_id].num_rows[stage]
-        return Piece(ids, self._pool.first_slot(request_id), cached, 1, features)
+        cached = self._rows.contexts[request_id].num_rows[stage]
+        return Piece(ids, self._rows.pool.first_slot(request_id), cached, 1, features)
 
     def _run_tree(
         self,

@@ -62,6 +62,13 @@ class DraftVocabulary:
             return len(target_ids)
         return int((self._offsets[target_ids + 1] - self._offsets[target_ids]).sum())
 
+    def num_within(self, target_ids: npt.NDArray[np.integer], num_draft_ids: int) -> int:
+        """Return how many of the first ids of a text of the target's have no more than `num_draft_ids` of the draft's."""
+        if self._offsets is None:
+            return min(len(target_ids), num_draft_ids)
+        ends = np.cumsum(self._offsets[target_ids + 1] - self._offsets[target_ids])
+        return int(np.searchsorted(ends, num_draft_ids, side="right"))
+
     def chain_ids(self, num_logits: int) -> tuple[int, Int64s | None] | None:
         """Return how many of the first logits name a token, and the target's ids of these (None where they are the same).
 

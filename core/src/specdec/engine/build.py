@@ -20,6 +20,7 @@ from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.options import EngineOptions
 from specdec.engine.pace import Pace
+from specdec.engine.resumption import Resumption
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.warm_up import warm_up
 from specdec.errors import ConfigError
@@ -54,6 +55,7 @@ class BuiltEngine:
         now = [
             Gauge("vllm:num_requests_running", num_running),
             Gauge("vllm:num_requests_waiting", num_waiting),
+            Gauge("vllm:kv_cache_usage_perc", self.engine.kv_cache_usage),
         ]
         return [*self.engine.metrics.snapshot(), *counted, *held, *now]
 
@@ -71,13 +73,14 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     scorer = registry.scorer(DEFAULT_SCORER)()
     handle = scorer.load(options)
     sampler = _sampler(speculation)
-    guard = delivery = pace = None
+    guard = delivery = pace = resume = None
     caps = SpeculationCaps(0)
     if speculation is not None:
         proposer = speculation.proposer_class(speculation.proposer_config, handle.info)
         _check_capabilities(proposer, sampler)
         proposer.load(handle)
         guard, delivery = _contained(proposer, sampler, speculation, options, handle, scorer)
+        resume = Resumption(guard, delivery)
         k = speculation.config.num_speculative_tokens
         assert k is not None
         caps = SpeculationCaps(k, speculation.config.cap, needs_hidden=delivery.needs_hidden)
@@ -85,10 +88,8 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
             pace = Pace(k, can_shorten=Capability.TREE not in proposer.capabilities)
     warm_up(sampler, handle.info, None if guard is None else guard.proposer.capabilities)
     scorer.allocate()
-    needs_hidden = delivery is not None and delivery.needs_hidden
-    # A cached prefix has no hidden states to deliver, so it would leave such a proposer with holes.
     kv = KVManager(
-        scorer.cache, options.block_size, is_prefix_cached=options.enable_prefix_caching and not needs_hidden
+        scorer.cache, options.block_size, is_prefix_cached=options.enable_prefix_caching, resume=resume
     )
     engine = Engine(
         scorer,

@@ -92,9 +92,13 @@ class Delivery:
             s.has_proposals and s.num_tokens - s.delivered > _MAX_KEPT // 2 for s in sequences
         )
 
+    def is_missing(self, sequences: list[Sequence]) -> bool:
+        """Return whether one of these can now be told of a cached prefix that the proposer did not hold."""
+        return any(s.delivered < s.num_missing <= s.num_with_states for s in sequences)
+
     def forget(self, sequence: Sequence) -> None:
         """Deliver everything again from position 0, as far as its states are still to come."""
-        sequence.delivered = 0
+        sequence.delivered = sequence.num_missing = 0
         sequence.deliverable_hidden.clear()
 
     def _deliverable_end(self, sequence: Sequence) -> int:

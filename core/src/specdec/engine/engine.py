@@ -92,6 +92,11 @@ class Engine:
         return len(self._scheduler.running), len(self._scheduler.waiting)
 
     @property
+    def kv_cache_usage(self) -> float:
+        """The part of the target's cache that belongs to samples, 0 to 1."""
+        return self._scheduler.kv_cache_usage
+
+    @property
     def num_waiting_requests(self) -> int:
         """How many requests none of whose samples has begun to run."""
         return sum(request.is_waiting for request in list(self._requests.values()))
@@ -157,7 +162,8 @@ class Engine:
             return Draft.empty(len(plan.decoding))
         if delivery.needs_hidden:
             for sequence in plan.preempted:
-                delivery.forget(sequence)
+                if not sequence.num_blocks:  # else it has been placed again, and begins anew from there
+                    delivery.forget(sequence)
         self._is_judged = not guard.is_paused
         if guard.is_paused:
             guard.skip()
@@ -180,6 +186,8 @@ class Engine:
     def _may_rest(self, delivery: Delivery, sequences: list[Sequence]) -> bool:
         """Return whether the proposer need not be called: nothing is to be drafted, and what it misses can be told later."""
         if self._pace is None or not self._pace.is_resting or delivery.is_overdue(sequences):
+            return False
+        if delivery.is_missing(sequences + self._leaving):
             return False
         return not self._leaving or self._may_miss_ends(delivery)
 
@@ -237,6 +245,9 @@ class Engine:
             sequence = plan.sequences[index]
             if sequence.first_token_time is None:
                 sequence.first_token_time = now
+            else:
+                self.metrics.inter_token_latency.observe(now - sequence.last_token_time)
+            sequence.last_token_time = now
             if sequence.is_finished:
                 finished.append(sequence)
             request = self._owners[sequence]
@@ -263,7 +274,7 @@ class Engine:
             is_resting = self._pace is not None and self._pace.is_resting
             nothing = [0] * len(self._leaving)
             if (
-                not (is_resting and self._may_miss_ends(delivery))
+                not (is_resting and self._may_miss_ends(delivery) and not delivery.is_missing(self._leaving))
                 and guard.propose(delivery.build(self._leaving, nothing), nothing) is None
             ):
                 self._restart_proposer(self._leaving)
@@ -341,6 +352,7 @@ class Engine:
             self.metrics.proposer_nodes_cut = counters.num_nodes_cut
             self.metrics.proposer_overruns = counters.num_overruns
             self.metrics.proposer_pauses = counters.num_pauses
+            self.metrics.prefix_tokens_rerun = counters.num_tokens_rerun
         if self._observers is not None:
             self._tell(self._observers.specdec_step_finished, stats)
 

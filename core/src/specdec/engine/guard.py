@@ -6,11 +6,12 @@ import logging
 import time
 from collections.abc import Sequence as Ids
 from dataclasses import dataclass, field
+from operator import index as as_int
 
 import torch
 
 from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map
-from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch
+from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.proposer import Proposer
@@ -23,6 +24,7 @@ _MAX_PAUSE_STEPS = 4096
 _MIN_BUDGET_S = 0.05
 _BUDGET_FACTOR = 4.0
 _WARMUP_STEPS = 8
+_NO_RESUME = "has no resume"
 _PROMPT_PIECE = 32
 """More newly committed tokens of one request than this are a prompt, or a text told again."""
 
@@ -35,6 +37,8 @@ class GuardCounters:
     num_nodes_cut: int = 0
     num_overruns: int = 0
     num_pauses: int = 0
+    num_tokens_rerun: int = 0
+    """Tokens of cached prefixes that the target computed again because the proposer did not hold them."""
     messages: set[str] = field(default_factory=set)
 
 
@@ -113,6 +117,44 @@ class ProposerGuard:
             self._note("malformed drafts were cut", "returned a draft that cannot be scored")
         self._watch_time(time.perf_counter() - started, batch)
         return draft
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the proposer has anything to say of cached prefixes."""
+        return type(self.proposer).resume is not Proposer.resume
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Return how many of a request's first tokens, which are cached, the proposer holds; 0 where it fails."""
+        try:
+            held = as_int(self.proposer.resume(request_id, token_ids))
+            if not 0 <= held <= len(token_ids):
+                raise ValueError(f"resume returned {held} for {len(token_ids)} tokens")
+        except Exception as error:
+            if not self._is_fallback:
+                raise
+            self.counters.num_errors += 1
+            self._note(_described(error), "raised in resume")
+            self._fail()
+            self.finish([request_id], FinishReason.ERROR)
+            return 0
+        return held
+
+    def note_missing(self, num_missing: int, num_cached: int) -> None:
+        """Count tokens that the target computes again for the proposer; say so once of one that never holds any.
+
+        Args:
+            num_missing: how many.
+            num_cached: tokens of the cached prefix.
+        """
+        self.counters.num_tokens_rerun += num_missing
+        if not self.can_resume and _NO_RESUME not in self.counters.messages:
+            self.counters.messages.add(_NO_RESUME)
+            logger.warning(
+                "proposer %r reads hidden states and has no `resume`, so cached prefixes are not used: %d tokens of a prompt "
+                "that are in the prefix cache are computed again, and so with every request (logged once, counted in "
+                "specdec:prefix_tokens_rerun); implement Proposer.resume, or set enable_prefix_caching=False",
+                self.proposer.name, num_cached,
+            )  # fmt: skip
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
         """Tell the proposer to drop state, containing what it raises."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from specdec.engine.prefix_cache import PrefixCache
+from collections.abc import Callable
+
 from specdec.engine.sequence import Sequence
 from specdec.runner.block_allocator import BlockAllocator
 from specdec.runner.kv_cache import KVCache
+from specdec.runner.prefix_cache import PrefixCache
 
 _MIN_HEADROOM_BLOCKS = 16
+
+Resume = Callable[[Sequence, int], int]
+"""Told how many tokens of a sequence that is being placed have known rows, returns how many of these rows need not run."""
 
 
 class KVManager:
@@ -20,10 +25,14 @@ class KVManager:
         cache: the target's cache.
         block_size: tokens per block.
         is_prefix_cached: whether prefixes are reused.
+        resume: called for each sequence that is placed; None lets all known rows stand.
     """
 
-    def __init__(self, cache: KVCache, block_size: int, *, is_prefix_cached: bool) -> None:
+    def __init__(
+        self, cache: KVCache, block_size: int, *, is_prefix_cached: bool, resume: Resume | None = None
+    ) -> None:
         self._cache = cache
+        self._resume = resume
         self.block_size = block_size
         self._blocks = BlockAllocator(cache.num_slots // block_size)
         self._prefixes = PrefixCache(block_size) if is_prefix_cached else None
@@ -41,9 +50,8 @@ class KVManager:
     def admit(self, sequence: Sequence, num_slots: int) -> bool:
         """Place a waiting sequence, reusing a known prefix; returns False if there is no room for that and `num_slots` more."""
         blocks: list[int] = []
-        key = 0
         if self._prefixes is not None and sequence.params.prompt_logprobs is None:
-            blocks, key = self._prefixes.match(sequence.token_ids, sequence.num_tokens - 1)
+            blocks = self._prefixes.match(sequence.token_ids, sequence.num_tokens - 1)
         # Room for the known prefix as well as for the first piece that runs after it.
         needed = self._blocks_for(min(sequence.num_tokens, len(blocks) * self.block_size + num_slots))
         wanted = min(self._blocks_for(sequence.max_num_tokens + 1), needed + _MIN_HEADROOM_BLOCKS)
@@ -56,15 +64,14 @@ class KVManager:
         num_blocks = max(wanted, needed)
         sequence.first_slot = start * self.block_size
         sequence.num_blocks = num_blocks
-        usable = self._copy_prefix(blocks, start, num_blocks)
+        keys: list[int] = []
         if self._prefixes is not None:
-            self._prefixes.forget(start, num_blocks)
-        if usable < len(blocks):
-            key = self._key_of(sequence, usable)
-        sequence.num_computed = usable * self.block_size
-        sequence.num_published = usable
-        sequence.prefix_key = key if usable else 0
-        sequence.num_cached_prompt_tokens = min(sequence.num_computed, sequence.num_prompt_tokens)
+            keys = self._prefixes.take_over(self._cache, blocks, start, num_blocks)
+        num_known = len(keys) * self.block_size
+        sequence.num_cached_prompt_tokens = min(num_known, sequence.num_prompt_tokens)
+        sequence.num_computed = num_known if self._resume is None else self._resume(sequence, num_known)
+        sequence.num_published = sequence.num_computed // self.block_size
+        sequence.prefix_key = keys[sequence.num_published - 1] if sequence.num_published else 0
         return True
 
     def reserve(self, sequence: Sequence, num_slots: int) -> bool:
@@ -85,6 +92,8 @@ class KVManager:
             return False
         self._forget(target, num_blocks)
         self._cache.copy(sequence.first_slot, target * self.block_size, sequence.num_computed)
+        if self._prefixes is not None:
+            self._prefixes.move(start, target, sequence.num_published)
         self._blocks.free(start, sequence.num_blocks)
         sequence.first_slot, sequence.num_blocks = target * self.block_size, num_blocks
         return True
@@ -108,33 +117,6 @@ class KVManager:
         sequence.num_blocks = 0
         sequence.first_slot = -1
         sequence.num_computed = sequence.num_published = sequence.prefix_key = 0
-
-    def _copy_prefix(self, blocks: list[int], start: int, num_blocks: int) -> int:
-        """Copy known blocks into a new run; returns how many. Blocks that an earlier copy overwrote end the prefix."""
-        size = self.block_size
-        index = 0
-        while index < len(blocks):
-            block = blocks[index]
-            is_inside = start <= block < start + num_blocks
-            if is_inside and block < start + index:
-                break
-            length = 1
-            if not is_inside:
-                while index + length < len(blocks) and blocks[index + length] == block + length != start:
-                    length += 1
-            if block != start + index:
-                self._cache.copy(block * size, (start + index) * size, length * size)
-            index += length
-        return index
-
-    def _key_of(self, sequence: Sequence, num_blocks: int) -> int:
-        assert self._prefixes is not None
-        key = 0
-        for index in range(num_blocks):
-            first = index * self.block_size
-            tokens = sequence.token_ids[first : first + self.block_size]
-            key = self._prefixes.publish(key, tokens, sequence.first_slot // self.block_size + index)
-        return key
 
     def _forget(self, start: int, num_blocks: int) -> None:
         if self._prefixes is not None:

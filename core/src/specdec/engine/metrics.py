@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specdec.engine.distribution import BOUNDS_S, Distribution
 from specdec.interfaces.observer import StepStats
 
 _PREFIX = "vllm:spec_decode_"
@@ -14,7 +15,7 @@ class Counter:
     """One number that only grows."""
 
     name: str
-    value: int
+    value: int | float
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Gauge:
     """One number that grows and falls."""
 
     name: str
-    value: int
+    value: int | float
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,19 @@ class Vector:
     values: list[int]
 
 
-Metric = Counter | Gauge | Vector
+@dataclass(frozen=True)
+class Histogram:
+    """How many of some times, in seconds, were at most as long as each bound."""
+
+    name: str
+    bounds: tuple[float, ...]
+    counts: list[int]
+    """By bucket, one more than there are bounds; not summed up."""
+    total: float
+    """Sum of the times."""
+
+
+Metric = Counter | Gauge | Vector | Histogram
 
 
 @dataclass
@@ -51,9 +64,17 @@ class EngineMetrics:
     proposer_nodes_cut: int = 0
     proposer_overruns: int = 0
     proposer_pauses: int = 0
+    prefix_tokens_rerun: int = 0
     steps_without_drafts: int = 0
     steps_with_shorter_drafts: int = 0
     observer_errors: int = 0
+    schedule_s: float = 0.0
+    propose_s: float = 0.0
+    score_s: float = 0.0
+    verify_s: float = 0.0
+    commit_s: float = 0.0
+    inter_token_latency: Distribution = field(default_factory=Distribution)
+    """Times between two steps that gave tokens to one sample."""
 
     def count_step(self, stats: StepStats) -> None:
         """Add one step."""
@@ -62,6 +83,11 @@ class EngineMetrics:
         self.num_draft_tokens += stats.num_draft_tokens
         self.num_accepted_tokens += stats.num_accepted_tokens
         self.num_emitted_tokens += stats.num_emitted_tokens
+        self.schedule_s += stats.schedule_ms / 1e3
+        self.propose_s += stats.propose_ms / 1e3
+        self.score_s += stats.score_ms / 1e3
+        self.verify_s += stats.verify_ms / 1e3
+        self.commit_s += stats.commit_ms / 1e3
 
     def count_positions(self, num_drafted: int, num_accepted: int) -> None:
         """Add one verified draft to the counts by position."""
@@ -81,10 +107,23 @@ class EngineMetrics:
             Counter("specdec:num_steps", self.num_steps),
             Counter("specdec:num_emitted_tokens", self.num_emitted_tokens),
             Counter("specdec:num_preemptions", self.num_preemptions),
+            Counter("vllm:num_preemptions", self.num_preemptions),
+            Counter("specdec:schedule_seconds", self.schedule_s),
+            Counter("specdec:propose_seconds", self.propose_s),
+            Counter("specdec:score_seconds", self.score_s),
+            Counter("specdec:verify_seconds", self.verify_s),
+            Counter("specdec:commit_seconds", self.commit_s),
+            Histogram(
+                "vllm:inter_token_latency_seconds",
+                BOUNDS_S,
+                list(self.inter_token_latency.counts),
+                self.inter_token_latency.total,
+            ),
             Counter("specdec:proposer_errors", self.proposer_errors),
             Counter("specdec:proposer_nodes_cut", self.proposer_nodes_cut),
             Counter("specdec:proposer_overruns", self.proposer_overruns),
             Counter("specdec:proposer_pauses", self.proposer_pauses),
+            Counter("specdec:prefix_tokens_rerun", self.prefix_tokens_rerun),
             Counter("specdec:steps_without_drafts", self.steps_without_drafts),
             Counter("specdec:steps_with_shorter_drafts", self.steps_with_shorter_drafts),
             Counter("specdec:observer_errors", self.observer_errors),

@@ -42,6 +42,7 @@ class Sequence:
         "is_introduced",
         "last_num_accepted",
         "last_num_drafted",
+        "last_token_time",
         "logprobs",
         "max_num_tokens",
         "num_accepted_tokens",
@@ -50,14 +51,15 @@ class Sequence:
         "num_computed",
         "num_draft_tokens",
         "num_drafts",
+        "num_missing",
         "num_prompt_tokens",
         "num_published",
         "num_tokens",
         "params",
-        "prefix_key",
         "parent_id",
-        "prompt_logprobs",
+        "prefix_key",
         "priority",
+        "prompt_logprobs",
         "request_id",
         "row_id",
         "rules",
@@ -80,13 +82,13 @@ class Sequence:
         self.row_id = request_id
         """What proposers know it by: unlike `request_id` no other row has it."""
         self.params = params
-        self.seed = seed
         self.parent_id = request_id
         """Id of the request it is a sample of."""
         self.client: str | None = None
         """Who asked, for a fair order; None where that is not known."""
         self.priority = 0
         """Lower goes first, where the scheduling policy is by priority."""
+        self.seed = seed
         self.sample_index = sample_index
         self.num_prompt_tokens = self.num_tokens = len(prompt_token_ids)
         self.max_num_tokens = max_num_tokens
@@ -104,6 +106,8 @@ class Sequence:
         self.delivered = 0
         """Tokens the proposer has been given."""
         self.deliverable_hidden: list[tuple[torch.Tensor, ...]] = []
+        self.num_missing = 0
+        """Length of a cached prefix that the proposer could have held and did not: it is told it even while it rests."""
         self.is_introduced = False
         """Whether the proposer has had a row for it and has not been told to drop it."""
         self.has_proposals = True
@@ -121,11 +125,12 @@ class Sequence:
         self.draft_flags = bytearray()
         """One byte per output token: 1 where a draft had guessed it."""
         self.arrival_time = time.perf_counter()
-        self.first_token_time: float | None = None
-
-    @property
         self.admission_time: float | None = None
         """When it first left the queue."""
+        self.first_token_time: float | None = None
+        self.last_token_time = 0.0
+
+    @property
     def token_ids(self) -> HostIds:
         """All committed tokens, prompt included, as a read-only view; its base is read-only as well."""
         return self._array[: self.num_tokens]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from specdec.interfaces.batch import ProposeBatch
+from specdec.interfaces.batch import HostIds, ProposeBatch
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
@@ -88,6 +88,26 @@ class Proposer(ABC):
         Returns:
             a draft with as many rows as the batch has requests.
         """
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Say how many of a request's first tokens are held already, before it has had a row: delivery begins behind them.
+
+        Called when a request is placed whose first tokens, all but the last at most, lie in the prefix cache: when it is new,
+        and, for proposers that read hidden states, when it comes back after it was preempted, where it may still be held.
+        How something is held is the proposer's own affair: rows of its cache that an earlier request of the same beginning has
+        left, for example (`specdec.runner.SlotPool` keeps such).
+
+        Args:
+            request_id: the request, as later in `ProposeBatch.request_ids`.
+            token_ids: `[n]` int32, read-only and lent: the cached tokens, n > 0.
+
+        Returns:
+            a number h from 0 to n. Tokens from position h on are delivered, with the states that chose them, and h is the row's
+            first `starts`; state kept for `request_id` must be of exactly these h tokens. 0, as here, has everything delivered
+            from the start. A proposer that needs hidden states makes the target compute what it does not hold again, so one
+            that can do without (it keeps only the last state, or will not draft for this request) returns n.
+        """
+        return 0
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:  # noqa: B027  optional
         """Drop all state of these requests. Aborted requests must not teach anything."""

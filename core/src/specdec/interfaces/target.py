@@ -34,6 +34,9 @@ class TargetInfo:
     tensor_parallel_size: int = 1
     max_num_seqs: int = 256
     """The most requests in one batch."""
+    prefix_block_size: int = 0
+    """Tokens per block of the prefix cache: prefixes that `Proposer.resume` is asked for end at a multiple of it. 0 where no
+    prefix is reused."""
 
 
 class CheckpointReader(Protocol):

@@ -9,7 +9,7 @@ from specdec.runner.fused.linear import speed_up_linears
 from specdec.runner.head import DraftHead, HeadOutput, HeadParts
 from specdec.runner.head_runner import HeadRunner
 from specdec.runner.inference import in_inference_mode
-from specdec.runner.kv_cache import KVCache
+from specdec.runner.kv_cache import KVCache, LayerShape
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
 from specdec.runner.packed import ForwardOutput, PackedBatch, Segment
@@ -25,6 +25,7 @@ __all__ = [
     "HeadParts",
     "HeadRunner",
     "KVCache",
+    "LayerShape",
     "ModelRunner",
     "NewRows",
     "PackedBatch",

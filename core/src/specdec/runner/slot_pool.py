@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from specdec.runner.block_allocator import BlockAllocator
 from specdec.runner.kv_cache import KVCache
+from specdec.runner.prefix_cache import Ids, PrefixCache
 
 _BLOCK_SIZE = 16
 _HEADROOM_BLOCKS = 16
 
 
+@dataclass(slots=True)
+class _Run:
+    """The blocks of one request."""
+
+    start: int
+    num_blocks: int
+    num_needed: int
+    """Blocks that the request needs of its run."""
+    keys: list[int] = field(default_factory=list)
+    """Of its prefixes that have been published, a block longer each."""
+
+
 class SlotPool:
     """Gives each request one contiguous run of cache slots, which grows with it and moves where it has to.
 
-    Runs have headroom, which is taken back where another request has no room.
+    Runs have headroom, which is taken back where another request has no room. Rows that were published can be taken over by a
+    later request that begins alike, until they are overwritten.
 
     Args:
         cache: the cache of the model.
+        prefix_block_size: ids per block of prefixes that are taken over (`TargetInfo.prefix_block_size`); 0 keeps none.
     """
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCache, prefix_block_size: int = 0) -> None:
         self._cache = cache
-        self._blocks = BlockAllocator(cache.num_slots // _BLOCK_SIZE)
-        self._runs: dict[str, tuple[int, int]] = {}
-        self._needed: dict[str, int] = {}
-        """Blocks that each request needs of its run."""
+        self._block_size = prefix_block_size or _BLOCK_SIZE
+        self._blocks = BlockAllocator(cache.num_slots // self._block_size)
+        self._prefixes = PrefixCache(self._block_size)
+        self._keeps_prefixes = prefix_block_size > 0
+        self._runs: dict[str, _Run] = {}
 
     def first_slot(self, request_id: str) -> int:
         """Return the slot of a placed request's position 0."""
-        return self._runs[request_id][0] * _BLOCK_SIZE
+        return self._runs[request_id].start * self._block_size
 
     def reserve(self, request_id: str, num_slots: int, num_kept: int) -> bool:
         """Make room for `num_slots` rows of a request; returns False, and leaves it as it is, if there is none.
@@ -37,42 +55,106 @@ class SlotPool:
             num_slots: rows it needs in all.
             num_kept: rows that are moved along if its run has to move.
         """
-        needed = -(-num_slots // _BLOCK_SIZE)
-        if needed > self._runs.get(request_id, (0, 0))[1] and not self._place(request_id, needed, num_kept):
+        needed = -(-num_slots // self._block_size)
+        run = self._runs.get(request_id)
+        if run is None:
+            return self._place(request_id, needed) is not None
+        if needed > run.num_blocks and not self._grow(run, needed, num_kept):
             self._trim()
-            if not self._place(request_id, needed, num_kept):
+            if not self._grow(run, needed, num_kept):
                 return False
-        self._needed[request_id] = needed
+        run.num_needed = needed
         return True
 
-    def release(self, request_id: str) -> None:
-        """Give a request's slots back; nothing happens for one that is not placed."""
-        start, held = self._runs.pop(request_id, (0, 0))
-        self._needed.pop(request_id, None)
-        if held:
-            self._blocks.free(start, held)
+    def resume(self, request_id: str, ids: Ids) -> int | None:
+        """Place a request anew, with the rows of the longest known prefix of its `ids` `[n]`.
 
-    def _place(self, request_id: str, needed: int, num_kept: int) -> bool:
-        """Give a request a longer run, with headroom if there is room for it."""
-        start, held = self._runs.get(request_id, (0, 0))
+        Returns:
+            how many rows it has; 0, and it is not placed, if nothing is known; None if there is no room.
+        """
+        self.release(request_id)
+        blocks = self._prefixes.match(ids, len(ids))
+        if not blocks:
+            return 0
+        run = self._place(request_id, len(blocks), blocks)
+        return None if run is None else len(run.keys) * self._block_size
+
+    def is_publishable(self, request_id: str, num_rows: int) -> bool:
+        """Return whether the first `num_rows` rows of a placed request fill a block that has not been published."""
+        return self._keeps_prefixes and num_rows // self._block_size > len(self._runs[request_id].keys)
+
+    def publish(self, request_id: str, ids: Ids) -> None:
+        """Make known the rows of a placed request, as far as they fill blocks.
+
+        Args:
+            request_id: the request.
+            ids: `[n]` what its first n rows belong to, always of one type. The last rows of a block may be still to come where
+                whoever resumes runs them again.
+        """
+        if not self._keeps_prefixes:
+            return
+        run, size = self._runs[request_id], self._block_size
+        for index in range(len(run.keys), len(ids) // size):
+            parent = run.keys[-1] if run.keys else 0
+            block_ids = ids[index * size : (index + 1) * size]
+            run.keys.append(self._prefixes.publish(parent, block_ids, run.start + index))
+
+    def forget_from(self, request_id: str, num_ids: int) -> None:
+        """Make unknown what a request has published behind its first `num_ids` ids, because other rows will lie there."""
+        run = self._runs.get(request_id)
+        if run is not None:
+            kept = num_ids // self._block_size
+            self._prefixes.forget(run.start + kept, max(0, len(run.keys) - kept))
+            del run.keys[kept:]
+
+    def release(self, request_id: str) -> None:
+        """Give a request's slots back; nothing happens for one that is not placed. What it published stays known."""
+        run = self._runs.pop(request_id, None)
+        if run is not None:
+            self._blocks.free(run.start, run.num_blocks)
+
+    def _place(self, request_id: str, needed: int, blocks: list[int] | None = None) -> _Run | None:
+        """Give a request a run, with headroom if there is room for it, and the rows of known blocks."""
+        found = self._allocate(needed)
+        if found is None:
+            self._trim()
+            found = self._allocate(needed)
+        if found is None:
+            return None
+        run = self._runs[request_id] = _Run(*found, needed)
+        run.keys = self._prefixes.take_over(self._cache, blocks or [], *found)
+        return run
+
+    def _grow(self, run: _Run, needed: int, num_kept: int) -> bool:
+        """Make a run longer, with headroom if there is room for it."""
         for wanted in (needed + _HEADROOM_BLOCKS, needed):
-            if held and self._blocks.extend(start + held, wanted - held):
-                self._runs[request_id] = start, wanted
+            end = run.start + run.num_blocks
+            if self._blocks.extend(end, wanted - run.num_blocks):
+                self._prefixes.forget(end, wanted - run.num_blocks)
+                run.num_blocks = wanted
                 return True
+        found = self._allocate(needed)
+        if found is None:
+            return False
+        start, num_blocks = found
+        self._prefixes.forget(start, num_blocks)
+        if num_kept:
+            self._cache.copy(run.start * self._block_size, start * self._block_size, num_kept)
+        self._prefixes.move(run.start, start, len(run.keys))
+        self._blocks.free(run.start, run.num_blocks)
+        run.start, run.num_blocks = start, num_blocks
+        return True
+
+    def _allocate(self, needed: int) -> tuple[int, int] | None:
         for wanted in (needed + _HEADROOM_BLOCKS, needed):
-            new = self._blocks.allocate(wanted)
-            if new is not None:
-                if num_kept:
-                    self._cache.copy(start * _BLOCK_SIZE, new * _BLOCK_SIZE, num_kept)
-                self.release(request_id)
-                self._runs[request_id] = new, wanted
-                return True
-        return False
+            start = self._blocks.allocate(wanted)
+            if start is not None:
+                return start, wanted
+        return None
 
     def _trim(self) -> None:
         """Take back the headroom of all runs."""
-        for request_id, (start, held) in self._runs.items():
-            needed = self._needed[request_id]
-            if held > needed:
-                self._blocks.free(start + needed, held - needed)
-                self._runs[request_id] = start, needed
+        for run in self._runs.values():
+            if run.num_blocks > run.num_needed:
+                self._blocks.free(run.start + run.num_needed, run.num_blocks - run.num_needed)
+                run.num_blocks = run.num_needed

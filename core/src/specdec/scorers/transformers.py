@@ -217,4 +217,5 @@ def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:
         eos_token_ids=end_of_text_ids(target.model, target.tokenizer),
         tokenizer_fingerprint=fingerprint(target.tokenizer),
         max_num_seqs=options.max_num_seqs,
+        prefix_block_size=options.block_size if options.enable_prefix_caching else 0,
     )

@@ -22,6 +22,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
+from specdec.interfaces.batch import HostIds
 from specdec.runner import ChainWork, NewRows, PackedBatch, SlotPool, in_inference_mode
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
@@ -58,7 +59,7 @@ class DraftModelProposer(Proposer):
         }
         self.capabilities = frozenset(capability for capability, is_given in given.items() if is_given)
         self._contexts: dict[str, DraftContext] = {}
-        self._pool: SlotPool | None = None
+        self._made: SlotPool | None = None
 
     def load(self, target: TargetHandle) -> None:
         """Load the draft, see that its vocabulary fits, and make its runner.
@@ -86,7 +87,14 @@ class DraftModelProposer(Proposer):
         threshold = config.draft_confidence_threshold
         self._loop = ChainLoop(config.draft_sample_method, self._vocabulary, num_ids, threshold)
         self._warm_up(num_ids)
-        self._pool = None
+        self._made = None
+
+    @property
+    def _pool(self) -> SlotPool:
+        """Where requests lie; made with the first of them, for the cache is made after `load`."""
+        if self._made is None:
+            self._made = SlotPool(self._runner.cache, self.target_info.prefix_block_size)
+        return self._made
 
     def _warm_up(self, num_ids: int) -> None:
         """Have the compiled loop compiled, so that the first step is as fast as the others."""
@@ -117,26 +125,40 @@ class DraftModelProposer(Proposer):
             logits = self._run(pieces)
             if drafting:
                 self._grow(batch, drafting, logits)
+        for row, request_id in enumerate(batch.request_ids):
+            if batch.counts[row]:
+                self._publish(request_id, batch.token_ids(row))
         return draft_of(
             sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
         )
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Take over the rows of a known prefix."""
+        draft_ids = self._vocabulary.to_draft(token_ids)
+        num_rows = self._pool.resume(request_id, draft_ids)
+        if not num_rows:
+            return 0
+        held = self._vocabulary.num_within(token_ids, num_rows)
+        context = self._contexts[request_id] = DraftContext()
+        context.num_taken, context.num_rows = held, self._vocabulary.num_draft_ids(token_ids[:held])
+        return held
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop what is held of these requests."""
         for request_id in request_ids:
             self._contexts.pop(request_id, None)
-            if self._pool is not None:
-                self._pool.release(request_id)
+            if self._made is not None:
+                self._made.release(request_id)
 
     def _prepare(self, batch: ProposeBatch, row: int, num_ahead: int) -> tuple[Sketch | None, Piece | None]:
         """Bring a request's context up to date; returns its empty sketch, and what the next pass has to take in."""
-        if self._pool is None:
-            self._pool = SlotPool(self._runner.cache)
         request_id = batch.request_ids[row]
         context = self._contexts.get(request_id)
         if context is None:
             context = self._contexts[request_id] = DraftContext()
         committed = batch.token_ids(row)
+        if batch.starts[row] < context.num_taken:
+            self._pool.forget_from(request_id, self._vocabulary.num_draft_ids(committed[: batch.starts[row]]))
         context.settle(committed, batch.starts[row], self._vocabulary)
         num_tokens = batch.num_tokens[row]
         max_depth = min(batch.max_nodes[row], batch.max_depth[row])
@@ -173,6 +195,12 @@ class DraftModelProposer(Proposer):
         context.num_taken, context.num_rows = num_tokens, num_rows
         return sketch, piece
 
+    def _publish(self, request_id: str, token_ids: HostIds) -> None:
+        """Make known the rows of a request's committed tokens."""
+        context = self._contexts[request_id]
+        if context.num_rows and self._pool.is_publishable(request_id, context.num_rows):
+            self._pool.publish(request_id, self._vocabulary.to_draft(token_ids[: context.num_taken]))
+
     def _grow(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
         if self._can_chain(batch, drafting):
             self._draft_compiled(batch, drafting, logits)
@@ -197,7 +225,6 @@ class DraftModelProposer(Proposer):
 
     def _draft_compiled(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
         """Draft chains in one call."""
-        assert self._pool is not None
         ids = [batch.request_ids[sketch.row] for sketch in drafting]
         contexts = [self._contexts[request_id] for request_id in ids]
         first_slots = [self._pool.first_slot(request_id) for request_id in ids]
@@ -230,7 +257,6 @@ class DraftModelProposer(Proposer):
             for sketch in active:
                 request_id = batch.request_ids[sketch.row]
                 context = self._contexts[request_id]
-                assert self._pool is not None
                 cached = context.num_rows + len(context.guesses)
                 pieces.append(
                     Piece(np.array([fed[sketch.row]], np.int64), self._pool.first_slot(request_id), cached, 1)

@@ -20,6 +20,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
+from specdec.interfaces.batch import HostIds
 from specdec.runner import speed_up_linears
 from specdec_plugin_mlp.config import StateHeadsConfig
 from specdec_plugin_mlp.heads import Heads
@@ -94,6 +95,10 @@ class StateHeadsProposer(Proposer):
         return draft_of(
             sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
         )
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Hold any prefix: only the state that chose the last token is kept, and that comes with later ones."""
+        return len(token_ids)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop the states of these requests."""

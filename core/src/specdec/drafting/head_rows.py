@@ -1,0 +1,123 @@
+"""The rows of all requests in a head's cache: where they lie, and what of them a request holds."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.drafting.head_context import HeadContext
+from specdec.interfaces import ProposeBatch, TargetInfo
+from specdec.interfaces.batch import HostIds
+from specdec.runner import HeadRunner, LayerShape, SlotPool
+
+
+class HeadRows:
+    """Keeps requests in the cache of a head, and takes over the rows of earlier ones that began alike.
+
+    A row depends on the tokens up to its own and nothing else, so a block of rows is known by the tokens of the block. Of heads
+    of several stages the cache also has the carry of each row, from which the stage behind it goes on wherever a text changes.
+
+    Args:
+        runner: of the head. Its cache may be made later.
+        info: says how long prefixes are.
+        max_len: the longest text that is drafted for.
+    """
+
+    def __init__(self, runner: HeadRunner, info: TargetInfo, max_len: int) -> None:
+        self._runner = runner
+        self._max_len = max_len
+        self._prefix_block_size = info.prefix_block_size
+        self._num_stages = runner.head.num_stages
+        self._made: SlotPool | None = None
+        self.contexts: dict[str, HeadContext] = {}
+        shape = LayerShape(1, runner.head.feature_size, 0, runner.dtype)
+        for stage in range(self._num_stages - 1):
+            runner.cache.allocate(_carry_layer(stage), shape)
+
+    @property
+    def pool(self) -> SlotPool:
+        """Where requests lie; made with the first of them."""
+        if self._made is None:
+            self._made = SlotPool(self._runner.cache, self._prefix_block_size)
+        return self._made
+
+    def update(self, batch: ProposeBatch, row: int, num_ahead: int) -> HeadContext:
+        """Return a request's context, up to date with where its new tokens start, with room for them and `num_ahead` rows."""
+        request_id, start = batch.request_ids[row], batch.starts[row]
+        context = self.contexts.get(request_id)
+        if context is None or start == 0:
+            context = self._begin(request_id, 0)
+        self._forget_from(request_id, context, start)
+        if start > context.num_tokens:
+            context.is_lost = True
+        if not context.is_lost:
+            num_tokens = batch.num_tokens[row]
+            if num_tokens > self._max_len or not self.pool.reserve(
+                request_id, num_tokens + num_ahead, max(context.num_rows)
+            ):
+                self.pool.release(request_id)
+                context.is_lost = True
+        context.num_tokens = start
+        return context
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Return how many tokens of a prefix `[n]` are held, having taken over their rows; see `Proposer.resume`.
+
+        n where there is no room for the request, or it is too long: nothing will be drafted for it.
+        """
+        count = len(token_ids)
+        context = self.contexts.get(request_id)
+        if context is not None and not context.is_lost and context.num_tokens >= count:
+            self._forget_from(request_id, context, count)  # it was preempted
+            return count
+        held = self.pool.resume(request_id, token_ids) if count < self._max_len else None
+        if held == 0:
+            self.drop(request_id)
+            return 0
+        context = self._begin(request_id, count if held is None else held)
+        context.is_lost = held is None
+        self._read_carries(request_id, context)
+        return context.num_tokens
+
+    def keep(self, request_id: str, stage: int, carries: torch.Tensor) -> None:
+        """Note the carries `[n, F]`, n > 0, of rows that a stage has just run for a request."""
+        context = self.contexts[request_id]
+        if stage < self._num_stages - 1:
+            first = self.pool.first_slot(request_id) + context.num_rows[stage]
+            keys = self._runner.cache.keys[_carry_layer(stage)]
+            keys[first : first + len(carries), 0] = carries.to(keys.dtype)
+        context.keep(stage, carries)
+
+    def publish(self, request_id: str, token_ids: HostIds) -> None:
+        """Make known the rows of a request that has taken in all of `token_ids` `[n]`."""
+        self.pool.publish(request_id, token_ids)
+
+    def drop(self, request_id: str) -> None:
+        """Drop what is held of a request; nothing happens for one that is not known."""
+        self.contexts.pop(request_id, None)
+        if self._made is not None:
+            self._made.release(request_id)
+
+    def _begin(self, request_id: str, num_tokens: int) -> HeadContext:
+        self.pool.forget_from(request_id, num_tokens)
+        context = self.contexts[request_id] = HeadContext()
+        context.hold(num_tokens, self._num_stages)
+        return context
+
+    def _forget_from(self, request_id: str, context: HeadContext, start: int) -> None:
+        if context.forget_from(start):
+            self.pool.forget_from(request_id, start)
+            self._read_carries(request_id, context)
+
+    def _read_carries(self, request_id: str, context: HeadContext) -> None:
+        """Take up the carry of each stage's last row, but for the last stage's, which nothing goes on from."""
+        if context.is_lost:
+            return
+        for stage, num_rows in enumerate(context.num_rows[:-1]):
+            if num_rows:
+                last = self.pool.first_slot(request_id) + num_rows - 1
+                context.last_carry[stage] = self._runner.cache.keys[_carry_layer(stage)][last, 0].clone()
+
+
+def _carry_layer(stage: int) -> int:
+    """Return the layer of the cache that has the carries of a stage; the head's own are counted from 0."""
+    return -1 - stage

@@ -1,0 +1,114 @@
+"""Finds blocks whose content a new request can reuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.runner.kv_cache import KVCache
+
+Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+
+
+class PrefixCache:
+    """Blocks by content: a block is known by the block before it and its own tokens, compared exactly, never by hash alone.
+
+    Args:
+        block_size: tokens per block.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self.block_size = block_size
+        self._blocks: dict[tuple[int, bytes], tuple[int, int]] = {}
+        self._content_of_block: dict[int, tuple[int, bytes]] = {}
+        self._next_key = 1
+
+    def match(self, token_ids: Ids, max_tokens: int) -> list[int]:
+        """Return the blocks that hold the longest known prefix of at most `max_tokens` tokens."""
+        blocks: list[int] = []
+        key = 0
+        for start in range(0, max_tokens - self.block_size + 1, self.block_size):
+            found = self._blocks.get((key, token_ids[start : start + self.block_size].tobytes()))
+            if found is None:
+                break
+            block, key = found
+            blocks.append(block)
+        return blocks
+
+    def take_over(self, cache: KVCache, blocks: list[int], start: int, num_blocks: int) -> list[int]:
+        """Copy a known prefix to the beginning of a new run, where it is known from now on; forget what else lay in the run.
+
+        What is used again so moves to the newest run, which is overwritten last.
+
+        Args:
+            cache: whose rows are copied.
+            blocks: as `match` found them.
+            start: first block of the run. It may lie over some of `blocks`: where copying has overwritten one, the prefix ends.
+            num_blocks: blocks of the run.
+
+        Returns:
+            the keys of the prefixes that end with each block taken over.
+        """
+        taken = [self._content_of_block[block] for block in blocks]
+        keys = [self._blocks[content][1] for content in taken]
+        count = self._copy(cache, blocks, start, num_blocks)
+        for block in blocks[:count]:
+            del self._content_of_block[block]
+        self.forget(start, num_blocks)
+        for index, content in enumerate(taken[:count]):
+            self._blocks[content] = start + index, keys[index]
+            self._content_of_block[start + index] = content
+        return keys[:count]
+
+    def publish(self, parent_key: int, token_ids: Ids, block: int) -> int:
+        """Make a written block known; returns the key of the prefix that ends with it.
+
+        Args:
+            parent_key: key of the prefix before the block; 0 for the first one.
+            token_ids: the block's tokens, `block_size` of them.
+            block: where they lie. A block that is known already keeps its older place.
+        """
+        content = (parent_key, token_ids.tobytes())
+        known = self._blocks.get(content)
+        if known is not None:
+            return known[1]
+        key = self._next_key
+        self._next_key += 1
+        self._blocks[content] = (block, key)
+        self._content_of_block[block] = content
+        return key
+
+    def move(self, start: int, destination: int, num_blocks: int) -> None:
+        """Note that the rows of a run's first blocks have been copied to another run, of which nothing is known."""
+        for index in range(num_blocks):
+            content = self._content_of_block.pop(start + index, None)
+            if content is not None:
+                self._blocks[content] = destination + index, self._blocks[content][1]
+                self._content_of_block[destination + index] = content
+
+    def forget(self, start: int, num_blocks: int) -> None:
+        """Forget blocks that are about to be overwritten."""
+        if not self._content_of_block:
+            return
+        for block in range(start, start + num_blocks):
+            content = self._content_of_block.pop(block, None)
+            if content is not None:
+                del self._blocks[content]
+
+    def _copy(self, cache: KVCache, blocks: list[int], start: int, num_blocks: int) -> int:
+        """Copy known blocks into a new run; returns how many. Blocks that an earlier copy overwrote end the prefix."""
+        size = self.block_size
+        index = 0
+        while index < len(blocks):
+            block = blocks[index]
+            is_inside = start <= block < start + num_blocks
+            if is_inside and block < start + index:
+                break
+            length = 1
+            if not is_inside:
+                while index + length < len(blocks) and blocks[index + length] == block + length != start:
+                    length += 1
+            if block != start + index:
+                cache.copy(block * size, (start + index) * size, length * size)
+            index += length
+        return index
