@@ -49,6 +49,8 @@ class RequestMetrics:
     accepted_per_position: list[int]
     time_to_first_token: float | None
     total_time: float
+    queue_time: float | None = None
+    """Until the first sample began to run."""
 
     @property
     def mean_acceptance_length(self) -> float:

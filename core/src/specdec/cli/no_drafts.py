@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.engine.metrics import Metric, Vector
+from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.registry.catalogue import known_method
 
 
@@ -31,7 +31,7 @@ def no_drafts_warning(method: str | None, metrics: Sequence[Metric]) -> str | No
         method: that drafts; None without speculation.
         metrics: of the engine.
     """
-    counts = {metric.name: metric.value for metric in metrics if not isinstance(metric, Vector)}
+    counts = {metric.name: int(metric.value) for metric in metrics if isinstance(metric, Counter | Gauge)}
     num_tokens, num_steps = counts["specdec:num_emitted_tokens"], counts["specdec:num_steps"]
     if method is None or counts["vllm:spec_decode_num_drafts"] or min(num_tokens, num_steps) < 2:
         return None

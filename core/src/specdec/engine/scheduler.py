@@ -52,6 +52,11 @@ class Scheduler:
         """Whether anything runs or waits."""
         return bool(self.running or self.waiting)
 
+    @property
+    def kv_cache_usage(self) -> float:
+        """The part of the cache that belongs to sequences, 0 to 1."""
+        return 1.0 - self._kv.num_free_blocks * self._kv.block_size / self._kv.num_slots
+
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence.
 
