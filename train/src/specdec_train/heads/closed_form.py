@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from specdec.runner import input_embedding
 from specdec_plugin_eagle import Eagle3Head
 from specdec_train.heads.data import split_batch
-from specdec_train.heads.factored import set_scaled
+from specdec_train.heads.factored import set_whitened
 from specdec_train.heads.own_token import read_own_token
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
@@ -22,6 +22,8 @@ from specdec_train.precision import autocast
 
 _RIDGE = 0.02
 """Added to the diagonal of second moments of inputs of size one."""
+_NOISE = 0.005
+"""Added likewise where inputs are made unlike each other, which would make too much of what hardly varies."""
 _ROWS_PER_INPUT = 25
 """Places that are looked at, for each number an input is made of."""
 _NUM_KEPT = 4096
@@ -50,7 +52,7 @@ def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor]
     as far as their width goes. Trained from there a head needs minutes where it otherwise needs hours.
 
     Args:
-        head: as `make_eagle3` makes it, its `fc` learnt by scale (`factored.rescale`).
+        head: as `make_eagle3` makes it, its `fc` learnt whitened (`factored.whiten`).
         reader: the target, with the layers the head reads.
         batch_of: training batches.
         seconds: no further batch is read after so long.
@@ -129,7 +131,12 @@ def _put(
     state = inputs[:, :split] @ fused
     lengths = state.square().mean(-1, keepdim=True).sqrt()
     guess = state / lengths * lengths.mean() + inputs[:, split:] @ shown
-    set_scaled(head.fc, fused.T, scale[:split])
+    set_whitened(
+        head.fc,
+        fused.T,
+        scale[:split],
+        sums.inputs[:split, :split] / sums.count + _NOISE * torch.eye(split, device=scale.device),
+    )
     weight_of(head.hidden_norm).fill_(lengths.mean().item())
     likeness = F.cosine_similarity(guess, wanted).mean()
     weight_of(head.norm).mul_(likeness)  # the less sure a guess is, the flatter its law

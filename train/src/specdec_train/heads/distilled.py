@@ -22,7 +22,7 @@ class DistilledObjective:
     """
 
     def __init__(self, draft: PreTrainedModel, reader: StateReader) -> None:
-        self._draft, self._reader = draft, reader
+        self._draft, self.reader = draft, reader
         self.measure: Measure = divergence
         """What the loss is made of."""
 
@@ -41,7 +41,7 @@ class DistilledObjective:
     ) -> Iterator[Guess]:
         """Yield the one guess there is."""
         places = Places(tokens, is_answer)
-        states = self._reader.read(tokens[:, :-1], places.chosen)
+        states = self.reader.read(tokens[:, :-1], places.chosen)
         _, logits = logits_of(self._draft, tokens[:, :-1], places.chosen)
         at, of, place = places.rows(tokens.shape[1] - 1, 0, 0)
         hidden = states.hidden.flatten(0, 1)[place]

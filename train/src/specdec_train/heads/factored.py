@@ -40,8 +40,10 @@ def factor(module: nn.Module, base: Tensor, through: Tensor, scale: float) -> No
     parametrize.register_parametrization(module, "weight", Factored(base, through, scale), unsafe=True)
 
 
-class Scaled(nn.Module):
-    """What a map is while it is learnt where its inputs differ in size: a map of inputs of size one, times what makes them so.
+class Whitened(nn.Module):
+    """A map being learnt whose inputs resemble each other: a map of inputs made unlike, times what makes them so.
+
+    States of several layers have much in common, and a step that is right for what they share is too large for the rest.
 
     Args:
         size: D, inputs of the map.
@@ -50,24 +52,37 @@ class Scaled(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(size))
+        self.register_buffer("whitening", torch.eye(size))
 
     def forward(self, own: Tensor) -> Tensor:
-        """Return the map `[H, D]` of inputs as they are, given that of inputs of size one."""
-        scale = self.scale
-        assert isinstance(scale, Tensor)
-        return own * scale
+        """Return the map `[H, D]` of inputs as they are, given that of inputs whose second moments are the identity."""
+        scale, whitening = self.scale, self.whitening
+        assert isinstance(scale, Tensor) and isinstance(whitening, Tensor)
+        return (own @ whitening) * scale
 
 
-def rescale(module: nn.Module) -> None:
-    """Have the weight of a linear map be learnt so; the scale is one until it is set."""
+def whiten(module: nn.Module) -> None:
+    """Have the weight of a linear map be learnt so; nothing is changed until `set_whitened`."""
     size = weight_of(module).shape[1]
-    parametrize.register_parametrization(module, "weight", Scaled(size), unsafe=True)
+    parametrize.register_parametrization(module, "weight", Whitened(size), unsafe=True)
 
 
 @torch.no_grad()
-def set_scaled(module: nn.Module, own: Tensor, scale: Tensor) -> None:
-    """Set a weight that is learnt so: the map `[H, D]` of inputs of size one, and the scale `[D]` of the inputs."""
-    module.get_parameter("parametrizations.weight.original").copy_(own)
+def set_whitened(module: nn.Module, weight: Tensor, scale: Tensor, moments: Tensor) -> None:
+    """Set a weight that is learnt so.
+
+    Args:
+        module: given to `whiten` before.
+        weight: `[H, D]` map of inputs times `scale`.
+        scale: `[D]` that makes inputs of size one.
+        moments: `[D, D]` second moments of inputs times `scale`, positive definite.
+    """
+    values, vectors = torch.linalg.eigh(moments.double())
+    roots = values.clamp_min(values[-1] * 1e-9).sqrt()
+    module.get_parameter("parametrizations.weight.original").copy_(
+        (weight.double() @ vectors * roots) @ vectors.T
+    )
+    module.get_buffer("parametrizations.weight.0.whitening").copy_((vectors / roots) @ vectors.T)
     module.get_buffer("parametrizations.weight.0.scale").copy_(scale)
 
 

@@ -21,6 +21,7 @@ from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.closed_form import fit
 from specdec_train.heads.data import HeadData, split_batch
 from specdec_train.heads.factored import merge
+from specdec_train.heads.kept_states import KeptStates
 from specdec_train.heads.made import Made, make
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
@@ -94,6 +95,8 @@ def train_head(
     claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
     made = make(recipe, target, data.documents, data.guessed)
     made.module.to(target.device)
+    if data.packed is None and target.device.type == "cpu":  # a pass over the target is most of a step there
+        made.objective.reader = KeptStates(made.objective.reader)
 
     if recipe.is_fitted and not (resume and latest_checkpoint(folder)):
         started = time.monotonic()

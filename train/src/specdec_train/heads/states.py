@@ -38,7 +38,7 @@ class StateReader:
 
     def __init__(self, target: PreTrainedModel, aux_layer_ids: Sequence[int] = ()) -> None:
         self.target = target.train(False).requires_grad_(False)
-        self._aux_layer_ids = tuple(aux_layer_ids)
+        self.aux_layer_ids = tuple(aux_layer_ids)
 
     @torch.no_grad()
     def read(self, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None) -> TargetStates:
@@ -54,14 +54,14 @@ class StateReader:
         layers = decoder_layers(self.target)
         handles = [
             layers[k].register_forward_pre_hook(partial(_keep_input, kept, k), with_kwargs=True)
-            for k in self._aux_layer_ids
+            for k in self.aux_layer_ids
         ]
         try:
             hidden, logits = logits_of(self.target, tokens, places, ids)
         finally:
             for handle in handles:
                 handle.remove()
-        return TargetStates(hidden, tuple(kept[k] for k in self._aux_layer_ids), logits)
+        return TargetStates(hidden, tuple(kept[k] for k in self.aux_layer_ids), logits)
 
 
 def logits_of(

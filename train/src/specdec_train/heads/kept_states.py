@@ -1,0 +1,112 @@
+"""The target's states of conversations that are met again in every epoch, kept in memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+from specdec_train.heads.states import StateReader, TargetStates, logits_of
+
+logger = logging.getLogger("specdec")
+
+_MEMORY_SHARE = 0.4
+"""Of the memory that is free when the first states are kept."""
+
+
+class KeptStates(StateReader):
+    """A `StateReader` that runs the target over a row of text once.
+
+    A row is known again by its tokens without the filler behind them, whatever rows it comes with: what follows a token
+    does not change its state. Of filler the states are zeros then. What does not fit into memory is read anew each time.
+
+    Args:
+        reader: reads what is not kept.
+        most_bytes: of kept states; None for a share of the memory that is free.
+    """
+
+    def __init__(self, reader: StateReader, most_bytes: int | None = None) -> None:
+        super().__init__(reader.target, reader.aux_layer_ids)
+        self._most_bytes = _free_bytes() if most_bytes is None else most_bytes
+        self._rows: dict[bytes, tuple[Tensor, ...]] = {}
+        self.num_bytes = 0
+        """Of the states that are kept."""
+        self.num_passes = 0
+        """How often the target was run."""
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None) -> TargetStates:
+        """Return what the target makes of `tokens [B, T]`; see `StateReader.read`."""
+        lengths = _lengths(tokens)
+        keys = [row[:length].numpy().tobytes() for row, length in zip(tokens.cpu(), lengths, strict=True)]
+        if not all(key in self._rows for key in keys):
+            self.num_passes += 1
+            states = super().read(tokens, places, ids)
+            if self.num_passes == 1 and not self._is_known_by(states, tokens, places, ids):
+                logger.warning(
+                    "%s does more than project the states of its body, so these are read anew in every epoch, which is slower",
+                    type(self.target).__name__,
+                )
+                self._most_bytes = 0
+            self._keep(keys, lengths, (states.hidden, *states.aux))
+            return states
+        found = [self._rows[key] for key in keys]
+        hidden, *aux = (
+            torch.nn.utils.rnn.pad_sequence([row[k] for row in found], batch_first=True)
+            for k in range(len(found[0]))
+        )
+        short = tokens.shape[1] - hidden.shape[1]
+        hidden, *aux = (nn.functional.pad(part, (0, 0, 0, short)) for part in (hidden, *aux))
+        return TargetStates(hidden, tuple(aux), self._logits(hidden, tokens, places, ids))
+
+    def _logits(self, hidden: Tensor, tokens: Tensor, places: Tensor | None, ids: Tensor | None) -> Tensor:
+        """Return the logits of states `[B, T, H]` that are known."""
+        with _answering(self.target.base_model, hidden):
+            return logits_of(self.target, tokens, places, ids)[1]
+
+    def _is_known_by(
+        self, states: TargetStates, tokens: Tensor, places: Tensor | None, ids: Tensor | None
+    ) -> bool:
+        """Return whether the logits of a pass are those of its states."""
+        return torch.equal(states.logits, self._logits(states.hidden, tokens, places, ids))
+
+    def _keep(self, keys: list[bytes], lengths: list[int], states: tuple[Tensor, ...]) -> None:
+        for b, (key, length) in enumerate(zip(keys, lengths, strict=True)):
+            size = sum(part[b, :length].nbytes for part in states)
+            if key not in self._rows and self.num_bytes + size <= self._most_bytes:
+                self._rows[key] = tuple(part[b, :length].clone() for part in states)
+                self.num_bytes += size
+
+
+def _lengths(tokens: Tensor) -> list[int]:
+    """Return how many tokens of each row come before the run of equal ones at its end."""
+    differs = tokens != tokens[:, -1:]
+    places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    lengths: list[int] = (differs * places).amax(1).tolist()
+    return lengths
+
+
+@contextmanager
+def _answering(base: nn.Module, hidden: Tensor) -> Iterator[None]:
+    """Have the body of a target return these states, without running."""
+
+    def forward(*args: object, **kwargs: object) -> BaseModelOutputWithPast:
+        return BaseModelOutputWithPast(last_hidden_state=hidden)
+
+    base.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        del base.__dict__["forward"]
+
+
+def _free_bytes() -> int:
+    try:
+        return int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
+    except (OSError, ValueError):  # a platform that does not tell
+        return 2**30
