@@ -27,6 +27,8 @@ _FLAG_BEGINNINGS = ("enable_", "disable_", "use_")
 _TEXTS = frozenset(field.name for field in fields(EngineOptions) if str(field.type).startswith("str"))
 """Options whose values are text even where they look like numbers."""
 _NO_EFFECT = {
+    "enable_auto_tool_choice": "tool_choice may always be auto",
+    "enable_reasoning": "--reasoning-parser alone turns it on",
     "disable_log_requests": "requests are not logged",
     "enable_log_requests": "requests are not logged",
     "max_log_len": "requests are not logged",
@@ -36,9 +38,8 @@ _NO_EFFECT = {
 }
 """Options of vLLM's server that change nothing here, and why."""
 _REFUSED = {
-    "enable_auto_tool_choice": "calls of tools are not told apart from text",
-    "tool_call_parser": "calls of tools are not told apart from text",
-    "reasoning_parser": "reasoning is not told apart from text",
+    "tool_parser_plugin": "--tool-call-parser takes ./file.py:Class, and plugins are found by themselves",
+    "reasoning_parser_plugin": "--reasoning-parser takes ./file.py:Class, and plugins are found by themselves",
     "lora_modules": "adapters are not served; merge them into the model first",
     "config": "give options on the command line",
 }

@@ -46,6 +46,19 @@ def serve(
     per_request_spec_decode_metrics: Annotated[
         RequestMetrics, typer.Option(help="What responses tell of their speculation.")
     ] = RequestMetrics.SUMMARY,
+    tool_call_parser: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|CLASS", help="Format of calls of tools; default: as the chat template tells."
+        ),
+    ] = None,
+    reasoning_parser: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|CLASS", help="Format of reasoning; default: it stays in the content."),
+    ] = None,
+    max_stored_responses: Annotated[
+        int, typer.Option(min=0, help="Answers of /v1/responses kept for previous_response_id.")
+    ] = 1000,
     max_logprobs: Annotated[
         int, typer.Option(min=0, help="The most tokens that a request may have listed for each place.")
     ] = 20,
@@ -79,6 +92,9 @@ def serve(
         speculative_config=speculative_config,
         chat_template=chat_template,
         settings={
+            "tool_parser": tool_call_parser,
+            "reasoning_parser": reasoning_parser,
+            "max_stored_responses": max_stored_responses,
             "model_names": tuple(served_model_name or ()),
             "api_key": api_key,
             "max_logprobs": max_logprobs,

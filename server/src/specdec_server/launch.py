@@ -18,7 +18,10 @@ from specdec.config.zoo import ZOO
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
 from specdec_server.http import Http, HttpServer
+from specdec_server.reasoning import ReasoningParser
 from specdec_server.settings import Settings
+from specdec_server.tools import ToolParser
+from specdec_server.tools.registry import REASONING_PARSERS, TOOL_PARSERS, Parser, parser_class
 
 logger = logging.getLogger("specdec")
 
@@ -47,7 +50,15 @@ def launch(
     """
     alone, arguments = split_options(words)
     target, names = _target(model, alone, settings["model_names"])
-    given = {**settings, "model_names": names, "allowed_origins": _origins(settings["allowed_origins"])}
+    given = {
+        **settings,
+        "model_names": names,
+        "allowed_origins": _origins(settings["allowed_origins"]),
+        "tool_parser": _parser(TOOL_PARSERS, settings["tool_parser"], ToolParser, "--tool-call-parser"),
+        "reasoning_parser": _parser(
+            REASONING_PARSERS, settings["reasoning_parser"], ReasoningParser, "--reasoning-parser"
+        ),
+    }
     checked = Settings(root=target, **given)
     template = None if chat_template is None else _template(chat_template)
     if speculative_config is not None:
@@ -106,6 +117,10 @@ def _origins(text: str) -> tuple[str, ...]:
         if isinstance(found, list) and all(isinstance(origin, str) for origin in found):
             return tuple(found)
     raise ConfigError(f'--allowed-origins {text!r} is no list of texts in JSON, such as ["*"]')
+
+
+def _parser(group: str, name: str | None, base: type[Parser], option: str) -> type[Parser] | None:
+    return None if name is None else parser_class(group, name, base, option)
 
 
 def _template(given: str) -> str:

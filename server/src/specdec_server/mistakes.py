@@ -24,11 +24,11 @@ _INSTEAD = {
     "guided_choice": "use structured_outputs: {'choice': ...}",
     "guided_grammar": "use structured_outputs: {'grammar': ...}",
     "use_beam_search": "there is no beam search",
-    "functions": "calls of tools are not told apart from text",
-    "function_call": "calls of tools are not told apart from text",
+    "functions": "use tools",
+    "function_call": "use tool_choice",
     "chat_template": "the template is the server's, --chat-template sets it",
-    "modalities": "there is text only",
-    "reasoning_effort": "reasoning is not told apart from text",
+    "audio": "there is text only",
+    "web_search_options": "there is no search here: give a tool of your own",
 }
 """Fields that clients send to others, and what to do about them here."""
 

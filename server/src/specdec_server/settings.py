@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from specdec import ConfigError
+from specdec_server.reasoning import ReasoningParser
+from specdec_server.tools import ToolParser
 
 
 class RequestMetrics(StrEnum):
@@ -30,6 +32,12 @@ class Settings:
     allowed_origins: tuple[str, ...] = ()
     """Pages whose scripts may send requests; `*` for all."""
     request_metrics: RequestMetrics = RequestMetrics.SUMMARY
+    tool_parser: type[ToolParser] | None = None
+    """Finds calls of tools in text; None infers the format from the chat template."""
+    reasoning_parser: type[ReasoningParser] | None = None
+    """Tells reasoning from the answer; None leaves it in the content."""
+    max_stored_responses: int = 1000
+    """The most answers of `/v1/responses` that are kept for requests that go on from them."""
     log_every_s: float = 10.0
     """Seconds between two lines about speculation in the log; 0 for none."""
 
@@ -38,3 +46,5 @@ class Settings:
             raise ConfigError("a served model needs a name that is not empty")
         if self.api_key is not None and not self.api_key.strip():
             raise ConfigError("the key is empty: give one, or leave it out to let everybody in")
+        if self.max_stored_responses < 0:
+            raise ConfigError(f"max_stored_responses = {self.max_stored_responses} is below 0: 0 keeps none")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
 from transformers import PreTrainedTokenizerBase
 
 from specdec import AsyncLLM, ConfigError, SamplingParams
 from specdec_server.protocol.generation import GenerationRequest
+from specdec_server.tools.choice import ToolChoice, tool_choice_of
 
 _RESERVED = {
     *signature(PreTrainedTokenizerBase.apply_chat_template).parameters,
@@ -31,8 +33,11 @@ class ChatRequest(GenerationRequest):
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    """Only `none` where there are tools: calls of tools are not told apart from text."""
     parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = Field(None, max_length=32)
+    include_reasoning: bool | None = None
+    """Whether reasoning is in the answer; by default it is."""
+    modalities: list[Literal["text"]] | None = None
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
@@ -44,18 +49,21 @@ class ChatRequest(GenerationRequest):
         return text_messages(self.messages)
 
     @property
-    def template_arguments(self) -> dict[str, Any]:
-        """Arguments of the chat template.
+    def choice(self) -> ToolChoice:
+        """Which tools the model may call.
 
         Raises:
-            ConfigError: if tools are given that the model would have to call.
+            ConfigError: naming what is wrong with them.
         """
-        if self.tools and self.tool_choice != "none":
-            raise ConfigError(
-                "tools: calls of tools are not told apart from text here: leave tools out, or set tool_choice to 'none'"
-            )
-        if not self.tools and self.tool_choice not in (None, "none", "auto"):
-            raise ConfigError("tool_choice needs tools")
+        return tool_choice_of(self.tools, self.tool_choice, self.parallel_tool_calls)
+
+    @property
+    def template_arguments(self) -> dict[str, Any]:
+        """Arguments of the chat template, without the tools.
+
+        Raises:
+            ConfigError: if one is not the template's.
+        """
         wrong = sorted(_RESERVED & set(self.chat_template_kwargs or ()))
         if wrong:
             raise ConfigError(
@@ -67,7 +75,6 @@ class ChatRequest(GenerationRequest):
         return {
             "add_generation_prompt": begins,
             "continue_final_message": bool(self.continue_final_message),
-            **({"tools": self.tools} if self.tools else {}),
             **(self.chat_template_kwargs or {}),
         }
 

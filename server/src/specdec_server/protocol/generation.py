@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from specdec import ConfigError, SamplingParams
+from specdec_server.protocol.harmless import HarmlessFields
 from specdec_server.protocol.response_format import ResponseFormat
 from specdec_server.protocol.unicode import check_unicode
 
@@ -34,7 +35,7 @@ class StreamOptions(BaseModel):
     """Has no effect: nothing is padded."""
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(HarmlessFields):
     """Fields of OpenAI's interface, and sampling parameters that it does not have."""
 
     model_config = ConfigDict(extra="forbid")
@@ -69,12 +70,6 @@ class GenerationRequest(BaseModel):
     speculative: Literal[False] | dict[str, int] | None = None
     return_token_ids: bool | None = None
 
-    user: str | None = None
-    """This and what follows has no effect on the text."""
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-
     _is_text = field_validator("*", mode="before")(check_unicode)
 
     def sampling_params(
@@ -96,6 +91,7 @@ class GenerationRequest(BaseModel):
         Raises:
             ConfigError: naming the one that is wrong.
         """
+        self.notice_harmless()
         given = {name: value for name in _SAMPLING if (value := getattr(self, name)) is not None}
         if self.stream_options is not None and not self.stream:
             raise ConfigError("stream_options needs stream to be true")

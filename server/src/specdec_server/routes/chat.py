@@ -12,11 +12,14 @@ from fastapi import APIRouter, Request, Response
 
 from specdec import CompletionOutput, RequestOutput
 from specdec_server.logprobs import chat_logprobs, raw_logprobs
+from specdec_server.message import Message, MessageParser, deltas
 from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import ChatRequest
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
+from specdec_server.tools import CallStart
+from specdec_server.turn import Turn, TurnRequest
 from specdec_server.usage import usage
 
 router = APIRouter()
@@ -40,26 +43,38 @@ class _Chat:
             "created": int(time()),
             "model": name,
         }
-        params = body.to_sampling_params(service.settings.max_logprobs)
-        stream = service.llm.chat(
-            body.conversation,
+        self._turn = Turn(
+            TurnRequest(
+                body.conversation,
+                body.choice,
+                body.to_sampling_params(service.settings.max_logprobs),
+                body.template_arguments,
+                body.reasoning_effort,
+                shows_reasoning=body.include_reasoning is not False,
+            ),
+            service,
+        )
+        params = self._turn.params
+        stream = service.llm.generate(
+            self._turn.prompt,
             params,
             self._head["id"],
             is_streaming=bool(body.stream),
-            **body.template_arguments,
         )
         self._news = merged([stream], service.telemetry, params.n)
-        self._growths: dict[int, Growth] = {}
+        self._samples: dict[int, _Sample] = {}
 
     async def response(self) -> dict[str, Any]:
         """Return the body of the response."""
         (output,) = await finished(self._news)
         choices = []
         for sample in output.outputs:
-            piece = Growth().take(sample)
+            piece, parser, message = Growth().take(sample), self._turn.parser(), Message()
             assert piece is not None
-            message = {"role": "assistant", "content": piece.text}
-            choices.append(self._choice(sample.index, "message", message, piece))
+            message.add([*parser.feed(piece.text), *parser.end()], parser)
+            choices.append(
+                self._choice(sample.index, "message", message.as_chat(), piece, len(message.calls))
+            )
         return {
             **self._head,
             "object": "chat.completion",
@@ -76,7 +91,7 @@ class _Chat:
         is_counted = options is not None and options.continuous_usage_stats
         async with aclosing(self._news) as news:
             async for _, output in news:
-                extra = {} if self._growths else self._prompt_of(output)
+                extra = {} if self._samples else self._prompt_of(output)
                 for sample in output.outputs:
                     for choice in self._news_of(sample):
                         if is_counted:
@@ -88,18 +103,22 @@ class _Chat:
 
     def _news_of(self, sample: CompletionOutput) -> list[dict[str, Any]]:
         """Return the choices that tell what is new of a sample; the first one tells whose message begins."""
-        choices = []
-        if sample.index not in self._growths:
-            self._growths[sample.index] = Growth()
-            nothing = Piece("", [], None, None, None)
-            role = {"role": "assistant", "content": ""}
-            choices.append(self._choice(sample.index, "delta", role, nothing))
-        piece = self._growths[sample.index].take(sample)
+        index, choices = sample.index, []
+        nothing = Piece("", [], None, None, None)
+        if index not in self._samples:
+            self._samples[index] = _Sample(self._turn.parser())
+            choices.append(self._choice(index, "delta", {"role": "assistant", "content": ""}, nothing))
+        state = self._samples[index]
+        piece = state.growth.take(sample)
         if piece is not None:
-            choices.append(self._choice(sample.index, "delta", {"content": piece.text}, piece))
+            *before, last = state.deltas(piece) or [{"content": ""} if piece.text else {}]
+            choices += [self._choice(index, "delta", delta, nothing) for delta in before]
+            choices.append(self._choice(index, "delta", last, piece, state.num_calls))
         return choices
 
-    def _choice(self, index: int, kind: str, message: dict[str, Any], piece: Piece) -> dict[str, Any]:
+    def _choice(
+        self, index: int, kind: str, message: dict[str, Any], piece: Piece, num_calls: int = 0
+    ) -> dict[str, Any]:
         logprobs = None
         if piece.logprobs is not None:
             logprobs = chat_logprobs(piece.token_ids, piece.logprobs, self._body.top_logprobs or 0)
@@ -108,7 +127,7 @@ class _Chat:
             "index": index,
             kind: message,
             "logprobs": logprobs,
-            "finish_reason": piece.finish_reason,
+            "finish_reason": self._turn.finish_reason(piece.finish_reason, num_calls),
             "stop_reason": piece.stop_reason,
             **ids,
         }
@@ -123,3 +142,24 @@ class _Chat:
 
     def _totals(self, output: RequestOutput) -> dict[str, Any]:
         return {"usage": usage([output]), **self._service.metrics_of([output])}
+
+
+class _Sample:
+    """How far the stream of one sample has come.
+
+    Args:
+        parser: of its text.
+    """
+
+    def __init__(self, parser: MessageParser) -> None:
+        self.growth = Growth()
+        self.num_calls = 0
+        self._parser = parser
+
+    def deltas(self, piece: Piece) -> list[dict[str, Any]]:
+        """Return what is new as messages of a stream."""
+        events = self._parser.feed(piece.text)
+        if piece.finish_reason is not None:
+            events += self._parser.end()
+        self.num_calls += sum(isinstance(event, CallStart) for event in events)
+        return deltas(events, self._parser)

@@ -1,0 +1,8 @@
+"""Calls of tools: what requests ask for, and parsers that find the calls in a model's text."""
+
+from specdec_server.tools.events import CallArguments, CallStart, Event, Reasoning, Text
+from specdec_server.tools.parser import ToolParser
+from specdec_server.tools.syntax import CallSyntax
+from specdec_server.tools.tool import Tool
+
+__all__ = ["CallArguments", "CallStart", "CallSyntax", "Event", "Reasoning", "Text", "Tool", "ToolParser"]

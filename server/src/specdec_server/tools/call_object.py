@@ -1,0 +1,128 @@
+"""One call written as a JSON object, such as `{"name": "f", "arguments": {"x": 1}}`, that arrives in pieces."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from specdec_server.tools.json_value import JsonValue
+
+_BLANKS = " \t\r\n"
+_NAME = "name"
+_ARGUMENTS = ("arguments", "parameters")
+_OTHERS = ("type", "id")
+_NUM_CHECKED = 2
+"""Characters of arguments that must be right before a call is believed to be one: `{` alone may be the start of anything."""
+
+
+class CallObject:
+    """Reads one object. Name and arguments are given as soon as they are certain, in whichever order they come.
+
+    Args:
+        needs_arguments: whether an object without arguments is no call.
+    """
+
+    def __init__(self, *, needs_arguments: bool) -> None:
+        self._needs_arguments = needs_arguments
+        self.is_done = False
+        self.is_wrong = False
+        """Whether what came is no call, or no JSON."""
+        self.name: str | None = None
+        """The name, once the call is believed to be one."""
+        self._found_name: str | None = None
+        self._place = "object"
+        self._key = ""
+        self._value = JsonValue()
+        self._arguments: JsonValue | None = None
+        self._num_given = 0
+        self._has_ended = False
+
+    def take(self, text: str) -> int:
+        """Read text; return how many characters of it belong to the object."""
+        place = 0
+        while place < len(text) and not (self.is_done or self.is_wrong):
+            if self._place in ("key", "value"):
+                place = self._take_value(text, place)
+            elif text[place] in _BLANKS:
+                place += 1
+            else:
+                place += self._take_sign(text[place])
+        return place
+
+    def take_arguments(self) -> str:
+        """Return the arguments that are new since the last time; nothing before the name is known."""
+        value = self._arguments
+        if self._found_name is None or value is None or self._has_ended:
+            if self.is_done and self._found_name is not None and value is None and not self._needs_arguments:
+                self.name, self._needs_arguments = self._found_name, True
+                return "{}"
+            return ""
+        if value.kind != "nested":
+            return self._whole(value) if value.is_done else ""
+        if not value.is_done and len("".join(value.text.split())) < _NUM_CHECKED:
+            return ""
+        self.name = self._found_name
+        new, self._num_given = value.text[self._num_given :], len(value.text)
+        return new
+
+    def _whole(self, value: JsonValue) -> str:
+        """Return arguments that are no object: some models write the object as a string."""
+        self._has_ended = True
+        self.name = self._found_name
+        if value.text == "null":
+            return "{}"
+        with suppress(ValueError):
+            inner = json.loads(value.text)
+            if isinstance(inner, str) and isinstance(json.loads(inner), dict):
+                return inner
+        return value.text
+
+    def _take_sign(self, char: str) -> int:
+        """Take one character between keys and values; return 1 if it belongs there."""
+        if self._place == "object" and char == "{":
+            self._place = "first key"
+        elif self._place == "colon" and char == ":":
+            self._place, self._value = "value", JsonValue()
+            if self._key in _ARGUMENTS:
+                self._arguments = self._value
+        elif self._place == "comma" and char == ",":
+            self._place = "next key"
+        elif self._place in ("first key", "comma") and char == "}":
+            self.is_done = True
+            self.is_wrong = self._found_name is None or (self._needs_arguments and self._arguments is None)
+        elif self._place in ("first key", "next key") and char == '"':
+            self._place, self._value = "key", JsonValue()
+            return 0
+        else:
+            self.is_wrong = True
+            return 0
+        return 1
+
+    def _take_value(self, text: str, place: int) -> int:
+        if self._place == "value" and not self._value.text:
+            place += len(text[place:]) - len(text[place:].lstrip(_BLANKS))
+        place = self._value.take(text, place)
+        self.is_wrong = self._value.is_wrong
+        if self._value.is_done:
+            self._finish_value()
+        return place
+
+    def _finish_value(self) -> None:
+        if self._place == "key":
+            self._key = _loaded(self._value.text) or ""
+            self.is_wrong = self._key not in (_NAME, *_ARGUMENTS, *_OTHERS)
+            self._place = "colon"
+            return
+        if self._key == _NAME:
+            self._found_name = _loaded(self._value.text)
+            self.is_wrong = not self._found_name
+        self._place = "comma"
+
+
+def _loaded(text: str) -> str | None:
+    """Return the string that JSON text spells; None if it spells none."""
+    with suppress(ValueError):
+        value = json.loads(text)
+        if isinstance(value, str):
+            return value
+    return None

@@ -1,0 +1,75 @@
+"""The form that a message must have, with calls and reasoning in it, as a grammar."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specdec import ConfigError
+from specdec.structured_outputs import StructuredOutputsParams
+from specdec_server.tools.choice import ToolChoice
+from specdec_server.tools.syntax import CallSyntax
+
+_OBJECT = {"type": "object"}
+
+
+def constrained(
+    wanted: StructuredOutputsParams | None,
+    choice: ToolChoice,
+    syntax: CallSyntax | None,
+    reasoning: dict[str, Any] | None,
+) -> StructuredOutputsParams | None:
+    """Return the constraint on a message; None if it is free.
+
+    Args:
+        wanted: what the content must look like.
+        choice: what the model may call.
+        syntax: how it writes calls.
+        reasoning: the format of what it may think before, which no constraint is on.
+
+    Raises:
+        ConfigError: for `strict` tools in a format whose calls cannot be told from text by how they begin.
+    """
+    answer, is_new = None if wanted is None else _format_of(wanted), False
+    if choice.is_forced:
+        assert syntax is not None
+        answer, is_new = syntax.forced(choice.allowed, is_parallel=choice.is_parallel), True
+    elif choice.mode == "auto" and syntax is not None:
+        if answer is not None:
+            calls = syntax.forced(choice.allowed, is_parallel=choice.is_parallel)
+            answer, is_new = {"type": "or", "elements": [answer, calls]}, True
+        elif any(tool.is_strict for tool in choice.allowed):
+            answer, is_new = syntax.free(choice.allowed), True
+            if answer is None:
+                raise ConfigError(
+                    "tools: 'strict' cannot be kept to while the model may answer with text as well, since its calls begin "
+                    "without a mark: set tool_choice to 'required' or to a function, or leave 'strict' out"
+                )
+    if answer is not None and reasoning is not None:
+        answer, is_new = {"type": "sequence", "elements": [reasoning, answer]}, True
+    return (
+        StructuredOutputsParams(structural_tag={"type": "structural_tag", "format": answer})
+        if is_new
+        else wanted
+    )
+
+
+def _format_of(wanted: StructuredOutputsParams) -> dict[str, Any]:
+    """Return a constraint as a format of structural tags."""
+    schema: Any = _OBJECT if wanted.json_object else wanted.json_schema
+    if schema is not None:
+        if isinstance(schema, str):
+            schema = json.loads(schema)
+        return {
+            "type": "json_schema",
+            "json_schema": schema,
+            **({"max_whitespace_cnt": 1} if wanted.disable_any_whitespace else {}),
+        }
+    if wanted.regex is not None:
+        return {"type": "regex", "pattern": wanted.regex}
+    if wanted.choice is not None:
+        return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in wanted.choice]}
+    if wanted.grammar is not None:
+        return {"type": "grammar", "grammar": wanted.grammar}
+    tag = wanted.structural_tag
+    return dict((json.loads(tag) if isinstance(tag, str) else tag or {}).get("format") or {})

@@ -1,0 +1,108 @@
+"""Conversations with tools as chat templates take them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from specdec.config.notices import notice
+from specdec_server.tools.hermes import BEGIN, END
+from specdec_server.tools.tool import Tool
+
+Messages = list[dict[str, Any]]
+_RESULTS_APART = "\n</tool_response>\n<tool_response>\n"
+
+
+def takes_tools(template: str) -> bool:
+    """Return whether a chat template writes tools itself."""
+    return "tools" in template or "tool_calls" in template
+
+
+def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], template: str) -> Messages:
+    """Return messages in the form that a chat template expects.
+
+    Where the template knows no role `developer` those messages are the system's; where it knows no tools these are described in
+    the system's message, and calls and results are written as text.
+
+    Args:
+        messages: in OpenAI's form, the content of each as one text.
+        tools: that the model is told of.
+        template: the chat template.
+    """
+    found = [_with_mappings(dict(message)) for message in messages]
+    if "developer" not in template and any(message["role"] == "developer" for message in found):
+        found = _joined([{**m, "role": "system"} if m["role"] == "developer" else m for m in found], "system")
+    has_calls = any(message["role"] == "tool" or message.get("tool_calls") for message in found)
+    if takes_tools(template) or not (tools or has_calls):
+        return found
+    if tools:
+        notice(
+            "tools:template", "the chat template writes no tools: they are described in the system's message"
+        )
+        found = _introduced(found, _introduction(tools))
+    return [_as_text(message) for message in _joined(found, "tool", _RESULTS_APART)]
+
+
+def _with_mappings(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose arguments are mappings, as templates want them, and not JSON text."""
+    reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if reasoning:
+        message["reasoning_content"] = message["reasoning"] = reasoning
+    if message.get("tool_calls"):
+        message["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+    return message
+
+
+def _call(call: object) -> object:
+    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
+        return call
+    function = dict(call["function"])
+    if isinstance(function.get("arguments"), str):
+        with suppress(ValueError):
+            arguments = json.loads(function["arguments"] or "{}")
+            if isinstance(arguments, dict):
+                function["arguments"] = arguments
+    return {**call, "function": function}
+
+
+def _as_text(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message without anything but role and content."""
+    content = message.get("content") or ""
+    if message["role"] == "tool":
+        return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
+    calls = [
+        f"{BEGIN}\n{json.dumps({key: call['function'].get(key) for key in ('name', 'arguments')}, ensure_ascii=False)}\n{END}"
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
+    ]
+    return {**message, "content": "\n".join([*([content] if content else []), *calls])}
+
+
+def _introduced(messages: Messages, introduction: str) -> Messages:
+    if messages and messages[0]["role"] == "system":
+        first = messages[0]
+        return [{**first, "content": f"{first['content']}\n\n{introduction}".strip()}, *messages[1:]]
+    return [{"role": "system", "content": introduction}, *messages]
+
+
+def _introduction(tools: Sequence[Tool]) -> str:
+    listed = "\n".join(json.dumps(tool.as_template()["function"], ensure_ascii=False) for tool in tools)
+    form = '{"name": <name>, "arguments": <object>}'
+    return (
+        f"These functions can be called:\n{listed}\n\nA call is written as\n{BEGIN}\n{form}\n{END}\n"
+        "and its result comes between <tool_response> and </tool_response>."
+    )
+
+
+def _joined(messages: Messages, role: str, separator: str = "\n\n") -> Messages:
+    """Return messages with neighbours of one role in one message: templates take one of the system, at the start."""
+    found: Messages = []
+    for message in messages:
+        if found and found[-1]["role"] == message["role"] == role:
+            both = [text for text in (found[-1].get("content"), message.get("content")) if text]
+            found[-1] = {**found[-1], "content": separator.join(both)}
+        else:
+            found.append(message)
+    return found

@@ -1,0 +1,94 @@
+"""The format of gpt-oss, Harmony: messages in channels, calls as messages to functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from specdec_server.tools.events import Reasoning
+from specdec_server.tools.parser import BufferedParser, first_of, num_held
+from specdec_server.tools.syntax import CallSyntax
+from specdec_server.tools.tool import Tool
+
+START = "<|start|>"
+CHANNEL = "<|channel|>"
+MESSAGE = "<|message|>"
+_ENDS = ("<|end|>", "<|return|>", "<|call|>", START)
+_RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.\-]+)")
+
+ANALYSIS: dict[str, Any] = {
+    "type": "optional",
+    "content": {
+        "type": "tag",
+        "begin": f"{CHANNEL}analysis{MESSAGE}",
+        "content": {"type": "any_text", "excludes": ["<|end|>"]},
+        "end": f"<|end|>{START}assistant",
+    },
+}
+"""Reasoning as a format of xgrammar's structural tags."""
+
+
+class HarmonyParser(BufferedParser):
+    """Tells channels apart: `analysis` is reasoning, messages to a function are calls, all others are content."""
+
+    needs_special_tokens: ClassVar[bool] = True
+    handles_reasoning: ClassVar[bool] = True
+    template_marks: ClassVar[tuple[str, ...]] = (CHANNEL, "to=functions.")
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        super().__init__(tools)
+        self._place = "head"
+        self._kind = "content"
+
+    @classmethod
+    def syntax(cls, template: str) -> CallSyntax:
+        """Return how calls are spelled; the end of a call is the end of the text."""
+        return CallSyntax(
+            before=f"{CHANNEL}commentary to=functions.{{name}} <|constrain|>json{MESSAGE}",
+            behind="",
+            separator=None,
+        )
+
+    def _step(self, *, is_end: bool) -> bool:
+        return self._step_head(is_end) if self._place == "head" else self._step_body(is_end)
+
+    def _step_head(self, is_end: bool) -> bool:
+        """Read up to the body of a message. Text that no channel comes before is content."""
+        at, mark = first_of(self._buffer, (MESSAGE,))
+        if mark is None:
+            may_be = self._buffer.lstrip()[:1] in ("", "<") or self._buffer.startswith((" to=", "assistant"))
+            if is_end or not (may_be or any(m.startswith(self._buffer) for m in (" to=", "assistant"))):
+                is_head = CHANNEL in self._buffer or START in self._buffer
+                if is_head and is_end:
+                    self._take(len(self._buffer))
+                    return False
+                self._place, self._kind = "body", "content"
+                return bool(self._buffer)
+            return False
+        head = self._take(at + len(mark))
+        recipient = _RECIPIENT.search(head)
+        if recipient is not None:
+            self._kind = "call"
+            self._start(recipient[1])
+        else:
+            self._kind = "reasoning" if f"{CHANNEL}analysis" in head else "content"
+        self._place = "body"
+        return True
+
+    def _step_body(self, is_end: bool) -> bool:
+        at, mark = first_of(self._buffer, _ENDS)
+        if mark is None:
+            at = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, _ENDS)
+        text = self._take(at)
+        if self._kind == "call":
+            self._argue(text)
+        elif self._kind == "reasoning":
+            if text:
+                self._events.append(Reasoning(text))
+        else:
+            self._say(text)
+        if mark is not None:
+            self._take(len(mark))
+            self._place = "head"
+        return mark is not None

@@ -1,0 +1,64 @@
+"""Hermes' format, which Qwen 2.5 and Qwen 3 write too: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from specdec_server.tools.object_parser import ObjectParser
+from specdec_server.tools.parser import first_of, num_held
+from specdec_server.tools.syntax import CallSyntax
+from specdec_server.tools.tool import Tool
+
+BEGIN = "<tool_call>"
+END = "</tool_call>"
+
+
+class HermesParser(ObjectParser):
+    """Finds calls between tags; the last end tag may be missing."""
+
+    template_marks: ClassVar[tuple[str, ...]] = (BEGIN,)
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        super().__init__(tools)
+        self._is_behind = False
+        """Whether the object of a call has ended, well or not, and its end tag has not come."""
+        self._is_broken = False
+
+    @classmethod
+    def fits(cls, template: str) -> int:
+        """Return how well the format fits a template; the same tags are around other forms of calls as well."""
+        return 0 if "<arg_key>" in template else super().fits(template)
+
+    @classmethod
+    def syntax(cls, template: str) -> CallSyntax:
+        """Return how calls are spelled."""
+        return CallSyntax(
+            before='<tool_call>\n{"name": "{name}", "arguments": ', behind="}\n</tool_call>", trigger=BEGIN
+        )
+
+    def _step(self, *, is_end: bool) -> bool:
+        if self._is_behind:
+            return self._step_behind(is_end=is_end)
+        if self._call is None:
+            if self._say_until((BEGIN,), is_end=is_end) is None:
+                return False
+            self._open_call(self._take(len(BEGIN)), needs_arguments=False)
+        call = self._read_call(is_end=is_end)
+        if call.name is not None and (call.is_done or call.is_wrong):
+            self._is_behind, self._is_broken = True, call.is_wrong
+        return bool(self._buffer)
+
+    def _step_behind(self, *, is_end: bool) -> bool:
+        """Skip to the end tag, or to the next call; arguments that are no JSON go on to there, for the client to see."""
+        marks = (END,) if self._is_broken else (END, BEGIN)
+        at, mark = first_of(self._buffer, marks)
+        if mark is None:
+            at = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, marks)
+        text = self._take(at)
+        if self._is_broken:
+            self._argue(text)
+        if mark is not None:
+            self._take(len(END) if mark == END else 0)
+            self._is_behind = False
+        return mark is not None

@@ -1,0 +1,87 @@
+"""The end of a JSON value that arrives in pieces."""
+
+from __future__ import annotations
+
+_PAIRS = {"{": "}", "[": "]"}
+_BLANKS = " \t\r\n"
+_SCALAR = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+class JsonValue:
+    """Follows one value; it has no blanks before it."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.is_wrong = False
+        """Whether what came cannot be the beginning of a value."""
+        self.text = ""
+        """What has been taken of the value."""
+        self._open: list[str] = []
+        self._is_in_string = self._is_escaped = self._needs_key = False
+
+    @property
+    def kind(self) -> str:
+        """`nested`, `string` or `scalar`; empty before the first character."""
+        return {"": "", "{": "nested", "[": "nested", '"': "string"}.get(self.text[:1], "scalar")
+
+    def take(self, text: str, start: int = 0) -> int:
+        """Follow the value through text from a place on; return the place behind what belongs to it."""
+        for place in range(start, len(text)):
+            if self.is_done or self.is_wrong or not self._belongs(text[place]):
+                self.text += text[start:place]
+                return place
+            if not self.text:
+                self.text, start = text[place], place + 1
+        self.text += text[start:]
+        return len(text)
+
+    def _belongs(self, char: str) -> bool:
+        """Return whether a character is part of the value."""
+        if not self.text:
+            return self._begins(char)
+        if self._is_in_string:
+            self._follow_string(char)
+            return True
+        if not self._open:
+            self.is_done = char not in _SCALAR
+            return not self.is_done
+        if char in _BLANKS:
+            return True
+        if self._needs_key:
+            self._needs_key = False
+            if char not in '"}':
+                self.is_wrong = True
+                return False
+        if char == '"':
+            self._is_in_string = True
+        elif char in _PAIRS:
+            self._nest(char)
+        elif char in "}]":
+            if self._open[-1] != char:
+                self.is_wrong = True
+                return False
+            self._open.pop()
+            self.is_done = not self._open
+        return True
+
+    def _begins(self, char: str) -> bool:
+        if char in _PAIRS:
+            self._nest(char)
+        elif char == '"':
+            self._is_in_string = True
+        elif char not in _SCALAR:
+            self.is_wrong = True
+        return not self.is_wrong
+
+    def _nest(self, char: str) -> None:
+        self._open.append(_PAIRS[char])
+        self._needs_key = char == "{"
+
+    def _follow_string(self, char: str) -> None:
+        if self._is_escaped:
+            self._is_escaped = False
+        elif char == "\\":
+            self._is_escaped = True
+        elif char == '"':
+            self._is_in_string = False
+            self.is_done = not self._open

@@ -1,0 +1,105 @@
+"""Mistral's formats: `[TOOL_CALLS] [{"name": ..., "arguments": ...}, ...]`, and since its eleventh tokenizer
+`[TOOL_CALLS]name{...}` or `[TOOL_CALLS]name[ARGS]{...}` for each call."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import string
+from collections.abc import Sequence
+from typing import ClassVar
+
+from specdec_server.tools.json_value import JsonValue
+from specdec_server.tools.object_parser import ObjectParser
+from specdec_server.tools.syntax import CallSyntax
+from specdec_server.tools.tool import Tool
+
+MARK = "[TOOL_CALLS]"
+_HEAD = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][\w\-]*\s*)?(?:\[ARGS\]\s*)?(?=\{)")
+"""A name up to its arguments."""
+
+
+class MistralParser(ObjectParser):
+    """Finds calls behind the mark, in both formats."""
+
+    needs_special_tokens: ClassVar[bool] = True
+    template_marks: ClassVar[tuple[str, ...]] = (MARK,)
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        super().__init__(tools)
+        self._place = "text"
+        self._arguments = JsonValue()
+        self._num_given = 0
+
+    @classmethod
+    def syntax(cls, template: str) -> CallSyntax:
+        """Return how calls are spelled by the template's generation of models."""
+        if "[ARGS]" in template:
+            return CallSyntax(before=f"{MARK}{{name}}[ARGS]", behind="", separator="", trigger=MARK)
+        return CallSyntax(
+            before='{"name": "{name}", "arguments": ',
+            behind="}",
+            first=f"{MARK} [",
+            last="]",
+            separator=", ",
+            trigger=MARK,
+        )
+
+    def call_id(self, name: str, index: int) -> str:
+        """Return an id as Mistral's chat templates demand it: nine letters and digits."""
+        return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
+
+    def _step(self, *, is_end: bool) -> bool:
+        if self._place == "text":
+            if self._say_until((MARK,), is_end=is_end) is None:
+                return False
+            self._take(len(MARK))
+            self._place = "head"
+        return {"head": self._step_head, "list": self._step_list, "arguments": self._step_arguments}[
+            self._place
+        ](is_end)
+
+    def _step_head(self, is_end: bool) -> bool:
+        self._skip_blanks()
+        if self._buffer.startswith("["):
+            self._take(1)
+            self._place = "list"
+            return True
+        brace, mark = self._buffer.find("{"), self._buffer.find(MARK)
+        if brace >= 0 and not 0 <= mark < brace:
+            found = _HEAD.match(self._buffer)
+            self._place = "text"
+            if found is None:
+                self._say(self._take(brace))
+                return True
+            self._take(found.end())
+            self._start(found[1])
+            self._arguments, self._num_given, self._place = JsonValue(), 0, "arguments"
+            return True
+        if mark >= 0 or is_end:
+            self._place = "text"
+            self._say(self._take(mark if mark >= 0 else len(self._buffer)))
+        return mark >= 0
+
+    def _step_arguments(self, is_end: bool) -> bool:
+        value = self._arguments
+        self._take(value.take(self._buffer))
+        self._argue(value.text[self._num_given :])
+        self._num_given = len(value.text)
+        if value.is_done or value.is_wrong:
+            self._place = "text"
+        return bool(self._buffer)
+
+    def _step_list(self, is_end: bool) -> bool:
+        if self._call is None:
+            self._buffer = self._buffer.lstrip(" \t\r\n,")
+            if not self._buffer:
+                return False
+            if self._buffer.startswith("]"):
+                self._take(1)
+                self._place = "text"
+                return True
+            self._open_call("[", needs_arguments=False)
+        if self._read_call(is_end=is_end).is_wrong:
+            self._place = "text"
+        return bool(self._buffer)

@@ -1,0 +1,135 @@
+"""Qwen3-Coder's format: `<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from specdec_server.tools.parser import BufferedParser, first_of, num_held
+from specdec_server.tools.schema_types import types_of, value_of
+from specdec_server.tools.syntax import CallSyntax
+from specdec_server.tools.tool import Tool
+
+BEGIN = "<tool_call>"
+END = "</tool_call>"
+FUNCTION = "<function="
+PARAMETER = "<parameter="
+END_FUNCTION = "</function>"
+END_PARAMETER = "</parameter>"
+_AROUND = (PARAMETER, END_FUNCTION, END)
+_TEXT = frozenset({"string"})
+
+
+class QwenCoderParser(BufferedParser):
+    """Finds calls written as XML; values get the types that the tool declares, and text where it declares none."""
+
+    template_marks: ClassVar[tuple[str, ...]] = (BEGIN, FUNCTION, PARAMETER)
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        super().__init__(tools)
+        self._place = "text"
+        self._schema: dict[str, Any] = {}
+        self._types: frozenset[str] = frozenset()
+        self._num_parameters = 0
+        self._has_begun = False
+        """Whether a piece of the value has been given; text is given before it is whole."""
+
+    @classmethod
+    def syntax(cls, template: str) -> CallSyntax:
+        """Return how calls are spelled."""
+        return CallSyntax(
+            before=f"{BEGIN}\n{FUNCTION}{{name}}>\n",
+            behind=f"\n{END_FUNCTION}\n{END}",
+            style="qwen_xml",
+            trigger=BEGIN,
+        )
+
+    def _step(self, *, is_end: bool) -> bool:
+        if self._place == "text":
+            mark = self._say_until((BEGIN, FUNCTION), is_end=is_end)
+            if mark is None:
+                return False
+            self._place = "head"
+        if self._place == "head":
+            return self._step_head(is_end)
+        return self._step_between(is_end) if self._place == "between" else self._step_value(is_end)
+
+    def _step_head(self, is_end: bool) -> bool:
+        """Read up to the name of the function."""
+        before = len(BEGIN) if self._buffer.startswith(BEGIN) else 0
+        rest = self._buffer[before:].lstrip()
+        at = rest.find(">")
+        if rest.startswith(FUNCTION) and at >= 0:
+            tool = self._tools.get(name := rest[len(FUNCTION) : at].strip())
+            self._schema = {} if tool is None else tool.parameters
+            self._start(name)
+            self._argue("{")
+            self._buffer, self._place, self._num_parameters = rest[at + 1 :], "between", 0
+            return True
+        if is_end or not (rest.startswith(FUNCTION) or FUNCTION.startswith(rest)):
+            self._place = "text"
+            self._say(self._take(len(self._buffer) if is_end else before or 1))
+            return bool(self._buffer)
+        return False
+
+    def _step_between(self, is_end: bool) -> bool:
+        """Read up to the next parameter, or to the end of the function."""
+        at, mark = first_of(self._buffer, _AROUND)
+        if mark is None:
+            return False
+        close = self._buffer.find(">", at)
+        if close < 0:
+            return False
+        key = self._buffer[at + len(mark) : close].strip()
+        self._take(close + 1)
+        if mark != PARAMETER:
+            self._argue("}")
+            self._place = "text"
+            return True
+        self._argue(("" if not self._num_parameters else ", ") + json.dumps(key, ensure_ascii=False) + ": ")
+        self._num_parameters += 1
+        properties = self._schema.get("properties")
+        self._types = types_of(properties.get(key) if isinstance(properties, dict) else None, self._schema)
+        self._place, self._has_begun = "value", False
+        return True
+
+    def _step_value(self, is_end: bool) -> bool:
+        at, mark = first_of(self._buffer, (END_PARAMETER, *_AROUND))
+        if mark is None:
+            if self._types <= _TEXT:
+                self._grow_text(is_end)
+            return False
+        self._finish_value(self._take(at))
+        self._take(len(mark) if mark == END_PARAMETER else 0)
+        self._place = "between"
+        return True
+
+    def _grow_text(self, is_end: bool) -> None:
+        """Give what is certain of a text: a blank line's end before the end tag does not belong to it."""
+        certain = len(self._buffer) - num_held(self._buffer, (END_PARAMETER, *_AROUND))
+        if is_end:
+            certain = len(self._buffer)
+        if certain and self._buffer[certain - 1] == "\n":
+            certain -= 1
+        if not certain:
+            return
+        text = self._take(certain)
+        if not self._has_begun:
+            text = text.removeprefix("\n")
+            self._argue('"')
+        self._has_begun = True
+        self._argue(_inside(text))
+
+    def _finish_value(self, text: str) -> None:
+        if self._has_begun:
+            self._argue(_inside(text.removesuffix("\n")) + '"')
+            return
+        text = text.removeprefix("\n").removesuffix("\n")
+        value = text if self._types <= _TEXT else value_of(text, self._types)
+        self._argue(json.dumps(value, ensure_ascii=False))
+
+
+def _inside(text: str) -> str:
+    """Return text as JSON spells it, without the quotes."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,0 +1,87 @@
+"""Parsers by name: those of installed packages, and classes given by where they stand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
+
+from specdec import ConfigError
+from specdec.registry.class_path import is_class_path, load_class
+from specdec.registry.discovery import ALLOW_VARIABLE, normalized
+from specdec_server.tools.parser import OutputParser, ToolParser
+
+TOOL_PARSERS = "specdec.tool_parsers"
+REASONING_PARSERS = "specdec.reasoning_parsers"
+Parser = TypeVar("Parser", bound=OutputParser)
+_BASE: type[ToolParser] = ToolParser  # type: ignore[type-abstract]  # as a base to check, not to make
+_OWN = "specdec-server"
+
+
+def parser_class(group: str, name: str, base: type[Parser], option: str) -> type[Parser]:
+    """Return the class of a parser.
+
+    Args:
+        group: of entry points, each `module:Class`.
+        name: of the entry point; `./file.py:Class` and `package.module.Class` do as well.
+        base: what it must be a subclass of.
+        option: of the command line that named it, for messages.
+
+    Raises:
+        ConfigError: if there is none, or it is no such class.
+    """
+    if is_class_path(name):
+        return _checked(load_class(name), name, base, option)
+    found = {entry.name: entry for entry in _entries(group)}
+    if name not in found:
+        nearest = get_close_matches(name, found, n=1)
+        hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+        raise ConfigError(f"{option} {name!r} is not installed: {hint}installed: {', '.join(sorted(found))}")
+    return _checked(_loaded(found[name], option), name, base, option)
+
+
+def inferred(template: str) -> type[ToolParser] | None:
+    """Return the parser of the format that a chat template writes; None if it is not known."""
+    best, score = None, 0
+    for entry in _entries(TOOL_PARSERS):
+        parser = _checked(_loaded(entry, TOOL_PARSERS), entry.name, _BASE, TOOL_PARSERS)
+        fit = parser.fits(template) if parser.template_marks else 0
+        if fit > score:
+            best, score = parser, fit
+    return best
+
+
+def _entries(group: str) -> Sequence[EntryPoint]:
+    """Return the entry points that may load, by name."""
+    allowed = os.environ.get(ALLOW_VARIABLE)
+    words = None if allowed is None else {word.strip() for word in allowed.split(",")}
+    found = {}
+    for entry in sorted(entry_points(group=group)):
+        distribution = "" if entry.dist is None else normalized(entry.dist.name)
+        if (
+            words is None
+            or distribution == _OWN
+            or entry.name in words
+            or distribution in map(normalized, words)
+        ):
+            found[entry.name] = entry
+    return list(found.values())
+
+
+def _loaded(entry: EntryPoint, option: str) -> object:
+    try:
+        return entry.load()
+    except Exception as error:  # the module of a plugin may fail in any way
+        raise ConfigError(
+            f"{option} {entry.name!r} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _checked(given: object, name: str, base: type[Parser], option: str) -> type[Parser]:
+    if not isinstance(given, type) or not issubclass(given, base):
+        raise ConfigError(
+            f"{option} {name!r}: {given!r} is no subclass of {base.__module__}.{base.__qualname__}"
+        )
+    return given

@@ -1,0 +1,83 @@
+"""What types a JSON schema allows, and values of text in the one that fits: for formats that write arguments without quotes."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+_OF_VALUES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+_OLD_NAMES = {
+    "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
+    "int": "integer", "uint": "integer", "long": "integer", "short": "integer", "unsigned": "integer",
+    "float": "number", "double": "number", "num": "number", "bool": "boolean", "binary": "boolean",
+    "list": "array", "arr": "array", "tuple": "array", "dict": "object", "map": "object",
+}  # fmt: skip
+"""Types that are none of JSON schema's, as tools declare them all the same."""
+
+
+def types_of(schema: object, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
+    """Return the types that a schema allows; empty if it does not say.
+
+    Args:
+        schema: of one value.
+        root: the schema of all arguments, for references into it.
+        depth: of references and alternatives so far.
+    """
+    if not isinstance(schema, Mapping) or depth > 16:
+        return frozenset()
+    given = schema.get("type")
+    names = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+    found = {_OLD_NAMES.get(str(name).lower(), str(name).lower()) for name in names}
+    if not found:
+        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        found = {_OF_VALUES[type(value)] for value in values if type(value) in _OF_VALUES}
+    for key in ("anyOf", "oneOf", "allOf"):
+        for choice in schema.get(key) or ():
+            found |= types_of(choice, root, depth + 1)
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/"):
+        place: Any = root
+        for part in reference[2:].split("/"):
+            place = place.get(part) if isinstance(place, Mapping) else None
+        found |= types_of(place, root, depth + 1)
+    if not found and "properties" in schema:
+        found = {"object"}
+    return frozenset(found)
+
+
+def value_of(text: str, types: frozenset[str]) -> Any:
+    """Return the value that text stands for; the text where no type fits it, or none is known."""
+    if text.strip().lower() in ("null", "none") and "null" in types:
+        return None
+    if "boolean" in types and text.strip().lower() in ("true", "false"):
+        return text.strip().lower() == "true"
+    for name, kinds in (("integer", int), ("number", (int, float)), ("object", dict), ("array", list)):
+        if name in types:
+            value = _literal(text)
+            if isinstance(value, kinds) and not isinstance(value, bool):
+                return value
+            if name == "integer" and isinstance(value, float) and value.is_integer():
+                return int(value)
+    return text
+
+
+def _literal(text: str) -> Any:
+    """Return the value of JSON, or of a literal of Python, which models write as well; None for neither."""
+    with suppress(ValueError):
+        return json.loads(text, parse_constant=lambda _: None)
+    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        value = ast.literal_eval(text.strip())
+        json.dumps(value, allow_nan=False)
+        return value
+    return None

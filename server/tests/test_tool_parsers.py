@@ -1,0 +1,222 @@
+"""Every parser on texts as models write them; each text cut at every place, and into single characters, gives the same."""
+
+from typing import Any
+
+import pytest
+
+from specdec import ConfigError
+from specdec_server.message import Message, MessageParser, deltas
+from specdec_server.tools import Tool, ToolParser
+from specdec_server.tools.json_list import JsonListParser
+from specdec_server.tools.registry import TOOL_PARSERS, inferred, parser_class
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer"},
+        "text": {"type": "string"},
+        "where": {"anyOf": [{"$ref": "#/$defs/place"}, {"type": "null"}]},
+        "flag": {"type": "boolean"},
+        "ratio": {"type": ["number", "null"]},
+    },
+    "$defs": {"place": {"type": "object"}},
+}
+TOOLS = [Tool("f", parameters=SCHEMA), Tool("g")]
+F, G = ("f", '{"a": 1}'), ("g", "{}")
+BAR, LOW = "\uff5c", "\u2581"
+
+
+def seek(words: str) -> str:
+    return f"<{BAR}{words.replace(' ', LOW)}{BAR}>"
+
+
+SECTION, CALL, SEP, CLOSE = (
+    seek(f"tool {words}") for words in ("calls begin", "call begin", "sep", "call end")
+)
+XML = (
+    '<tool_call>\n<function=f>\n<parameter=count>\n42\n</parameter>\n<parameter=text>\nline "1"\n\n</parameter>\n'
+    '<parameter=where>\n{"x":\n 1}\n</parameter>\n<parameter=flag>True</parameter>\n<parameter=ratio>\nnull\n</parameter>\n'
+    "</function>\n</tool_call>"
+)
+XML_CALL = ("f", '{"count": 42, "text": "line \\"1\\"\\n", "where": {"x": 1}, "flag": true, "ratio": null}')
+THINK = "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant"
+
+CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
+    ("hermes", "Hello there \n", "Hello there \n", []),
+    ("hermes", "a < b <tool_", "a < b <tool_", []),
+    ("hermes", '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>', "", [F]),
+    ("hermes", '\n<tool_call>{"name": "f", "arguments": {"a": 1}}', "", [F]),
+    (
+        "hermes",
+        'So:<tool_call>{"arguments": {"a": "</tool_call> }\\""}, "name": "f"}</tool_call>\n'
+        '<tool_call>{"name": "g"}</tool_call> done',
+        "So:",
+        [("f", '{"a": "</tool_call> }\\""}'), G],
+    ),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}}<tool_call>{"name": "g"}', "", [F, G]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1}</tool_call>', "", [F]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": [1}}</tool_call>', "", [("f", '{"a": [1}}')]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "un', "", [("f", '{"a": "un')]),
+    ("hermes", '<tool_call>{"name": "f", "argum', '<tool_call>{"name": "f", "argum', []),
+    ("hermes", "<tool_call>{f: 1}</tool_call>", "<tool_call>{f: 1}</tool_call>", []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [F]),
+    ("hermes", '<tool_call>{"name": "f", "arguments": "x"}</tool_call>', "", [("f", '"x"')]),
+    ("hermes", '<tool_call>{"name": "g", "arguments": null}</tool_call>', "", [G]),
+    ("llama3_json", 'Use {braces} and {"b": [1]}.', 'Use {braces} and {"b": [1]}.', []),
+    ("llama3_json", '{"name": "f", "parameters": {"a": 1}}; {"name": "g", "arguments": {}}', "", [F, G]),
+    ("llama3_json", '<|python_tag|>{"name": "f", "parameters": {"a": 1}} I used {f}: {"a": 1}', "", [F]),
+    ("llama3_json", 'Here: {"type": "function", "name": "f", "parameters": {"a": 1}}', "Here: ", [F]),
+    ("llama3_json", '{"name": "f", "parameters": {bad}', '{"name": "f", "parameters": {bad}', []),
+    ("llama3_json", '{"name": "f"}', '{"name": "f"}', []),
+    ("mistral", '[TOOL_CALLS] [{"name": "f", "arguments":{"a": 1}}, {"arguments": {}, "name": "g"}]\nmore', "", [F, G]),
+    ("mistral", 'Well[TOOL_CALLS]f{"a": 1}[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}', "Well", [F, G]),
+    ("mistral", '[TOOL_CALLS]f{"a": "[TOOL_CALLS]"}', "", [("f", '{"a": "[TOOL_CALLS]"}')]),
+    ("mistral", "[TOOL_CALLS] no call", "no call", []),
+    ("mistral", "[TOOL_CALLS] [no call]", "[no call]", []),
+    ("qwen3_coder", XML, "", [XML_CALL]),
+    ("qwen3_coder", f"Sure.\n{XML}\n{XML}", "Sure.\n", [XML_CALL, XML_CALL]),
+    ("qwen3_coder", "<function=g>\n</function>", "", [G]),
+    ("qwen3_coder", "<tool_call>no</tool_call>", "<tool_call>no</tool_call>", []),
+    ("qwen3_coder", "<tool_call><function=f><parameter=text>\na\nb", "", [("f", '{"text": "a\\nb')]),
+    (
+        "qwen3_coder",
+        "<tool_call><function=f><parameter=count>\n1\n<parameter=text>b\n</function></tool_call>",
+        "",
+        [("f", '{"count": 1, "text": "b"}')],
+    ),
+    (
+        "deepseek_v3",
+        f'I do.{SECTION}{CALL}function{SEP}f\n```json\n{{"a": 1}}\n```{CLOSE}\n'
+        f"{CALL}function{SEP}g\n```json\n{{}}\n```{CLOSE}{seek('tool calls end')}",
+        "I do.",
+        [F, G],
+    ),
+    ("deepseek_v3", f'{SECTION}{CALL}function{SEP}f\n```json\n{{"a": "```"', "", [("f", '{"a": "```"')]),
+    ("deepseek_v31", f'{SECTION}{CALL}f{SEP}{{"a": 1}}{CLOSE}{CALL}g{SEP}{{}}{CLOSE}', "", [F, G]),
+    ("deepseek_v31", f"{CALL}f{CLOSE}", f"{CALL}f{CLOSE}", []),
+    (
+        "kimi_k2",
+        "Ok<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
+        '{"a": 1}<|tool_call_end|><|tool_calls_section_end|>',
+        "Ok",
+        [F],
+    ),
+    ("pythonic", "[f(a=1), g()]", "", [F, G]),
+    ("pythonic", "[1, 2]", "[1, 2]", []),
+    ("pythonic", "How [f(a=1)]", "How [f(a=1)]", []),
+    (
+        "pythonic",
+        " [f(a='x, ]\\'y', b=[None, {'c': True}], c=-1.5)] tail",
+        "",
+        [("f", '{"a": "x, ]\'y", "b": [null, {"c": true}], "c": -1.5}')],
+    ),
+    ("pythonic", "[f(1), f(x=b'z'), f(x=1e999), f(a=1)]", "", [F]),
+    ("pythonic", "[f(a='x 'y' 'z), g(b='p 'q' 'r)]", "[f(a='x 'y' 'z), g(b='p 'q' 'r)]", []),
+    ("pythonic", "[f(a=1", "[f(a=1", []),
+    ("llama4_pythonic", "<|python_start|>[f(a=1)]<|python_end|>", "", [F]),
+    ("gpt_oss", f"{THINK}<|channel|>final<|message|>Hello!<|return|>", "Hello!", []),
+    (
+        "gpt_oss",
+        f'{THINK}<|channel|>commentary to=functions.f <|constrain|>json<|message|>{{"a": 1}}<|call|>',
+        "",
+        [F],
+    ),
+    (
+        "openai",
+        "<|channel|>commentary<|message|>I call.<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>"
+        '{"a": 1}',
+        "I call.",
+        [F],
+    ),
+    ("openai", "plain text", "plain text", []),
+]  # fmt: skip
+
+
+def parsed(parser: type[ToolParser], pieces: list[str]) -> Message:
+    """What the deltas of a stream add up to; the same events as a whole message must agree."""
+    whole, streamed, source = Message(), Message(), MessageParser(None, parser(TOOLS))
+    for events in [*(source.feed(piece) for piece in pieces), source.end()]:
+        whole.add(events, source)
+        for delta in deltas(events, source):
+            streamed.content += delta.get("content", "")
+            streamed.reasoning += delta.get("reasoning", "")
+            for call in delta.get("tool_calls", ()):
+                if "id" in call:
+                    assert call["index"] == len(streamed.calls)
+                    streamed.calls.append(whole.calls[call["index"]].__class__("", call["function"]["name"]))
+                streamed.calls[call["index"]].arguments += call["function"]["arguments"]
+    assert streamed.content == whole.content
+    assert [(c.name, c.arguments) for c in streamed.calls] == [(c.name, c.arguments) for c in whole.calls]
+    return whole
+
+
+def result(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
+    return message.reasoning, message.content, [(call.name, call.arguments) for call in message.calls]
+
+
+@pytest.mark.parametrize(("name", "text", "content", "calls"), CASES)
+def test_calls_are_found_however_the_text_is_cut(
+    name: str, text: str, content: str, calls: list[tuple[str, str]]
+) -> None:
+    parser = parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")
+    expected = ("Hm" if text.startswith(THINK) else "", content, calls)
+    assert result(parsed(parser, [text])) == expected
+    assert result(parsed(parser, list(text))) == expected
+    for place in range(1, len(text)):
+        assert result(parsed(parser, [text[:place], text[place:]])) == expected, place
+
+
+def test_lists_of_calls() -> None:
+    text = '[{"name": "f", "parameters": {"a": 1}}, {"name": "g", "parameters": {}}]'
+    for place in range(len(text)):
+        assert result(parsed(JsonListParser, [text[:place], text[place:]])) == ("", "", [F, G])
+
+
+def test_ids_are_as_the_format_demands() -> None:
+    ids = {}
+    for name in ("hermes", "mistral", "kimi_k2"):
+        parser = parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")(TOOLS)
+        ids[name] = parser.call_id("f", 1)
+    assert ids["hermes"].startswith("call_")
+    assert len(ids["mistral"]) == 9
+    assert ids["mistral"].isalnum()
+    assert ids["kimi_k2"] == "functions.f:1"
+
+
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{{ message }}", None),
+        ("<tool_call>{\\\"name\\\": ..., \\\"arguments\\\": ...}</tool_call>", "hermes"),
+        ("<tool_call>\\n<function=x>\\n<parameter=y>", "qwen3_coder"),
+        ("<tool_call>{{ name }}<arg_key>", None),
+        ('{"name": function name, "parameters": dictionary of argument name and its value}', "llama3_json"),
+        ("[TOOL_CALLS]", "mistral"),
+        (f"{SECTION}{CALL}", "deepseek_v3"),
+        ("<|python_start|>", "llama4_pythonic"),
+        ("<|channel|>commentary to=functions.", "gpt_oss"),
+    ],
+)  # fmt: skip
+def test_the_format_is_inferred_from_the_template(template: str, name: str | None) -> None:
+    expected = None if name is None else parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")
+    assert inferred(template) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hermess", "did you mean 'hermes'?"),
+        ("specdec_server.message.Message", "is no subclass of specdec_server.tools.parser.ToolParser"),
+    ],
+)
+def test_wrong_names_are_told(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match="--tool-call-parser") as told:
+        parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")
+    assert message in str(told.value)
+
+
+def test_a_parser_may_stand_in_a_file(tmp_path: Any) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from specdec_server.tools.hermes import HermesParser\nclass Mine(HermesParser): ...\n")
+    found = parser_class(TOOL_PARSERS, f"{file}:Mine", ToolParser, "--tool-call-parser")
+    assert found.__name__ == "Mine"
