@@ -15,11 +15,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
 import generate_docs
 import pytest
 from packages import ROOT, packages
 from readme_table import results_table
+
+from specdec import LLM, RequestOutput
 
 BLOCK = re.compile(
     r"(?:<!-- file: (?P<file>\S+?)(?P<appended>, appended)? -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```",
@@ -38,6 +42,12 @@ and in core/tests/cli, on questions that may lie in the repository."""
 
 
 SERVES = "specdec serve "
+GENERATES = "specdec generate "
+MEASURES = "specdec bench "
+SPECULATES = " --speculative-config "
+UNTRAINED = {"head", "heads", "with-layers"}
+"""Folders with new heads, which documents make to show how they are saved."""
+JSON = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -79,15 +89,16 @@ def titled(document: Path) -> str:
 
 
 @contextmanager
-def running(command: str) -> Iterator[None]:
-    """Run a server while it is needed; it ends well by Ctrl-C."""
+def running(command: str) -> Iterator[str]:
+    """Run a server while it is needed, and yield its address; it ends well by Ctrl-C."""
     with subprocess.Popen(
         shlex.split(command), stderr=subprocess.PIPE, text=True, env=environment()
     ) as server:
         assert server.stderr is not None
         try:
-            assert any("serving" in line for line in server.stderr), f"{command} ended before it served"
-            yield
+            said = next((line for line in server.stderr if "serving" in line), "")
+            assert said, f"{command} ended before it served"
+            yield re.findall(r"http://\S+", said)[-1]
             server.send_signal(signal.SIGINT)
             rest = server.stderr.read()
             assert server.wait(timeout=60) == 0, rest
@@ -99,18 +110,62 @@ def environment() -> dict[str, str]:
     return os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
+def served_accepted(address: str) -> int:
+    """Return how many drafted tokens a server has accepted so far."""
+    with urlopen(f"{address}/metrics") as answer:
+        text = answer.read().decode()
+    found = re.findall(r"^vllm:spec_decode_num_accepted_tokens_total(?:\{.*\})? (\S+)$", text, re.M)
+    return int(sum(float(value) for value in found))
+
+
+@pytest.fixture
+def accepted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Method and accepted tokens of each LLM with a method, one that has been trained, that has generated something."""
+    found: list[tuple[str, int]] = []
+    places: dict[LLM, int] = {}
+    untrained: set[LLM] = set()
+    make, generate = LLM.__init__, LLM.generate
+
+    def made(llm: LLM, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
+        make(llm, model, speculative_config=speculative_config, **arguments)
+        if {model, (speculative_config or {}).get("model")} & UNTRAINED:
+            untrained.add(llm)
+
+    def recorded(llm: LLM, *arguments: Any, **named: Any) -> list[RequestOutput]:
+        outputs = generate(llm, *arguments, **named)
+        if llm.method is not None and llm not in untrained:
+            place = places.setdefault(llm, len(found))
+            found[place:] = found[place:] or [(llm.method, 0)]
+            more = sum(output.metrics.num_accepted_tokens for output in outputs)
+            found[place] = (llm.method, found[place][1] + more)
+        return outputs
+
+    monkeypatch.setattr(LLM, "__init__", made)
+    monkeypatch.setattr(LLM, "generate", recorded)
+    return found
+
+
 @pytest.mark.parametrize("document", with_python(), ids=titled)
-def test_python_runs(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs_and_drafts_stand(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: list[tuple[str, int]]
+) -> None:
+    run_python(document, tmp_path, monkeypatch)
+    assert [entry for entry in accepted if not entry[1]] == [], "an example in which nothing was accepted"
+
+
+def run_python(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the snippets of a document."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     servers = [command for command in commands(document) if command.startswith(SERVES)]
     needs_server = any("http://127.0.0.1" in block.text for block in blocks(document))
-    with running(servers[0]) if needs_server else nullcontext():
+    with running(servers[0]) if needs_server else nullcontext() as address:
         for block in blocks(document):
             if block.file is not None:
                 block.write(tmp_path)
             elif block.language == "python":
                 exec(compile(block.text, titled(document), "exec"), names)
+        assert address is None or served_accepted(address) > 0
 
 
 def test_a_wrong_snippet_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,16 +174,26 @@ def test_a_wrong_snippet_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     document.write_text(f"<!-- file: a.txt -->\n```text\nx\n```\n\n```python\n{snippet}```\n")
     monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
     with pytest.raises(AssertionError):
-        test_python_runs(document, tmp_path, monkeypatch)
+        run_python(document, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
-def test_commands_run(document: Path, tmp_path: Path) -> None:
+def test_commands_run_and_drafts_stand(document: Path, tmp_path: Path) -> None:
     for command in commands(document):
         if command.startswith(MADE_ELSEWHERE):
             continue
         if command.startswith(SERVES):
-            with running(re.sub(r" --port \d+", "", command) + " --port 0"):
+            with running(re.sub(r" --port \d+", "", command) + " --port 0") as address:
+                if SPECULATES in command:
+                    body = {
+                        "model": shlex.split(command)[2],
+                        "prompt": "def main(",
+                        "max_tokens": 48,
+                        "temperature": 0,
+                    }
+                    sent = Request(f"{address}/v1/completions", json.dumps(body).encode(), JSON)
+                    urlopen(sent).close()
+                    assert served_accepted(address) > 0, command
                 continue
         assert command.startswith("specdec "), f"{command!r}: say here how it is checked"
         arguments = {
@@ -137,8 +202,16 @@ def test_commands_run(document: Path, tmp_path: Path) -> None:
             "capture_output": True,
             "text": True,
         }
-        done = subprocess.run(shlex.split(command), check=False, **arguments)
+        shows = " --stats" if command.startswith(GENERATES) else ""
+        done = subprocess.run(shlex.split(command + shows), check=False, **arguments)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        if command.startswith(GENERATES) and SPECULATES in command:
+            assert re.search(r"; [1-9]\d* of \d+ drafted tokens accepted", done.stderr), (
+                f"{command}\n{done.stderr}"
+            )
+        if command.startswith(MEASURES) and SPECULATES in command:
+            rows = json.loads((tmp_path / "report.json").read_text())["rows"]
+            assert min(row["acceptance_rate"] for row in rows if row["config"] is not None) > 0, command
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
