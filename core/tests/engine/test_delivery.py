@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def delivery() -> Delivery:
-    return Delivery(needs_hidden=True, is_on_device=False, device=CPU)
+    return Delivery(no_states=(torch.empty(0, 4),) * 2, is_on_device=False, device=CPU)
 
 
 def sequence(num_tokens: int = 10) -> Sequence:
@@ -59,6 +59,18 @@ def test_many_steps_are_joined() -> None:
         made.keep_hidden(kept, scores(6), [5])
     assert len(kept.deliverable_hidden) < 20
     assert sum(len(states[0]) for states in kept.deliverable_hidden) == 100
+
+
+def test_states_have_their_shape_where_nothing_is_new() -> None:
+    waiting = sequence()
+    waiting.num_computed = waiting.num_missing = 0
+    batch = delivery().build([waiting], [0])
+    assert batch.counts == [0]
+    assert [tuple(states.shape) for states in (batch.hidden_states, *batch.aux_hidden_states)] == [
+        (0, 4),
+        (0, 4),
+    ]
+    assert (batch.has_hidden.dtype, tuple(batch.has_hidden.shape)) == (torch.bool, (0,))
 
 
 def test_what_gets_no_drafts_is_never_overdue() -> None:

@@ -144,9 +144,8 @@ class HeadProposer(Proposer):
 
     def _news(self, batch: ProposeBatch) -> News:
         """Bring the contexts up to date; returns what each has to take in."""
-        features = torch.empty(0, self._head.feature_size)
-        if batch.hidden_states is not None:  # None where nothing is new
-            features = self._combine(batch.hidden_states, batch.aux_hidden_states)
+        assert batch.hidden_states is not None, "heads need states"
+        features = self._combine(batch.hidden_states, batch.aux_hidden_states)
         ids = batch.new_token_ids.astype(np.int64)
         rows, spans = [], []
         offset = 0

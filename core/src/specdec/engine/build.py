@@ -13,7 +13,7 @@ from specdec import registry
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.commit import Committer
-from specdec.engine.delivery import Delivery
+from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.engine import Engine
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
@@ -126,8 +126,8 @@ def _contained(
     handle: TargetHandle,
     scorer: Scorer,
 ) -> tuple[ProposerGuard, Delivery]:
-    needs_hidden = bool(proposer.capabilities & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
-    if needs_hidden:
+    states = no_states(proposer, handle.info)
+    if states:
         scorer.capture_hidden(proposer.aux_layer_ids)
     guard = ProposerGuard(
         proposer,
@@ -137,7 +137,7 @@ def _contained(
         takes_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
     )
     delivery = Delivery(
-        needs_hidden=needs_hidden,
+        no_states=states,
         is_on_device=Capability.ON_DEVICE in proposer.capabilities,
         device=handle.info.device,
     )

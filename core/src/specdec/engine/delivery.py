@@ -11,7 +11,10 @@ import torch
 from specdec.engine.draws import EngineDraws
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scores
+from specdec.interfaces.target import TargetInfo
 
 _NOTHING = np.empty(0, np.int32)
 _NOTHING.flags.writeable = False
@@ -27,13 +30,17 @@ class Delivery:
     """Builds one `ProposeBatch` per step; every running sequence is a row of it.
 
     Args:
-        needs_hidden: whether tokens are paired with hidden states and so wait for them.
+        no_states: states `[0, H]` of every kind that tokens are paired with and wait for, the final ones first; none where
+            the proposer needs none.
         is_on_device: whether the proposer takes the device form.
         device: where device tensors live.
     """
 
-    def __init__(self, *, needs_hidden: bool, is_on_device: bool, device: torch.device) -> None:
-        self.needs_hidden = needs_hidden
+    def __init__(
+        self, *, no_states: tuple[torch.Tensor, ...], is_on_device: bool, device: torch.device
+    ) -> None:
+        self.needs_hidden = bool(no_states)
+        self._no_states = no_states
         self._is_on_device = is_on_device
         self._device = device
 
@@ -148,10 +155,10 @@ class Delivery:
         if not self.needs_hidden:
             return None, (), None
         kept = [states for sequence in sequences for states in sequence.deliverable_hidden]
-        if not kept:
-            return None, (), None
         joined = (
-            list(kept[0]) if len(kept) == 1 else [torch.cat(column) for column in zip(*kept, strict=True)]
+            list(kept[0] if kept else self._no_states)
+            if len(kept) < 2
+            else [torch.cat(column) for column in zip(*kept, strict=True)]
         )
         flags = torch.ones(joined[0].shape[0], dtype=torch.bool, device=self._device)
         row = 0
@@ -190,6 +197,14 @@ class Delivery:
             sampling_params=tuple(s.params for s in sequences),
             draws=EngineDraws(sequences, self._device),
         )
+
+
+def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
+    """Return states of no token, `[0, H]` each: the final ones and those of named layers; none if the proposer needs none."""
+    if not proposer.capabilities & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
+        return ()
+    none = torch.empty(0, info.hidden_size, dtype=info.dtype, device=info.device)
+    return (none,) * (1 + len(proposer.aux_layer_ids))
 
 
 def _allowed_after(sequences: list[Sequence]) -> Callable[[int, Ids[int]], torch.Tensor | None] | None:

@@ -51,8 +51,8 @@ class ProposeBatch:
     allowed_after: Callable[[int, Sequence[int]], torch.Tensor | None] | None = None
     """Behind `allowed`."""
     hidden_states: torch.Tensor | None = None
-    """`[T, H]` with `HIDDEN_STATES`: row j is the target's state that chose new token j, that is at the position before
-    it, after the final norm. The row of a request's first prompt token is zeros."""
+    """`[T, H]` with `HIDDEN_STATES`, also where nothing is new (T = 0); None without. Row j is the target's state that chose
+    new token j, that is at the position before it, after the final norm. The row of a request's first prompt token is zeros."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """One `[T, H]` per id of `aux_layer_ids` with `AUX_HIDDEN_STATES`, paired like `hidden_states`."""
     has_hidden: torch.Tensor | None = None

@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from specdec.engine.delivery import Delivery
+from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.interfaces import Capability, DeviceProposeBatch, FinishReason, ProposeBatch, Proposer
 from specdec.sampling_params import SamplingParams
@@ -74,12 +74,12 @@ class Feed:
         self._target = target
         self._has_feedback = has_feedback
         given = proposer.capabilities
-        self.needs_hidden = bool(given & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
         self._delivery = Delivery(
-            needs_hidden=self.needs_hidden,
+            no_states=no_states(proposer, target.handle.info),
             is_on_device=Capability.ON_DEVICE in given,
             device=target.handle.info.device,
         )
+        self.needs_hidden = self._delivery.needs_hidden
 
     def add(
         self,
