@@ -26,7 +26,7 @@ CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
         ("deepseek_r1", ASK, "ab</think>Answer", "ab", "Answer"),
         ("deepseek_r1", ASK, "ab", "ab", ""),
         ("mistral", ASK, "[THINK]ab[/THINK]Answer", "ab", "Answer"),
-        ("openai_gptoss", ASK, "<|channel|>analysis<|message|>ab<|end|><|start|>assistant<|channel|>final<|message|>c", "ab", "c"),
+        ("gpt_oss", ASK, "<|channel|>analysis<|message|>ab<|end|><|start|>assistant<|channel|>final<|message|>c", "ab", "c"),
     ],
 )  # fmt: skip
 def test_reasoning_is_told_apart_however_the_text_is_cut(

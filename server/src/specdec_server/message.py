@@ -18,6 +18,7 @@ class MessageParser:
         tools: finds calls in the rest; None without tools.
         max_calls: further calls are left out; None for any number.
         shows_reasoning: whether reasoning is given at all.
+        shows_content: whether content is; there is none where the model must call, but half of a call that was cut off.
     """
 
     def __init__(
@@ -27,9 +28,12 @@ class MessageParser:
         *,
         max_calls: int | None = None,
         shows_reasoning: bool = True,
+        shows_content: bool = True,
     ) -> None:
         self._reasoning, self._tools = reasoning, tools
-        self._max_calls, self._shows_reasoning = max_calls, shows_reasoning
+        self._max_calls = max_calls
+        hidden = {Reasoning: not shows_reasoning, Text: not shows_content}
+        self._hidden = tuple(kind for kind, is_hidden in hidden.items() if is_hidden)
 
     def feed(self, text: str) -> list[Event]:
         """Take in more text; return what is certain now."""
@@ -65,9 +69,8 @@ class MessageParser:
         for event in events:
             if isinstance(event, CallStart | CallArguments) and not self._is_allowed(event.index):
                 continue
-            if isinstance(event, Reasoning) and not self._shows_reasoning:
-                continue
-            kept.append(event)
+            if not isinstance(event, self._hidden):
+                kept.append(event)
         return kept
 
     def _is_allowed(self, call: int) -> bool:

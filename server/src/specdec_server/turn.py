@@ -72,6 +72,7 @@ class Turn:
             tools,
             max_calls=self._choice.max_calls,
             shows_reasoning=self._request.shows_reasoning,
+            shows_content=not self._choice.is_forced,
         )
 
     def finish_reason(self, reason: str | None, num_calls: int) -> str | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from specdec import AsyncLLM
 from specdec_server import Settings, create_app
@@ -30,6 +31,7 @@ class Served:
 
     url: str
     llm: AsyncLLM
+    app: FastAPI
 
     def ask(self, path: str, body: object = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:
         """Return the status and the body of an answer; a body that is no JSON as text."""
@@ -81,7 +83,8 @@ def serving(settings: Settings, **arguments: Any) -> Iterator[Served]:
     tokenizer.chat_template = TEMPLATE
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(create_app(llm, settings), log_level="warning"))
+    app = create_app(llm, settings)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -90,7 +93,7 @@ def serving(settings: Settings, **arguments: Any) -> Iterator[Served]:
             assert thread.is_alive()
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", llm)
+        yield Served(f"http://127.0.0.1:{listener.getsockname()[1]}", llm, app)
     finally:
         server.should_exit = True
         thread.join()
