@@ -10,12 +10,16 @@ from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from specdec import AsyncLLM
+from specdec_server.access import Access
+from specdec_server.body import BodyLimit
 from specdec_server.errors import add_error_handlers
 from specdec_server.key import KeyCheck
+from specdec_server.queueing import QueueLimit
 from specdec_server.routes import chat, completions, status, tokens
 from specdec_server.service import Service
 from specdec_server.settings import Settings
 from specdec_server.speculation_log import log_speculation
+from specdec_server.tracing import Tracing
 
 
 def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
@@ -25,7 +29,7 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
         llm: the engine.
         settings: how to answer.
     """
-    service = Service(llm, settings)
+    service, tracing = Service(llm, settings), Tracing(settings.otlp_traces_endpoint)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -38,16 +42,26 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
             for task in tasks:
                 task.cancel()
             await asyncio.to_thread(service.close)
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="specdec", lifespan=life, docs_url=None, redoc_url=None)
     app.state.service = service
     add_error_handlers(app)
-    if settings.api_key is not None:
-        app.add_middleware(KeyCheck, key=settings.api_key)
+    app.add_middleware(BodyLimit, limits=settings.limits)
+    app.add_middleware(QueueLimit, queue=service, limit=settings.limits.max_queued_requests)
+    if settings.api_keys:
+        app.add_middleware(KeyCheck, keys=settings.api_keys)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]
         )
+    app.add_middleware(
+        Access,
+        by_key=len(settings.api_keys) > 1,
+        is_logged=settings.is_access_logged,
+        tracing=tracing,
+        on_refusal=service.telemetry.refused,
+    )
     for routes in (completions, chat, status, tokens):
         app.include_router(routes.router)
     return app

@@ -29,9 +29,10 @@ _TEXTS = frozenset(field.name for field in fields(EngineOptions) if str(field.ty
 _NO_EFFECT = {
     "enable_auto_tool_choice": "tool_choice may always be auto",
     "enable_reasoning": "--reasoning-parser alone turns it on",
-    "disable_log_requests": "requests are not logged",
-    "enable_log_requests": "requests are not logged",
-    "max_log_len": "requests are not logged",
+    "disable_log_requests": "what requests say is not logged",
+    "enable_log_requests": "what requests say is not logged",
+    "max_log_len": "what requests say is not logged",
+    "disable_uvicorn_access_log": "use --disable-access-log",
     "uvicorn_log_level": "use --log-level",
     "disable_frontend_multiprocessing": "engine and server share one process",
     "api_server_count": "engine and server share one process",

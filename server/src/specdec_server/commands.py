@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from specdec import hookimpl
+from specdec_server.limits import Limits
 from specdec_server.settings import RequestMetrics
 
+_LIMITS = Limits()
 _CONTEXT = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -37,7 +39,11 @@ def serve(
         list[str] | None, typer.Option(help="What requests call the model; may be repeated. Default: MODEL.")
     ] = None,
     api_key: Annotated[
-        str | None, typer.Option(envvar="SPECDEC_API_KEY", help="Let in only who sends this key.")
+        list[str] | None,
+        typer.Option(
+            envvar="SPECDEC_API_KEY",
+            help="Let in only who sends this key, or one of several; may be repeated.",
+        ),
     ] = None,
     chat_template: Annotated[
         str | None,
@@ -69,6 +75,34 @@ def serve(
     root_path: Annotated[str, typer.Option(help="Path under which a proxy shows the server.")] = "",
     ssl_keyfile: Annotated[str | None, typer.Option(metavar="FILE", help="Key of TLS.")] = None,
     ssl_certfile: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate of TLS.")] = None,
+    max_request_bytes: Annotated[
+        int, typer.Option(help="The most bytes of a request's body; longer ones are refused with status 413.")
+    ] = _LIMITS.max_request_bytes,
+    max_queued_requests: Annotated[
+        int, typer.Option(help="The most requests that wait to run; more are refused with status 429.")
+    ] = _LIMITS.max_queued_requests,
+    header_timeout: Annotated[
+        float, typer.Option(help="Seconds in which a client must have sent the header of a request.")
+    ] = _LIMITS.header_timeout_s,
+    body_timeout: Annotated[
+        float, typer.Option(help="Seconds in which a client must have sent the body of a request.")
+    ] = _LIMITS.body_timeout_s,
+    idle_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds that a connection stays open without a request or while nothing is read from it."
+        ),
+    ] = _LIMITS.idle_timeout_s,
+    prepare_timeout: Annotated[
+        float, typer.Option(help="Seconds that tokenizing a prompt and compiling its grammar may take.")
+    ] = _LIMITS.prepare_timeout_s,
+    otlp_traces_endpoint: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where to send a span of each request, by OTLP; default: nowhere."),
+    ] = None,
+    disable_access_log: Annotated[
+        bool, typer.Option("--disable-access-log", help="No line about each request.")
+    ] = False,
     disable_log_stats: Annotated[
         bool, typer.Option("--disable-log-stats", help="No line about speculation every ten seconds.")
     ] = False,
@@ -96,7 +130,15 @@ def serve(
             "reasoning_parser": reasoning_parser,
             "max_stored_responses": max_stored_responses,
             "model_names": tuple(served_model_name or ()),
-            "api_key": api_key,
+            "api_key": None if api_key is None else tuple(api_key),
+            "max_request_bytes": max_request_bytes,
+            "max_queued_requests": max_queued_requests,
+            "header_timeout_s": header_timeout,
+            "body_timeout_s": body_timeout,
+            "idle_timeout_s": idle_timeout,
+            "prepare_timeout_s": prepare_timeout,
+            "otlp_traces_endpoint": otlp_traces_endpoint,
+            "is_access_logged": not disable_access_log,
             "max_logprobs": max_logprobs,
             "allowed_origins": allowed_origins,
             "request_metrics": per_request_spec_decode_metrics,

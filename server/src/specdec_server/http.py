@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
+from math import ceil
 from time import monotonic
 
 import uvicorn
 from fastapi import FastAPI
 
 from specdec import ConfigError
+from specdec_server.connection import limited_by
+from specdec_server.limits import Limits
 from specdec_server.service import Service
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -62,8 +65,12 @@ class Http:
         scheme = "https" if self.ssl_certfile else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
-    def config(self, app: FastAPI) -> uvicorn.Config:
+    def config(self, app: FastAPI, limits: Limits) -> uvicorn.Config:
         """Return how uvicorn is to run an application.
+
+        Args:
+            app: the application.
+            limits: how long connections may do nothing.
 
         Raises:
             ConfigError: if key and certificate cannot be used.
@@ -76,6 +83,10 @@ class Http:
             ssl_certfile=self.ssl_certfile,
             timeout_graceful_shutdown=int(GRACE_S),
             access_log=False,
+            log_config=None,
+            http=limited_by(limits),
+            ws="none",
+            timeout_keep_alive=ceil(limits.idle_timeout_s),
         )
         try:
             config.load()

@@ -19,11 +19,11 @@ class KeyCheck:
 
     Args:
         app: what they come to.
-        key: what `Authorization: Bearer ...` must say.
+        keys: what `Authorization: Bearer ...` must say; one of them.
     """
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
-        self._app, self._key = app, key.encode()
+    def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
+        self._app, self._keys = app, [key.encode() for key in keys]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
@@ -39,7 +39,9 @@ class KeyCheck:
     def _is_known(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         # Headers are read as Latin-1, whatever bytes they have.
-        return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), self._key)
+        sent = given.strip().encode("latin-1")
+        known = [hmac.compare_digest(sent, key) for key in self._keys]  # all of them, in the same time
+        return scheme.lower() == "bearer" and any(known)
 
 
 def _path(scope: Scope) -> str:

@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from specdec.config.zoo import ZOO
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
 from specdec_server.http import Http, HttpServer
+from specdec_server.limits import Limits
 from specdec_server.reasoning import ReasoningParser
 from specdec_server.settings import Settings
 from specdec_server.tools import ToolParser
@@ -43,15 +45,18 @@ def launch(
         model: the model, if it is named by an option.
         speculative_config: as for `LLM`.
         chat_template: a file with a Jinja template, or the template.
-        settings: fields of `Settings`; `model_names` may be empty, and `allowed_origins` is a list in JSON.
+        settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` is a list in JSON, and
+            parsers are named.
 
     Raises:
         ConfigError: for what the user can mend.
     """
     alone, arguments = split_options(words)
     target, names = _target(model, alone, settings["model_names"])
+    limits = {field.name: settings[field.name] for field in fields(Limits)}
     given = {
-        **settings,
+        **{name: value for name, value in settings.items() if name not in limits},
+        "limits": Limits(**limits),
         "model_names": names,
         "allowed_origins": _origins(settings["allowed_origins"]),
         "tool_parser": _parser(TOOL_PARSERS, settings["tool_parser"], ToolParser, "--tool-call-parser"),
@@ -74,7 +79,7 @@ def launch(
             gc.collect()
             gc.freeze()
             app = create_app(llm, checked)
-            config = http.config(app)
+            config = http.config(app, checked.limits)
             with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has shut down
                 listener.listen(config.backlog)  # who connects from now on is answered once the server runs
                 how = "without drafts" if llm.method is None else f"with drafts by {llm.method}"
@@ -95,7 +100,7 @@ def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
 
 
 def _log(level: str) -> None:
-    logging.basicConfig(format="%(levelname)s: %(message)s")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("specdec").setLevel(level.upper())
     # Nobody sees warnings about old names that point at a line of this program.
     warnings.filterwarnings("default", r"(LLM|speculative_config): ", DeprecationWarning)

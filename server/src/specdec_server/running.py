@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from specdec import RequestOutput
 from specdec_server.errors import ApiError
+from specdec_server.record import current_record
 from specdec_server.telemetry import Telemetry
 
 Stream = AsyncGenerator[RequestOutput, None]
@@ -46,6 +47,7 @@ async def merged(
     tasks = [asyncio.create_task(pump(index, stream)) for index, stream in enumerate(streams)]
     running: dict[int, RequestOutput | None] = dict.fromkeys(range(len(tasks)))
     reason = "abort"
+    record = current_record()
     try:
         while running:
             await has_news.wait()
@@ -56,6 +58,8 @@ async def merged(
                 if isinstance(output, Exception):
                     raise output
                 running[index] = output
+                if record is not None:
+                    record.saw(output)
                 if output.finished:
                     del running[index]
                     telemetry.ended(output)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
@@ -12,6 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec import AsyncLLM, RequestOutput
 from specdec_server.errors import ApiError
+from specdec_server.preparation import Preparation
+from specdec_server.record import current_record
 from specdec_server.settings import Settings
 from specdec_server.telemetry import Telemetry
 from specdec_server.usage import request_metrics
@@ -30,13 +30,31 @@ class Service:
     def __init__(self, llm: AsyncLLM, settings: Settings) -> None:
         self.llm, self.settings = llm, settings
         self.telemetry = Telemetry(llm.get_metrics, settings.model_names[0])
-        self._preparing = ThreadPoolExecutor(
-            1, "specdec-prepare"
-        )  # one: tokenizers are not for several threads
+        self._preparation = Preparation(settings.limits.prepare_timeout_s)
 
     async def prepared(self, prepare: Callable[[], Result]) -> Result:
-        """Return what tokenizing and checking makes, while other requests go on."""
-        return await asyncio.get_running_loop().run_in_executor(self._preparing, prepare)
+        """Return what tokenizing and checking makes, while other requests go on.
+
+        Raises:
+            ApiError: if it takes too long.
+        """
+        return await self._preparation.run(prepare, self.client or "")
+
+    @property
+    def client(self) -> str | None:
+        """Who sent the request that is answered now, for a fair order."""
+        record = current_record()
+        return None if record is None else record.client
+
+    @property
+    def num_queued(self) -> int:
+        """How many requests wait to be prepared or to run."""
+        return self._preparation.num_requests + self.llm.num_waiting_requests
+
+    @property
+    def num_ended(self) -> int:
+        """How many requests to the engine have ended so far."""
+        return self.telemetry.num_ended
 
     def metrics_of(self, outputs: Sequence[RequestOutput]) -> dict[str, Any]:
         """Return the field `metrics` of a response, to be added to it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from specdec import ConfigError
+from specdec_server.limits import Limits
 from specdec_server.reasoning import ReasoningParser
 from specdec_server.tools import ToolParser
 
@@ -23,8 +24,9 @@ class Settings:
 
     model_names: tuple[str, ...]
     """Names that requests may give as `model`; the first one stands in responses."""
-    api_key: str | None = None
-    """What `Authorization: Bearer ...` must say; None lets everybody in. Whether the server is well is told without it."""
+    api_key: str | tuple[str, ...] | None = None
+    """What `Authorization: Bearer ...` must say, or one of several, which tell clients apart; None lets everybody in. Whether
+    the server is well is told without it."""
     root: str | None = None
     """Where the model comes from; None says its first name."""
     max_logprobs: int = 20
@@ -38,13 +40,26 @@ class Settings:
     """Tells reasoning from the answer; None leaves it in the content."""
     max_stored_responses: int = 1000
     """The most answers of `/v1/responses` that are kept for requests that go on from them."""
+    limits: Limits = field(default_factory=Limits)
+    """What requests may take."""
+    is_access_logged: bool = True
+    """Whether each request has a line in the log."""
+    otlp_traces_endpoint: str | None = None
+    """Where spans of requests are sent to."""
     log_every_s: float = 10.0
     """Seconds between two lines about speculation in the log; 0 for none."""
 
     def __post_init__(self) -> None:
         if not self.model_names or not all(self.model_names):
             raise ConfigError("a served model needs a name that is not empty")
-        if self.api_key is not None and not self.api_key.strip():
+        if not all(key.strip() for key in self.api_keys):
             raise ConfigError("the key is empty: give one, or leave it out to let everybody in")
         if self.max_stored_responses < 0:
             raise ConfigError(f"max_stored_responses = {self.max_stored_responses} is below 0: 0 keeps none")
+
+    @property
+    def api_keys(self) -> tuple[str, ...]:
+        """The keys that let in; none for everybody."""
+        if self.api_key is None:
+            return ()
+        return (self.api_key,) if isinstance(self.api_key, str) else self.api_key

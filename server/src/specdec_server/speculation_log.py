@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from specdec.engine.metrics import Metric, Vector
+from specdec.engine.metrics import Counter, Metric, Vector
 
 logger = logging.getLogger("specdec")
 
@@ -27,7 +27,7 @@ class _Counts:
     @classmethod
     def of(cls, metrics: Sequence[Metric]) -> _Counts:
         found = {m.name.removeprefix(_PREFIX): m for m in metrics}
-        single = {name: m.value for name, m in found.items() if not isinstance(m, Vector)}
+        single = {name: int(m.value) for name, m in found.items() if isinstance(m, Counter)}
         positions = found.get("num_accepted_tokens_per_pos")
         return cls(
             single["num_drafts"],

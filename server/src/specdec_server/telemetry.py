@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from specdec import RequestOutput
 from specdec.engine.metrics import Gauge, Vector
+from specdec.engine.metrics import Histogram as EngineHistogram
 from specdec.engine.metrics import Metric as EngineMetric
 
 _SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_TOKENS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
+_SAMPLES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+_REASONS = ("stop", "length", "abort", "error")
 _LABELS = ("model_name", "engine")
 _ENGINE = "0"
 
@@ -38,10 +43,21 @@ class _EngineCollector(Collector):
                     family.add_metric([*self._labels, str(position)], value)
                 yield family
                 continue
+            if isinstance(metric, EngineHistogram):
+                yield self._histogram(metric, about)
+                continue
             kind = GaugeMetricFamily if isinstance(metric, Gauge) else CounterMetricFamily
             single = kind(metric.name, about, labels=_LABELS)
             single.add_metric(self._labels, metric.value)
             yield single
+
+    def _histogram(self, metric: EngineHistogram, about: str) -> Metric:
+        bounds = [*map(str, metric.bounds), "+Inf"]
+        family = HistogramMetricFamily(metric.name, about, labels=_LABELS)
+        family.add_metric(
+            self._labels, list(zip(bounds, accumulate(metric.counts), strict=True)), metric.total
+        )
+        return family
 
 
 class Telemetry:
@@ -60,8 +76,8 @@ class Telemetry:
         def counter(name: str, about: str) -> Counter:
             return Counter(name, about, _LABELS, registry=self._registry).labels(**labels)
 
-        def histogram(name: str, about: str) -> Histogram:
-            found = Histogram(name, about, _LABELS, registry=self._registry, buckets=_SECONDS)
+        def histogram(name: str, about: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+            found = Histogram(name, about, _LABELS, registry=self._registry, buckets=buckets)
             return found.labels(**labels)
 
         self._prompt_tokens = counter("vllm:prompt_tokens", "tokens of prompts")
@@ -75,6 +91,21 @@ class Telemetry:
         self._per_token = histogram(
             "vllm:request_time_per_output_token_seconds", "of one request, behind its first token"
         )
+        self._queued = histogram("vllm:request_queue_time_seconds", "from arrival until it runs")
+        self._prefill = histogram("vllm:request_prefill_time_seconds", "from when it runs to the first token")
+        self._decode = histogram("vllm:request_decode_time_seconds", "from the first token to the end")
+        self._inference = histogram("vllm:request_inference_time_seconds", "from when it runs to the end")
+        self._prompt_lengths = histogram("vllm:request_prompt_tokens", "tokens of a prompt", _TOKENS)
+        self._output_lengths = histogram("vllm:request_generation_tokens", "tokens of a sample", _TOKENS)
+        self._samples = histogram("vllm:request_params_n", "samples of a prompt", _SAMPLES)
+        self._refused = Counter(
+            "specdec:requests_refused",
+            "requests answered with a status from 400 on, by it",
+            [*_LABELS, "status"],
+            registry=self._registry,
+        )
+        self.num_ended = 0
+        """Requests to the engine that have ended."""
         self._ends = Counter(
             "vllm:request_success",
             "samples that ended, by reason",
@@ -82,11 +113,18 @@ class Telemetry:
             registry=self._registry,
         )
         self._labels = labels
+        for reason in _REASONS:  # a rate needs the zero before the first one
+            self._ends.labels(**labels, finished_reason=reason)
+
+    def refused(self, status: int) -> None:
+        """Count a request that was answered with an error."""
+        self._refused.labels(**self._labels, status=str(status)).inc()
 
     def ended(self, output: RequestOutput) -> None:
         """Count a request that has ended."""
         self._latency.observe(output.metrics.total_time)
         self._count(output)
+        self._observe_phases(output)
         first, longest = output.metrics.time_to_first_token, max(len(s.token_ids) for s in output.outputs)
         if first is not None and longest > 1:
             self._per_token.observe((output.metrics.total_time - first) / (longest - 1))
@@ -103,7 +141,24 @@ class Telemetry:
         """
         if output is not None:
             self._count(output)
+        self.num_ended += 1
         self._ends.labels(**self._labels, finished_reason=reason).inc(num_samples)
+
+    def _observe_phases(self, output: RequestOutput) -> None:
+        metrics = output.metrics
+        self.num_ended += 1
+        self._prompt_lengths.observe(len(output.prompt_token_ids))
+        self._samples.observe(len(output.outputs))
+        for sample in output.outputs:
+            self._output_lengths.observe(len(sample.token_ids))
+        queued, first = metrics.queue_time, metrics.time_to_first_token
+        if queued is None:
+            return
+        self._queued.observe(queued)
+        self._inference.observe(metrics.total_time - queued)
+        if first is not None:
+            self._prefill.observe(first - queued)
+            self._decode.observe(metrics.total_time - first)
 
     def _count(self, output: RequestOutput) -> None:
         self._prompt_tokens.inc(len(output.prompt_token_ids))

@@ -69,6 +69,8 @@ class GenerationRequest(HarmlessFields):
     response_format: ResponseFormat | None = None
     speculative: Literal[False] | dict[str, int] | None = None
     return_token_ids: bool | None = None
+    priority: int | None = None
+    """Lower goes first, where the server runs with `--scheduling-policy priority`."""
 
     _is_text = field_validator("*", mode="before")(check_unicode)
 

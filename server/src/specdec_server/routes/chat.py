@@ -60,6 +60,8 @@ class _Chat:
             params,
             self._head["id"],
             is_streaming=bool(body.stream),
+            priority=body.priority or 0,
+            client=service.client,
         )
         self._news = merged([stream], service.telemetry, params.n)
         self._samples: dict[int, _Sample] = {}

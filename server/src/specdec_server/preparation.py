@@ -1,0 +1,121 @@
+"""Tokenizing and compiling grammars beside the event loop, so that no request holds the others up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from typing import TypeVar
+
+from specdec_server.errors import ApiError
+from specdec_server.threads import DaemonThreads
+
+Result = TypeVar("Result")
+_MAX_OVERDUE = 8
+"""Pieces of work beyond their time that may still run: no thread can be ended from outside."""
+
+
+class Preparation:
+    """Runs what requests need before they are queued, several at once, each for a limited time.
+
+    No client has all places, and the one with the fewest is next.
+
+    Args:
+        timeout_s: seconds that a piece of work may take, and may wait for its turn.
+        num_places: how many run at once.
+    """
+
+    def __init__(self, timeout_s: float, num_places: int | None = None) -> None:
+        self._timeout_s = timeout_s
+        self._num_places = num_places or max(2, min(4, os.cpu_count() or 1))
+        self._threads = DaemonThreads("specdec-prepare")
+        self._running: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._num_overdue = 0
+
+    @property
+    def num_requests(self) -> int:
+        """How many pieces of work run within their time, or wait to run."""
+        return self._running.total() + sum(map(len, self._waiting.values()))
+
+    async def run(self, work: Callable[[], Result], client: str) -> Result:
+        """Return what comes of a piece of work.
+
+        Raises:
+            ApiError: if it takes too long, or too long to come to it.
+        """
+        await self._enter(client)
+        future = asyncio.wrap_future(self._threads.submit(partial(copy_context().run, work)))
+        is_done = False
+        try:
+            await asyncio.wait((future,), timeout=self._timeout_s)
+            is_done = future.done()
+            if is_done:
+                return future.result()
+        finally:
+            if is_done:
+                self._leave(client)
+            else:
+                self._abandon(future, client)
+        raise ApiError(
+            f"tokenizing the prompt and compiling its grammar took longer than {self._timeout_s:g} s, the server's "
+            "--prepare-timeout: shorten the prompt, or make the grammar simpler",
+            code="prepare_timeout",
+        )
+
+    async def _enter(self, client: str) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        self._admit()
+        try:
+            await asyncio.wait_for(turn, self._timeout_s)
+        except TimeoutError:
+            raise ApiError(
+                "the server is busy preparing other requests: send this one again later",
+                503,
+                headers={"Retry-After": "5"},
+            ) from None
+        finally:
+            if turn.cancelled() and client in self._waiting and turn in self._waiting[client]:
+                self._waiting[client].remove(turn)
+                if not self._waiting[client]:
+                    del self._waiting[client]
+
+    def _admit(self) -> None:
+        most = max(1, self._num_places - 1)
+        while self._running.total() < self._num_places:
+            clients = [client for client in self._waiting if self._running[client] < most]
+            if not clients:
+                return
+            client = min(clients, key=lambda name: self._running[name])
+            turns = self._waiting[client]
+            turn = turns.popleft()
+            self._waiting.move_to_end(client)
+            if not turns:
+                del self._waiting[client]
+            if not turn.done():
+                self._running[client] += 1
+                turn.set_result(None)
+
+    def _leave(self, client: str) -> None:
+        self._running -= Counter({client: 1})
+        self._admit()
+
+    def _abandon(self, future: asyncio.Future[Result], client: str) -> None:
+        """Let others in place of work that is overdue, unless there is too much of it."""
+        is_counted = self._num_overdue < _MAX_OVERDUE
+        if is_counted:
+            self._num_overdue += 1
+            self._leave(client)
+
+        def end(future: asyncio.Future[Result]) -> None:
+            future.cancelled() or future.exception()
+            if is_counted:
+                self._num_overdue -= 1
+            else:
+                self._leave(client)
+
+        future.add_done_callback(end)

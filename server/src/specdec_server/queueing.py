@@ -1,0 +1,65 @@
+"""A bounded queue: who would have to wait behind too many is told to come again."""
+
+from __future__ import annotations
+
+import math
+from time import monotonic
+from typing import Protocol
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from specdec_server.errors import ApiError, error_body
+
+GENERATING = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses"})
+"""Paths whose requests the engine works on."""
+_MOST_S = 60
+
+
+class Queue(Protocol):
+    """What is asked about the requests that wait."""
+
+    @property
+    def num_queued(self) -> int:
+        """How many wait to run."""
+
+    @property
+    def num_ended(self) -> int:
+        """How many have ended so far."""
+
+
+class QueueLimit:
+    """Refuses requests while too many wait.
+
+    Args:
+        app: what they come to.
+        queue: the requests that wait.
+        limit: the most of them.
+    """
+
+    def __init__(self, app: ASGIApp, queue: Queue, limit: int) -> None:
+        self._app, self._queue, self._limit = app, queue, limit
+        self._then, self._ended_then = monotonic(), 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        is_bounded = scope["type"] == "http" and scope["path"].endswith(tuple(GENERATING))
+        if not is_bounded or (num_queued := self._queue.num_queued) < self._limit:
+            await self._app(scope, receive, send)
+            return
+        error = ApiError(
+            f"{num_queued} requests wait already, and the server lets {self._limit} wait (--max-queued-requests): send "
+            "this one again later",
+            429,
+            code="queue_full",
+        )
+        seconds = {"Retry-After": str(self._seconds_until(num_queued))}
+        await JSONResponse(error_body(error), error.status, seconds)(scope, receive, send)
+
+    def _seconds_until(self, num_queued: int) -> int:
+        """Return in how many seconds the queue is half as long, if requests end as they did of late."""
+        now, ended = monotonic(), self._queue.num_ended
+        rate = (ended - self._ended_then) / max(now - self._then, 1e-3)
+        if now - self._then > _MOST_S:
+            self._then, self._ended_then = now, ended
+        return _MOST_S if rate <= 0 else max(1, min(_MOST_S, math.ceil(num_queued / 2 / rate)))

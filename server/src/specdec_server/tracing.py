@@ -1,0 +1,114 @@
+"""A span of OpenTelemetry for each request that the engine works on, where its package is installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from time import time_ns
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from specdec import ConfigError, __version__
+from specdec_server.record import RequestRecord
+
+_INSTALL = (
+    "--otlp-traces-endpoint needs OpenTelemetry: pip install opentelemetry-sdk opentelemetry-exporter-otlp"
+)
+
+
+class Tracing:
+    """Makes spans. Without an endpoint they go where the process's own tracer provider sends them, if it has one.
+
+    Args:
+        endpoint: where spans are sent to by OTLP over HTTP or, with a URL of scheme `grpc`, gRPC; None for no exporter.
+        provider: of tracers; None takes that of the endpoint, or the process's own.
+
+    Raises:
+        ConfigError: if an endpoint is given and the packages that send to it are not installed.
+    """
+
+    def __init__(self, endpoint: str | None = None, provider: Any = None) -> None:
+        self._provider = provider if endpoint is None else _exporting(endpoint)
+        self._api: Any = None
+        try:
+            self._api = import_module("opentelemetry.trace")
+            self._propagate = import_module("opentelemetry.propagate")
+        except ImportError:
+            return
+        self._tracer = self._api.get_tracer("specdec", __version__, tracer_provider=self._provider)
+
+    @staticmethod
+    def now() -> int:
+        """Return the time as spans have it, in nanoseconds."""
+        return time_ns()
+
+    def ended(self, record: RequestRecord, headers: Headers, begun: int) -> None:
+        """Make the span of a request that has ended; one that never came to the engine has none.
+
+        Args:
+            record: what is known of the request.
+            headers: of the request; they may name the span that this one is a part of.
+            begun: when the request came, as `now` told.
+        """
+        if self._api is None or not record.outputs:
+            return
+        span = self._tracer.start_span(
+            "llm_request",
+            context=self._propagate.extract(dict(headers)),
+            kind=self._api.SpanKind.SERVER,
+            attributes=attributes_of(record),
+            start_time=begun,
+        )
+        span.end()
+
+    def close(self) -> None:
+        """Send what has not been sent."""
+        if self._provider is not None and hasattr(self._provider, "shutdown"):
+            self._provider.shutdown()
+
+
+def attributes_of(record: RequestRecord) -> dict[str, str | int | float]:
+    """Return the attributes of a span, under vLLM's names where it has them."""
+    outputs = list(record.outputs.values())
+    all_metrics = [output.metrics for output in outputs]
+    found: dict[str, str | int | float] = {
+        "gen_ai.request.id": record.request_id,
+        "gen_ai.request.n": sum(len(output.outputs) for output in outputs),
+        "gen_ai.usage.prompt_tokens": sum(len(output.prompt_token_ids) for output in outputs),
+        "gen_ai.usage.completion_tokens": sum(
+            len(sample.token_ids) for output in outputs for sample in output.outputs
+        ),
+        "gen_ai.latency.e2e": record.seconds,
+        "specdec.num_draft_tokens": sum(metrics.num_draft_tokens for metrics in all_metrics),
+        "specdec.num_accepted_tokens": sum(metrics.num_accepted_tokens for metrics in all_metrics),
+        "http.response.status_code": record.status or 499,
+    }
+    queued = [metrics.queue_time for metrics in all_metrics if metrics.queue_time is not None]
+    firsts = [
+        metrics.time_to_first_token for metrics in all_metrics if metrics.time_to_first_token is not None
+    ]
+    if queued:
+        found["gen_ai.latency.time_in_queue"] = max(queued)
+    if firsts:
+        found["gen_ai.latency.time_to_first_token"] = min(firsts)
+    return found
+
+
+def _exporting(endpoint: str) -> Any:
+    """Return a tracer provider that sends spans to an endpoint."""
+    package = "opentelemetry.exporter.otlp.proto."
+    try:
+        resources = import_module("opentelemetry.sdk.resources")
+        trace = import_module("opentelemetry.sdk.trace")
+        export = import_module("opentelemetry.sdk.trace.export")
+        if endpoint.startswith("grpc://"):
+            exporters = import_module(package + "grpc.trace_exporter")
+            exporter = exporters.OTLPSpanExporter(endpoint=endpoint.removeprefix("grpc://"), insecure=True)
+        else:
+            exporters = import_module(package + "http.trace_exporter")
+            exporter = exporters.OTLPSpanExporter(endpoint=endpoint)
+    except ImportError as error:
+        raise ConfigError(f"{_INSTALL} ({error})") from None
+    provider = trace.TracerProvider(resource=resources.Resource.create({"service.name": "specdec"}))
+    provider.add_span_processor(export.BatchSpanProcessor(exporter))
+    return provider

@@ -1,0 +1,243 @@
+"""What one request, or one client, may take of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import pytest
+import uvicorn
+from starlette.types import Receive, Scope, Send
+
+from specdec import ConfigError
+from specdec_server.body import BodyLimit
+from specdec_server.client import client_of
+from specdec_server.connection import limited_by
+from specdec_server.errors import ApiError
+from specdec_server.limits import Limits
+from specdec_server.preparation import Preparation
+from specdec_server.queueing import QueueLimit
+
+LIMITS = Limits(max_request_bytes=1000, header_timeout_s=0.3, body_timeout_s=0.3, idle_timeout_s=0.3)
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the length of the body; at `/much` with more than any buffer holds."""
+    message = await receive()
+    body = str(len(message.get("body", b""))).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    if scope["path"] == "/much":
+        for _ in range(400):
+            await send({"type": "http.response.body", "body": bytes(100_000), "more_body": True})
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextmanager
+def listening() -> Iterator[int]:
+    """Serve `echo` behind the limits; gives the port."""
+    config = uvicorn.Config(
+        BodyLimit(echo, LIMITS), log_level="error", http=limited_by(LIMITS), lifespan="off", timeout_keep_alive=1
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)) as listener:
+        listener.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.005)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    with listening() as found:
+        yield found
+
+
+def post(port: int, body: object) -> tuple[int, str]:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/", body, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())["error"]["message"]
+
+
+def test_bodies_have_a_longest_length(port: int) -> None:
+    assert post(port, b"x" * 1000) == (200, "1000")
+    status, told = post(port, b"x" * 1001)
+    assert (status, "1001 bytes" in told, "--max-request-bytes" in told) == (413, True, True)
+    assert post(port, iter([b"x" * 600] * 20))[0] == 413  # in pieces, whose number is not told
+
+
+def talk(port: int, *pieces: bytes, seconds: float = 10.0) -> tuple[bytes, float]:
+    """Send pieces, and return what comes until the server ends the connection, and after how long it does."""
+    with closing(socket.create_connection(("127.0.0.1", port))) as connection:
+        connection.settimeout(seconds)
+        begun = time.monotonic()
+        for piece in pieces:
+            connection.sendall(piece)
+        found = b""
+        while more := connection.recv(65536):
+            found += more
+        return found, time.monotonic() - begun
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"", b""),
+        (b"POST / HTTP/1.1\r\nHost: x\r\n", b"HTTP/1.1 408"),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", b"HTTP/1.1 408"),
+    ],
+    ids=["nothing", "half a header", "half a body"],
+)
+def test_what_is_not_sent_in_time_is_not_waited_for(port: int, sent: bytes, status: bytes) -> None:
+    answer, seconds = talk(port, sent)
+    assert answer.startswith(status)
+    assert bool(answer) == bool(status)
+    assert 0.2 < seconds < 5
+
+
+def test_headers_have_a_longest_length(port: int) -> None:
+    answer, _ = talk(port, b"GET / HTTP/1.1\r\n" + b"X-Much: " + b"x" * 70_000)
+    assert answer.startswith(b"HTTP/1.1 431")
+
+
+def test_a_connection_takes_several_requests_and_then_ends(port: int) -> None:
+    one = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"
+    answer, seconds = talk(port, one, one)
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert 0.5 < seconds < 5
+
+
+def test_who_takes_nothing_of_an_answer_is_left() -> None:
+    with listening() as port, closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n")
+        time.sleep(1.0)
+        connection.settimeout(10)
+        length = 0
+        while more := connection.recv(65536):
+            length += len(more)
+        assert 0 < length < 40_000_000
+
+
+@dataclass
+class Waiting:
+    num_queued: int = 0
+    num_ended: int = 0
+
+
+def test_the_queue_has_a_longest_length() -> None:
+    waiting, seen = Waiting(), []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["path"])
+
+    limit = QueueLimit(app, waiting, 2)
+
+    async def ask(path: str) -> list:
+        answer = []
+
+        async def send(message: dict) -> None:
+            answer.append(message)
+
+        await limit({"type": "http", "path": path, "headers": []}, lambda: None, send)
+        return answer
+
+    waiting.num_queued = 1
+    assert asyncio.run(ask("/v1/completions")) == []
+    waiting.num_queued, waiting.num_ended = 2, 1000
+    start, body = asyncio.run(ask("/v1/completions"))
+    assert start["status"] == 429
+    assert dict(start["headers"])[b"retry-after"] == b"1"
+    assert "--max-queued-requests" in json.loads(body["body"])["error"]["message"]
+    waiting.num_ended = 0
+    start, _ = asyncio.run(ask("/v1/chat/completions"))
+    assert dict(start["headers"])[b"retry-after"] == b"60"
+    assert asyncio.run(ask("/health")) == []
+    assert seen == ["/v1/completions", "/health"]
+
+
+def test_preparing_takes_limited_time_and_nobody_waits_for_it() -> None:
+    end = threading.Event()
+
+    async def main() -> None:
+        preparation = Preparation(0.3, num_places=2)
+        slow = [asyncio.create_task(preparation.run(end.wait, "greedy")) for _ in range(6)]
+        await asyncio.sleep(0.05)
+        assert preparation.num_requests == 6
+        begun = time.monotonic()
+        assert await preparation.run(lambda: 3, "other") == 3
+        assert time.monotonic() - begun < 0.2  # one client never has all places
+        answers = await asyncio.gather(*slow, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {ApiError}
+        assert {answer.status for answer in answers} == {400, 503}
+        assert "--prepare-timeout" in next(str(answer) for answer in answers if answer.status == 400)
+        assert await preparation.run(lambda: 4, "greedy") == 4
+        assert preparation.num_requests == 0
+        end.set()
+
+    asyncio.run(main())
+
+
+def test_errors_of_preparing_are_told() -> None:
+    def fail() -> None:
+        raise ConfigError("no prompt")
+
+    async def main() -> None:
+        preparation = Preparation(5.0)
+        for _ in range(10):
+            with pytest.raises(ConfigError, match="no prompt"):
+                await preparation.run(fail, "x")
+        assert preparation.num_requests == 0
+
+    asyncio.run(main())
+
+
+def test_work_that_never_ends_takes_no_more_than_its_threads() -> None:
+    end = threading.Event()
+
+    async def main() -> None:
+        preparation = Preparation(0.02, num_places=2)
+        for _ in range(12):
+            with pytest.raises(ApiError):
+                await preparation.run(end.wait, "x")
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("specdec-prepare") <= 8 + 2 + 3  # those of other tests may be idle
+        end.set()
+        await asyncio.sleep(0.1)
+        assert await preparation.run(lambda: 1, "x") == 1
+
+    asyncio.run(main())
+
+
+def test_clients_are_told_apart_by_key_or_address() -> None:
+    scope = {"client": ("10.0.0.7", 5), "headers": [(b"authorization", b"Bearer sesame")]}
+    assert client_of(scope, by_key=False) == "10.0.0.7"
+    name = client_of(scope, by_key=True)
+    assert name.startswith("key-")
+    assert "sesame" not in name
+    assert client_of(scope | {"headers": []}, by_key=True) == "10.0.0.7"
+    assert client_of({"client": None, "headers": []}, by_key=False) == "unknown"
+
+
+@pytest.mark.parametrize("name", ["max_request_bytes", "max_queued_requests", "header_timeout_s"])
+def test_limits_are_above_zero(name: str) -> None:
+    with pytest.raises(ConfigError, match=name.removesuffix("_s").replace("_", "-")):
+        Limits(**{name: 0})
