@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,15 @@ class Wrong(Right):
     name = "wrong"
     def propose(self, batch):
         return Draft.from_lists([[0] * (cap + 1) for cap in batch.max_nodes])
+
+def helper(batch):
+    return batch.nothing_like_it
+
+class Raising(Right):
+    name = "raising"
+    def propose(self, batch):
+        print("rows:", len(batch.request_ids))
+        helper(batch)
 """
 
 
@@ -71,6 +81,28 @@ def test_broken_promises_are_exit_code_1_with_reason_and_remedy(capsys: pytest.C
     assert broken["mend"].startswith("leave rows with `batch.max_nodes[row] == 0` empty")
     assert promises["test_ids_are_in_the_vocabulary"]["verdict"] == "kept"
     assert "the engine raised DraftError" in promises["test_greedy_text_is_that_of_plain_decoding"]["reason"]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_what_a_plugin_prints_and_where_it_raises_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "./plugin.py:Raising", "--model", "tiny"]) == 1
+    shown = capsys.readouterr().out
+    place = f"plugin.py:{PLUGIN.splitlines().index('    return batch.nothing_like_it') + 1}"
+    raised = f"AttributeError: 'ProposeBatch' object has no attribute 'nothing_like_it' [{place}]"
+    assert f"| propose raised {raised} | To mend: what {place} raises; " in shown
+    assert f"| the engine raised {raised} | To mend: what {place} raises; " in shown
+    assert "copy what you change" not in shown, "advice for a promise that could not be judged"
+    printed = shown.partition("\nprinted by the plugin:\n")[2].splitlines()
+    assert re.fullmatch(r"  rows: 1  \(\d+ times\)", printed[0]), printed
+
+
+def test_the_target_without_the_zoo_is_tiny() -> None:
+    code = (
+        "import sys; sys.modules['specdec_zoo'] = None; from specdec.testing import ProposerConformance as P; "
+        "from specdec.testing import ScorerConformance as S; print(P.model, S.model)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "tiny tiny\n"
 
 
 def test_samplers_and_scorers_are_checked_by_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from specdec.testing.runner import PromiseReport
 
 
+MOST_LINES = 40
+"""How many different lines of a plugin's own are shown."""
+
+
 @hookimpl
 def specdec_register_commands(app: typer.Typer) -> None:
     """Add `specdec check`."""
@@ -32,11 +37,12 @@ def check(
     ],
     config: Annotated[str, typer.Option(metavar="JSON", help="The other keys of its configuration.")] = "{}",
     model: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Target: a directory, a hub id, a GGUF file, smollm2, zoo, or tiny for random weights."
+            help="Target: a directory, a hub id, a GGUF file, smollm2, zoo, or tiny for random weights. Default: zoo, or "
+            "tiny where that is not installed."
         ),
-    ] = "zoo",
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run the conformance tests on an installed method.
@@ -51,9 +57,10 @@ def check(
 
     from specdec.cli.quiet import hush_libraries
     from specdec.testing.checks import prepare
+    from specdec.testing.support.tiny import DEFAULT_MODEL
 
     hush_libraries()
-    prepared = prepare(group, method, keys, model)
+    prepared = prepare(group, method, keys, model or DEFAULT_MODEL)
     with progress(f"checking {method}", prepared.num_promises) as display:
         reports = prepared.run(lambda _: None if display is None else display.advance(display.task_ids[0]))
     num_broken = sum(report.verdict == "broken" for report in reports)
@@ -109,6 +116,19 @@ def _print(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> No
         for verdict in ("kept", "broken", "not applicable")
     }
     print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+    _print_output(reports)
+
+
+def _print_output(reports: Sequence[PromiseReport]) -> None:
+    """Print what the plugin printed itself, a line that comes again once."""
+    counts = Counter(line for report in reports for line in report.output.splitlines() if line.strip())
+    if not counts:
+        return
+    print("\nprinted by the plugin:")
+    for line, count in list(counts.items())[:MOST_LINES]:
+        print(f"  {line}" + (f"  ({count} times)" if count > 1 else ""))
+    if len(counts) > MOST_LINES:
+        print(f"  and {len(counts) - MOST_LINES} lines more: --json has all")
 
 
 def _line(report: PromiseReport) -> str:
@@ -137,6 +157,7 @@ def _as_json(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> 
                 "reason": report.reason,
                 "mend": report.mend,
                 "facts": report.facts,
+                "output": report.output,
             }
             for report in reports
         ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +15,7 @@ import pytest
 
 from specdec.testing.support.conformance import Conformance
 from specdec.testing.support.subjects import path_of
-from specdec.testing.support.verdicts import NOT_APPLICABLE
+from specdec.testing.support.verdicts import NOT_APPLICABLE, advice, described
 
 _FILE = """\
 from specdec.testing.support import subjects
@@ -50,6 +50,8 @@ class PromiseReport:
     """What to change where it is broken."""
     facts: dict[str, object] = field(default_factory=dict)
     """What was measured."""
+    output: str = ""
+    """What the plugin printed meanwhile, on either stream."""
 
 
 def run_suite(
@@ -89,6 +91,7 @@ class _Collected:
         self.problem = ""
         self._on_report = on_report
         self._docs: dict[str, str] = {}
+        self._raised: dict[str, str] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the docstrings."""
@@ -99,19 +102,32 @@ class _Collected:
         if report.failed:
             self.problem = _reason(report)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Keep what was raised in a test that did not end itself."""
+        if call.excinfo is not None and not isinstance(
+            call.excinfo.value, pytest.fail.Exception | pytest.skip.Exception
+        ):
+            self._raised[item.nodeid] = f"the check raised {described(call.excinfo.value)}"
+        return (yield)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of a test, or of what stands around it if that fails."""
         if report.when != "call" and report.passed:
             return
         promise, mend = _split(self._docs[report.nodeid])
         verdict = _verdict(report)
+        reason = "" if verdict is PromiseVerdict.KEPT else self._raised.get(report.nodeid) or _reason(report)
         made = PromiseReport(
             name=report.nodeid.rpartition("::")[2],
             promise=promise,
             verdict=verdict,
-            reason="" if verdict is PromiseVerdict.KEPT else _reason(report),
-            mend=mend if verdict is PromiseVerdict.BROKEN else "",
+            reason=reason,
+            mend=advice(reason, mend) if verdict is PromiseVerdict.BROKEN else "",
             facts=dict(report.user_properties),
+            output=report.capstdout + report.capstderr,
         )
         self.reports.append(made)
         if self._on_report is not None:

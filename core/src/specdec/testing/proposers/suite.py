@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from specdec.config.zoo import ZOO
 from specdec.interfaces import Capability, Proposer, TargetHandle
 from specdec.testing.support.checked_proposer import CheckedProposer, checked_proposer
 from specdec.testing.support.conformance import Conformance, once_per_suite
@@ -13,9 +14,8 @@ from specdec.testing.support.rows import Row
 from specdec.testing.support.story import NUM_PROMPT_TOKENS, story
 from specdec.testing.support.target import CheckTarget, Model, check_target
 from specdec.testing.support.texts import texts_for
+from specdec.testing.support.tiny import DEFAULT_MODEL
 from specdec.testing.support.verdicts import not_applicable
-
-ZOO = "zoo"
 
 
 class ProposerSuite(Conformance):
@@ -27,8 +27,8 @@ class ProposerSuite(Conformance):
     """The method: its name, its class, or a path such as `./file.py:Class`."""
     config: ClassVar[Mapping[str, Any]] = {}
     """The other keys of `speculative_config`."""
-    model: ClassVar[Model] = ZOO
-    """The target: the one a head was made for, else `zoo`, or `tiny` for random weights."""
+    model: ClassVar[Model] = DEFAULT_MODEL
+    """The target: the one a head was made for, else `zoo`, or `tiny` for random weights, as where the zoo is not installed."""
     prompts: ClassVar[Sequence[str | Sequence[int]]] = ()
     """Texts on which the method drafts, for one that does not on the kit's own."""
 

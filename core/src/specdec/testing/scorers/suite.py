@@ -14,6 +14,7 @@ from specdec.testing.support.passes import Part, Passes, difference, reference_r
 from specdec.testing.support.subjects import path_of
 from specdec.testing.support.target import Model, as_engine_model, reference_model
 from specdec.testing.support.texts import repetitive
+from specdec.testing.support.tiny import DEFAULT_MODEL
 from specdec.testing.support.verdicts import broken
 
 MAX_LEN = 96
@@ -29,7 +30,7 @@ class ScorerSuite(Conformance):
 
     scorer: ClassVar[str | type[Scorer]]
     """The scorer: its name, its class, or a path such as `./file.py:Class`."""
-    model: ClassVar[Model] = "zoo"
+    model: ClassVar[Model] = DEFAULT_MODEL
     """The target: `zoo`, `tiny`, a directory, a hub id, or a model."""
 
     def _passes(self) -> Passes:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from specdec.config.zoo import ZOO
+
 TINY = "tiny"
 """The value of `model` that means it."""
+DEFAULT_MODEL = ZOO if find_spec("specdec_zoo") is not None else TINY
+"""The target where none is named: the zoo's, or the tiny one where that is not installed."""
 VOCAB_SIZE = 97
 _MAX_LEN = 256
 

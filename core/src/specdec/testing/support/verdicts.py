@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import NoReturn
 
 import pytest
 
+from specdec.testing.support.origin import origin
+
 NOT_APPLICABLE = "not applicable: "
 """Begins the reason of a skipped test."""
+_RAISED_AT = re.compile(r"\braised \w+.*\[(\S+:\d+)\]")
 
 
 def broken(reason: str) -> NoReturn:
@@ -21,6 +25,17 @@ def not_applicable(reason: str) -> NoReturn:
 
 
 def described(error: BaseException) -> str:
-    """Return an exception as one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """Return an exception as one line, with the place in the plugin that it came from."""
+    text, place = " ".join(str(error).split()), origin(error)
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return line if place is None else f"{line} [{place}]"
+
+
+def advice(reason: str, mend: str) -> str:
+    """Return what to mend for a broken promise: first of all what the plugin raised, if the reason says so."""
+    place = _RAISED_AT.search(reason)
+    return (
+        mend
+        if place is None
+        else f"what {place[1]} raises; this promise can be judged once it raises nothing"
+    )

@@ -1,0 +1,40 @@
+"""Where in a plugin's own code an exception came from."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from pathlib import Path
+
+import torch
+
+import specdec
+
+_NOT_A_PLUGIN = (Path(specdec.__file__).parent, Path(torch.__file__).parent)
+_STANDARD = Path(sysconfig.get_path("stdlib"))
+
+
+def origin(error: BaseException) -> str | None:
+    """Return file and line, as `my_idea.py:12`, of the deepest call in the plugin's folder; None where no plugin was called.
+
+    Args:
+        error: what was raised; of an exception raised from another one it is the other one that counts.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    frames = [
+        (Path(frame.filename), frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not _is_elsewhere(Path(frame.filename))
+    ]
+    if not frames:
+        return None
+    home = frames[0][0].parent
+    file, line = next(frame for frame in reversed(frames) if frame[0].parent == home)
+    return f"{file.name}:{line}"
+
+
+def _is_elsewhere(file: Path) -> bool:
+    """Return whether a file is specdec's, torch's or Python's own."""
+    is_standard = file.is_relative_to(_STANDARD) and "site-packages" not in file.parts
+    return is_standard or not file.is_absolute() or any(file.is_relative_to(home) for home in _NOT_A_PLUGIN)
