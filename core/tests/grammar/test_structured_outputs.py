@@ -341,3 +341,19 @@ def test_the_reference_loop_follows_grammars(subject) -> None:
         rules = request.sequences[0].rules
         text = reference.generate(model, many[0], propose, 4, params, rules)
         assert text == tokens_of(llm, [many[0]], params)[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"json": {"$ref": "#"}}, "allows no text"),
+        ({"grammar": "root ::= root"}, "allows no text"),
+        ({"json": {"type": "object", "properties": {"a": {"not": {}}}}}, "'not' at #/properties/a"),
+        ({"json": {"$ref": "https://example.org/schema.json"}}, "nothing is fetched"),
+    ],
+)
+def test_what_allows_no_text_or_more_than_it_says_is_refused(subject, keys, told) -> None:
+    llm = make_llm(subject[0], tokenizer=ending_tokenizer())
+    for _ in range(2):  # also when it was asked for before
+        with pytest.raises(ConfigError, match=told):
+            llm.generate([subject[1][0]], SamplingParams(structured_outputs=keys))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import threading
 from typing import TYPE_CHECKING
 
 from transformers import PreTrainedTokenizerBase
 
 from specdec.errors import ConfigError
+from specdec.grammar.language import can_end
+from specdec.grammar.schema import check_schema
 from specdec.grammar.state import GrammarState
 from specdec.interfaces.target import TargetInfo
 from specdec.structured_outputs import StructuredOutputsParams
@@ -18,11 +22,14 @@ if TYPE_CHECKING:
 
 _ANY_OBJECT = '{"type": "object"}'
 _PLACE_IN_LIBRARY = re.compile(r"^\[[\d:]+\] \S+:\d+: ")
+_CACHE_BYTES = 256 * 1024 * 1024
+_MAX_KNOWN = 4096
+"""The most grammars that are remembered as checked."""
 _INSTALL = 'structured_outputs needs xgrammar: pip install "specdec-core[grammar]"'
 
 
 class GrammarFactory:
-    """Makes the grammar state of each sample; a grammar that was asked for before is not compiled again.
+    """Makes the grammar state of each sample, on several threads; a grammar that was asked for before is not compiled again.
 
     Args:
         info: facts about the target.
@@ -33,6 +40,8 @@ class GrammarFactory:
         self._info = info
         self._tokenizer = tokenizer
         self._compiler: xgrammar.GrammarCompiler | None = None
+        self._making = threading.Lock()
+        self._known: dict[bytes, None] = {}
 
     def make(self, params: StructuredOutputsParams) -> GrammarState:
         """Return the state of a sample that has no token yet.
@@ -52,20 +61,37 @@ class GrammarFactory:
                 "SamplingParams: structured_outputs needs an end-of-text id to end a text with, and the target has none; "
                 "set eos_token_id in its configuration or eos_token in its tokenizer"
             )
-        if self._compiler is None:
-            facts = xgrammar.TokenizerInfo.from_huggingface(
-                self._tokenizer,
-                vocab_size=self._info.vocab_size,
-                stop_token_ids=ends,
-            )
-            self._compiler = xgrammar.GrammarCompiler(facts, max_threads=2)
+        with self._making:
+            if self._compiler is None:
+                facts = xgrammar.TokenizerInfo.from_huggingface(
+                    self._tokenizer,
+                    vocab_size=self._info.vocab_size,
+                    stop_token_ids=ends,
+                )
+                self._compiler = xgrammar.GrammarCompiler(
+                    facts, max_threads=2, cache_limit_bytes=_CACHE_BYTES
+                )
         try:
+            key = hashlib.sha256(params.model_dump_json().encode()).digest()
+            if key not in self._known and params.json_schema is not None:
+                check_schema(params.json_schema)
             compiled = _compile(self._compiler, params)
-        except (RuntimeError, ValueError, TypeError) as error:
+        except ConfigError:
+            raise
+        except (RuntimeError, ValueError, TypeError, RecursionError) as error:
             reason = _PLACE_IN_LIBRARY.sub("", str(error).strip().splitlines()[-1])
             raise ConfigError(
                 f"SamplingParams: structured_outputs {params.kind!r} cannot be compiled: {reason}"
             ) from error
+        if key not in self._known:
+            if not can_end(str(compiled.grammar)):
+                raise ConfigError(
+                    f"SamplingParams: structured_outputs {params.kind!r} allows no text: every rule or schema that it "
+                    "begins with leads back to itself; give one that can end"
+                )
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[key] = None
         return GrammarState(xgrammar.GrammarMatcher(compiled), self._info.vocab_size)
 
 

@@ -1,0 +1,28 @@
+"""References within a JSON schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+
+def is_remote(reference: object) -> bool:
+    """Return whether a `$ref` leads anywhere but to a place in its own schema, told by the way to it."""
+    return not (isinstance(reference, str) and (reference == "#" or reference.startswith("#/")))
+
+
+def resolved(root: Any, reference: object) -> Any:
+    """Return what a `$ref` leads to; None if nothing is there."""
+    if not isinstance(reference, str) or is_remote(reference):
+        return None
+    found = root
+    for step in reference.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, Mapping):
+            found = found.get(name)
+        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+            found = found[int(name)]
+        else:
+            return None
+    return found
