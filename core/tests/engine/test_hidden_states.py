@@ -15,6 +15,7 @@ from speccheck.engines import (
     tokens_of,
 )
 from speccheck.models import tiny
+from speccheck.states import check_states
 
 from specdec import FinishReason
 from specdec.engine import delivery as delivery_module
@@ -27,26 +28,6 @@ RUNS = {
     "one by one": {"max_num_batched_tokens": 3, "max_num_seqs": 1},
     "preempted": {"block_size": 1, "kv_cache_tokens": 176, "max_num_batched_tokens": 24},
 }
-
-
-@torch.inference_mode()
-def plain_states(model, tokens: list[int]) -> list[torch.Tensor]:
-    """Final-norm states and inputs of layers 0 and 1, by `transformers` alone."""
-    out = model.base_model(torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
-    return [out.last_hidden_state[0], out.hidden_states[0][0], out.hidden_states[1][0]]
-
-
-def check_states(model, proposer, name: str, text: list[int]) -> None:
-    tokens, states, reason = proposer.final[name]
-    assert reason in (FinishReason.LENGTH, FinishReason.STOP)
-    assert tokens == text
-    assert len(states) == len(text)
-    wanted = plain_states(model, text)
-    for position, row in enumerate(states):
-        assert len(row) == 3
-        for got, want in zip(row, wanted, strict=True):
-            expected = torch.zeros_like(got) if position == 0 else want[position - 1]
-            assert torch.allclose(got, expected, atol=1e-5, rtol=1e-5), f"{name} at {position}"
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -143,16 +124,6 @@ def test_after_an_error_those_requests_get_no_drafts_and_others_keep_their_state
         else:
             assert output.metrics.num_drafts > 0
             check_states(subject.model, proposer, output.request_id, text)
-
-
-def test_a_prefix_hit_leaves_no_hole(subject) -> None:
-    llm = make_llm(subject.model, scripted("HiddenRecorder", 3, texts=subject.texts), block_size=4)
-    proposer = proposer_of(llm)
-    for _ in range(2):
-        outputs = llm.generate(subject.prompts[:3], greedy(16))
-    assert proposer.complaints == []
-    for output, text in zip(outputs, subject.texts, strict=False):
-        check_states(subject.model, proposer, output.request_id, text[: len(output.prompt_token_ids) + 16])
 
 
 @pytest.mark.parametrize("name", ["opt", "gpt2", "gemma2", "gpt_neox"])

@@ -96,6 +96,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "num_gpu_blocks_override": 26,
         "max_num_batched_tokens": 40,
     },
+    "cached": {"block_size": 2, "max_num_batched_tokens": 40},
 }
 
 
@@ -108,7 +109,12 @@ def test_drafts_in_the_engine_are_the_references(
 ) -> None:
     path, tensors = make_head(tmp_path, shape, Layout(aux_ids=AUX))
     llm, watch = make_llm(path, shape, config_of(kind), **ENGINES[engine])
-    llm.generate(PROMPTS, PARAMS)
+    outputs = llm.generate(PROMPTS, PARAMS)
+    if engine == "cached":
+        watch.drafts.clear()
+        again = llm.generate(PROMPTS, PARAMS)
+        assert [o.num_cached_tokens for o in again] == [(len(p) - 1) // 2 * 2 for p in PROMPTS]
+        assert [o.outputs[0].token_ids for o in again] == [o.outputs[0].token_ids for o in outputs]
     assert watched_contexts(watch) == {}
     reference = make_reference(shape, tensors)
     assert len(watch.drafts) > 20

@@ -22,15 +22,21 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def run(folder: object, temperature: float, **config: Any) -> list[Any]:
+    return ask(make_llm(folder, config), temperature)
+
+
+def run_twice(folder: object, **config: Any) -> tuple[list[Any], list[Any]]:
+    llm = make_llm(folder, config, block_size=4)
+    return ask(llm, 0.0), ask(llm, 0.0)
+
+
+def make_llm(folder: object, config: dict[str, Any], **arguments: Any) -> LLM:
     keys = {"method": "mtp", "on_proposer_error": "raise", **config} if config else None
-    llm = LLM(
-        model=str(folder),
-        dtype="float32",
-        skip_tokenizer_init=True,
-        max_num_seqs=3,
-        strict_drafts=True,
-        speculative_config=keys,
-    )
+    known = {"dtype": "float32", "skip_tokenizer_init": True, "max_num_seqs": 3, "strict_drafts": True}
+    return LLM(model=str(folder), speculative_config=keys, **known | arguments)
+
+
+def ask(llm: LLM, temperature: float) -> list[Any]:
     generator = torch.Generator().manual_seed(2)
     prompts = [torch.randint(VOCAB_SIZE, (n,), generator=generator).tolist() for n in (9, 1, 2, 5)]
     params = [
@@ -82,6 +88,17 @@ def test_two_layers(half_right, way, temperature):
     outputs = run(folder, temperature, **way)
     assert tokens(outputs) == plain(folder, temperature)
     assert sum(output.metrics.num_accepted_tokens for output in outputs) > 20
+
+
+def test_two_layers_go_on_from_a_cached_prefix(half_right):
+    """Of each stage the rows of the prefix are taken over, and what the stage behind it begins from."""
+    config = {"num_speculative_tokens": 4, "adaptive": False, "draft_sample_method": "greedy"}
+    first, second = run_twice(half_right[2].folder, **config)
+    assert tokens(first) == tokens(second)
+    assert [output.num_cached_tokens for output in second] == [8, 0, 0, 4]
+    for before, after in zip(first, second, strict=True):
+        assert after.metrics.accepted_per_position == before.metrics.accepted_per_position
+        assert after.metrics.num_drafts == before.metrics.num_drafts
 
 
 def test_a_sampler_that_uses_q(half_right):

@@ -84,7 +84,7 @@ class Delivery:
             chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
         states = tuple(state[chosen] for state in (scores.hidden_states, *scores.aux_hidden_states))
         num_rows = len(scores.hidden_states)
-        if sequence.num_computed == 0:
+        if sequence.num_computed == sequence.delivered == 0:  # nothing chose the first token
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
         elif isinstance(chosen, slice) and num_rows > max(_MAX_SHARED_ROWS, 2 * len(rows)):
             states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive

@@ -63,6 +63,8 @@ class SlotPool:
             self._trim()
             if not self._grow(run, needed, num_kept):
                 return False
+        if needed > run.num_needed:
+            self._prefixes.forget(run.start + run.num_needed, needed - run.num_needed)
         run.num_needed = needed
         return True
 
@@ -122,22 +124,21 @@ class SlotPool:
         if found is None:
             return None
         run = self._runs[request_id] = _Run(*found, needed)
-        run.keys = self._prefixes.take_over(self._cache, blocks or [], *found)
+        # Headroom keeps what is known to lie there until it is needed.
+        run.keys = self._prefixes.take_over(self._cache, blocks or [], run.start, needed)
         return run
 
     def _grow(self, run: _Run, needed: int, num_kept: int) -> bool:
         """Make a run longer, with headroom if there is room for it."""
         for wanted in (needed + _HEADROOM_BLOCKS, needed):
-            end = run.start + run.num_blocks
-            if self._blocks.extend(end, wanted - run.num_blocks):
-                self._prefixes.forget(end, wanted - run.num_blocks)
+            if self._blocks.extend(run.start + run.num_blocks, wanted - run.num_blocks):
                 run.num_blocks = wanted
                 return True
         found = self._allocate(needed)
         if found is None:
             return False
         start, num_blocks = found
-        self._prefixes.forget(start, num_blocks)
+        self._prefixes.forget(start, run.num_needed)
         if num_kept:
             self._cache.copy(run.start * self._block_size, start * self._block_size, num_kept)
         self._prefixes.move(run.start, start, len(run.keys))
