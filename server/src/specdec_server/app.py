@@ -15,7 +15,8 @@ from specdec_server.body import BodyLimit
 from specdec_server.errors import add_error_handlers
 from specdec_server.key import KeyCheck
 from specdec_server.queueing import QueueLimit
-from specdec_server.routes import chat, completions, status, tokens
+from specdec_server.responses import ResponseStore
+from specdec_server.routes import chat, completions, responses, status, tokens
 from specdec_server.service import Service
 from specdec_server.settings import Settings
 from specdec_server.speculation_log import log_speculation
@@ -46,6 +47,7 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
 
     app = FastAPI(title="specdec", lifespan=life, docs_url=None, redoc_url=None)
     app.state.service = service
+    app.state.responses = ResponseStore(settings.max_stored_responses)
     add_error_handlers(app)
     app.add_middleware(BodyLimit, limits=settings.limits)
     app.add_middleware(QueueLimit, queue=service, limit=settings.limits.max_queued_requests)
@@ -62,6 +64,6 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
         tracing=tracing,
         on_refusal=service.telemetry.refused,
     )
-    for routes in (completions, chat, status, tokens):
+    for routes in (completions, chat, responses, status, tokens):
         app.include_router(routes.router)
     return app

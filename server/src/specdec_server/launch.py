@@ -23,7 +23,7 @@ from specdec_server.limits import Limits
 from specdec_server.reasoning import ReasoningParser
 from specdec_server.settings import Settings
 from specdec_server.tools import ToolParser
-from specdec_server.tools.registry import REASONING_PARSERS, TOOL_PARSERS, Parser, parser_class
+from specdec_server.tools.registry import REASONING_PARSERS, TOOL_PARSERS, parser_class
 
 logger = logging.getLogger("specdec")
 
@@ -59,10 +59,8 @@ def launch(
         "limits": Limits(**limits),
         "model_names": names,
         "allowed_origins": _origins(settings["allowed_origins"]),
-        "tool_parser": _parser(TOOL_PARSERS, settings["tool_parser"], ToolParser, "--tool-call-parser"),
-        "reasoning_parser": _parser(
-            REASONING_PARSERS, settings["reasoning_parser"], ReasoningParser, "--reasoning-parser"
-        ),
+        "tool_parser": _tool_parser(settings["tool_parser"]),
+        "reasoning_parser": _reasoning_parser(settings["reasoning_parser"]),
     }
     checked = Settings(root=target, **given)
     template = None if chat_template is None else _template(chat_template)
@@ -124,8 +122,14 @@ def _origins(text: str) -> tuple[str, ...]:
     raise ConfigError(f'--allowed-origins {text!r} is no list of texts in JSON, such as ["*"]')
 
 
-def _parser(group: str, name: str | None, base: type[Parser], option: str) -> type[Parser] | None:
-    return None if name is None else parser_class(group, name, base, option)
+def _tool_parser(name: str | None) -> type[ToolParser] | None:
+    base: type[ToolParser] = ToolParser  # type: ignore[type-abstract]  # to compare with, not to make
+    return None if name is None else parser_class(TOOL_PARSERS, name, base, "--tool-call-parser")
+
+
+def _reasoning_parser(name: str | None) -> type[ReasoningParser] | None:
+    base: type[ReasoningParser] = ReasoningParser  # type: ignore[type-abstract]  # to compare with, not to make
+    return None if name is None else parser_class(REASONING_PARSERS, name, base, "--reasoning-parser")
 
 
 def _template(given: str) -> str:

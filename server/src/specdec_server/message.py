@@ -32,8 +32,8 @@ class MessageParser:
     ) -> None:
         self._reasoning, self._tools = reasoning, tools
         self._max_calls = max_calls
-        hidden = {Reasoning: not shows_reasoning, Text: not shows_content}
-        self._hidden = tuple(kind for kind, is_hidden in hidden.items() if is_hidden)
+        hidden: dict[type[Event], bool] = {Reasoning: not shows_reasoning, Text: not shows_content}
+        self._hidden: tuple[type[Event], ...] = tuple(kind for kind, is_hidden in hidden.items() if is_hidden)
 
     def feed(self, text: str) -> list[Event]:
         """Take in more text; return what is certain now."""

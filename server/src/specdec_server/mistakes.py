@@ -9,11 +9,13 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 
 from specdec_server.protocol import ChatRequest, CompletionRequest
+from specdec_server.protocol.responses import ResponsesRequest
 from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
 
 _MODELS: dict[str, type[BaseModel]] = {
     "/v1/completions": CompletionRequest,
     "/v1/chat/completions": ChatRequest,
+    "/v1/responses": ResponsesRequest,
     "/tokenize": TokenizeRequest,
     "/detokenize": DetokenizeRequest,
 }

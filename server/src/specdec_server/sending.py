@@ -32,16 +32,19 @@ class Answer(Protocol):
         """Yield the pieces of a stream."""
 
 
-async def sent(request: Request, answer: Answer, *, is_streaming: bool) -> Response:
+async def sent(
+    request: Request, answer: Answer, *, is_streaming: bool, has_named_events: bool = False
+) -> Response:
     """Return an answer as it is asked for.
 
     Args:
         request: whose client may leave; the answer is given up then.
         answer: not begun.
         is_streaming: whether to send events.
+        has_named_events: whether events are named by their `type`, and the stream ends without a mark.
     """
     if is_streaming:
-        return await _streamed(request, answer.pieces())
+        return await _streamed(request, answer.pieces(), has_names=has_named_events)
     return await _whole(request, answer.response())
 
 
@@ -51,7 +54,9 @@ async def _whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) ->
     return JSONResponse(body) if done else Response(status_code=_CLIENT_LEFT)
 
 
-async def _streamed(request: Request, pieces: AsyncGenerator[dict[str, Any], None]) -> Response:
+async def _streamed(
+    request: Request, pieces: AsyncGenerator[dict[str, Any], None], *, has_names: bool
+) -> Response:
     """Return a response of server-sent events. It begins with the first piece, so that errors before it have their status."""
     done, first = await _unless_left(request, _first_of(pieces))
     if not done:
@@ -61,14 +66,15 @@ async def _streamed(request: Request, pieces: AsyncGenerator[dict[str, Any], Non
         async with aclosing(pieces):
             try:
                 if first is not None:
-                    yield _event(first)
+                    yield _event(first, has_name=has_names)
                 async for piece in pieces:
-                    yield _event(piece)
+                    yield _event(piece, has_name=has_names)
             except Exception as error:  # the status has been sent: an event must tell
                 if not isinstance(error, ApiError | ConfigError | EngineError):
                     logger.exception("a stream ends with an error")
                 yield _event(error_body(error))
-            yield "data: [DONE]\n\n"
+            if not has_names:
+                yield "data: [DONE]\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
@@ -99,5 +105,6 @@ async def _until_left(request: Request) -> None:
         pass
 
 
-def _event(data: dict[str, Any]) -> str:
-    return f"data: {_encode(data)}\n\n"
+def _event(data: dict[str, Any], *, has_name: bool = False) -> str:
+    name = f"event: {data['type']}\n" if has_name else ""
+    return f"{name}data: {_encode(data)}\n\n"

@@ -64,18 +64,13 @@ class ChatRequest(GenerationRequest):
         Raises:
             ConfigError: if one is not the template's.
         """
-        wrong = sorted(_RESERVED & set(self.chat_template_kwargs or ()))
-        if wrong:
-            raise ConfigError(
-                f"chat_template_kwargs: {wrong[0]!r} is no variable of a template that requests may set"
-            )
         begins = self.add_generation_prompt
         if begins is None:
             begins = not self.continue_final_message
         return {
             "add_generation_prompt": begins,
             "continue_final_message": bool(self.continue_final_message),
-            **(self.chat_template_kwargs or {}),
+            **template_variables(self.chat_template_kwargs),
         }
 
     def to_sampling_params(self, max_logprobs: int) -> SamplingParams:
@@ -98,6 +93,20 @@ class ChatRequest(GenerationRequest):
             prompt_logprobs=self.prompt_logprobs,
             max_logprobs=max_logprobs,
         )
+
+
+def template_variables(given: dict[str, Any] | None) -> dict[str, Any]:
+    """Return variables of the chat template.
+
+    Raises:
+        ConfigError: if one is not the template's.
+    """
+    wrong = sorted(_RESERVED & set(given or ()))
+    if wrong:
+        raise ConfigError(
+            f"chat_template_kwargs: {wrong[0]!r} is no variable of a template that requests may set"
+        )
+    return given or {}
 
 
 def text_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,187 @@
+"""`POST /v1/responses`, and what is kept of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from secrets import token_hex
+from time import time
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from specdec import RequestOutput
+from specdec_server.errors import error_body
+from specdec_server.piece import Growth
+from specdec_server.protocol.chat import template_variables
+from specdec_server.protocol.responses import ResponsesRequest
+from specdec_server.responses import ResponseStore
+from specdec_server.responses.items import messages_of
+from specdec_server.responses.output import Output, copied
+from specdec_server.running import finished, merged
+from specdec_server.sending import sent
+from specdec_server.service import Served, Service
+from specdec_server.turn import Turn, TurnRequest
+from specdec_server.usage import usage
+
+logger = logging.getLogger("specdec")
+router = APIRouter()
+
+
+def _store_of(request: Request) -> ResponseStore:
+    store: ResponseStore = request.app.state.responses
+    return store
+
+
+@router.post("/v1/responses")
+async def create_response(body: ResponsesRequest, request: Request, service: Served) -> Response:
+    """Answer with items, and keep them for requests that go on from there."""
+    store = _store_of(request)
+    answer = await service.prepared(lambda: _Answer(body, service, store))
+    return await sent(request, answer, is_streaming=bool(body.stream), has_named_events=True)
+
+
+@router.get("/v1/responses/{response_id}")
+async def retrieve_response(response_id: str, request: Request) -> dict[str, Any]:
+    """Return a response that was kept."""
+    return _store_of(request).get(response_id).response
+
+
+@router.delete("/v1/responses/{response_id}")
+async def delete_response(response_id: str, request: Request) -> dict[str, Any]:
+    """Forget a response."""
+    _store_of(request).delete(response_id)
+    return {"id": response_id, "object": "response", "deleted": True}
+
+
+class _Answer:
+    """One request to the server, and the one to the engine that it makes."""
+
+    def __init__(self, body: ResponsesRequest, service: Service, store: ResponseStore) -> None:
+        self._body, self._service, self._store = body, service, store
+        name = service.name_of(body.model)
+        before: tuple[dict[str, Any], ...] = ()
+        if body.previous_response_id is not None:
+            before = store.get(body.previous_response_id, is_previous=True).messages
+        self._messages = [*before, *messages_of(body.input)]
+        said = [{"role": "system", "content": body.instructions}] if body.instructions else []
+        params, effort = body.to_sampling_params(), None if body.reasoning is None else body.reasoning.effort
+        arguments = {"add_generation_prompt": True, **template_variables(body.chat_template_kwargs)}
+        self._turn = Turn(
+            TurnRequest([*said, *self._messages], body.choice, params, arguments, effort), service
+        )
+        self._head = self._head_of(f"resp_{body.request_id or token_hex(24)}", name)
+        params = self._turn.params
+        stream = service.llm.generate(
+            self._turn.prompt,
+            params,
+            self._head["id"],
+            is_streaming=bool(body.stream),
+            priority=body.priority or 0,
+            client=service.client,
+        )
+        self._news = merged([stream], service.telemetry, params.n)
+        self._parser = self._turn.parser()
+        self._output = Output(self._parser)
+
+    async def response(self) -> dict[str, Any]:
+        """Return the body of the response."""
+        (output,) = await finished(self._news)
+        self._output.add([*self._parser.feed(output.outputs[0].text), *self._parser.end()])
+        return self._ended(output)[1]
+
+    async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the events of a stream, numbered."""
+        number = 0
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                yield {"type": event["type"], "sequence_number": number, **event}
+                number += 1
+
+    async def _events(self) -> AsyncGenerator[dict[str, Any], None]:
+        begun = {**self._head, "status": "in_progress", "output": []}
+        yield {"type": "response.created", "response": begun}
+        yield {"type": "response.in_progress", "response": begun}
+        growth = Growth()
+        try:
+            async with aclosing(self._news) as news:
+                async for _, output in news:
+                    piece = growth.take(output.outputs[0])
+                    if piece is None:
+                        continue
+                    found = self._parser.feed(piece.text)
+                    if piece.finish_reason is not None:
+                        found += self._parser.end()
+                    for event in self._output.add(found):
+                        yield event
+            events, response = self._ended(output)
+        except Exception as error:  # the status has been sent: an event must tell
+            told = error_body(error)["error"]
+            if told["type"] == "internal_error":
+                logger.exception("a stream ends with an error")
+            failure = {"code": "server_error", "message": told["message"]}
+            yield {"type": "response.failed", "response": {**begun, "status": "failed", "error": failure}}
+            return
+        for event in events:
+            yield event
+        yield {"type": f"response.{response['status']}", "response": response}
+
+    def _ended(self, output: RequestOutput) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return the last events and the response, which is kept if it is to be."""
+        is_cut = output.outputs[0].finish_reason == "length"
+        status = "incomplete" if is_cut else "completed"
+        events = self._output.close(status)
+        response = {
+            **self._head,
+            "status": status,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "completed_at": None if is_cut else int(time()),
+            "output": [copied(item) for item in self._output.items],
+            "usage": self._usage(output),
+            **self._service.metrics_of([output]),
+        }
+        if self._body.store is not False:
+            self._store.put(response, [*self._messages, *messages_of(response["output"])])
+        return events, response
+
+    def _usage(self, output: RequestOutput) -> dict[str, Any]:
+        counted, thought = usage([output]), self._output.reasoning
+        ids = self._service.tokenizer(thought, add_special_tokens=False)["input_ids"] if thought else []
+        return {
+            "input_tokens": counted["prompt_tokens"],
+            "input_tokens_details": counted["prompt_tokens_details"],
+            "output_tokens": counted["completion_tokens"],
+            "output_tokens_details": {"reasoning_tokens": len(ids)},
+            "total_tokens": counted["total_tokens"],
+        }
+
+    def _head_of(self, name: str, model: str) -> dict[str, Any]:
+        """Return what a response says from the start."""
+        body, params = self._body, self._turn.params
+        text = {"format": {"type": "text"}}
+        if body.text is not None:
+            text |= body.text.model_dump(by_alias=True, exclude_none=True)
+        return {
+            "id": name,
+            "object": "response",
+            "created_at": int(time()),
+            "model": model,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": body.instructions,
+            "previous_response_id": body.previous_response_id,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata or {},
+            "parallel_tool_calls": body.parallel_tool_calls is not False,
+            "reasoning": None if body.reasoning is None else body.reasoning.model_dump(exclude_none=True),
+            "store": body.store is not False,
+            "temperature": params.temperature,
+            "text": text,
+            "tool_choice": body.tool_choice or "auto",
+            "tools": body.tools or [],
+            "top_p": params.top_p,
+            "truncation": "disabled",
+            "background": False,
+            "usage": None,
+        }
