@@ -6,9 +6,9 @@ import logging
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GraniteConfig, LlamaConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, GraniteConfig, LlamaConfig, LlamaModel, PreTrainedModel
 
-from specdec.runner import ModelRunner
+from specdec.runner import DraftHead, HeadRunner, ModelRunner
 from specdec.runner.agreement import FACTOR, agreement
 from specdec.runner.wide import in_wider_arithmetic
 
@@ -87,3 +87,36 @@ def test_the_worst_output_decides_and_a_number_that_is_none_is_refused() -> None
     assert not agreement([near, far], [own, own], [exact, exact], torch.bfloat16).holds
     assert not agreement([far, near], [own, own], [exact, exact], torch.bfloat16).holds
     assert not agreement([near, exact * float("nan")], [own] * 2, [exact] * 2, torch.bfloat16).holds
+
+
+class Unnamed(DraftHead):
+    """A head with one layer of Llama that does not say what it is made of."""
+
+    def __init__(self) -> None:
+        config = LlamaConfig(**SIZES | {"num_hidden_layers": 1})
+        super().__init__(config, feature_size=48, num_logits=61)
+        config._attn_implementation = "sdpa"
+        self.model = LlamaModel(config)
+        self.lm_head = torch.nn.Linear(48, 61, bias=False)
+
+    def forward(
+        self, input_ids: torch.Tensor, position_ids: torch.Tensor, features: torch.Tensor, stage: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.model.embed_tokens(input_ids) + features
+        states = self.model(inputs_embeds=x, position_ids=position_ids, use_cache=False).last_hidden_state
+        return states, states
+
+    def project(self, states: torch.Tensor, stage: int = 0) -> torch.Tensor:
+        return self.lm_head(states)  # type: ignore[no-any-return]
+
+
+def test_a_head_without_a_compiled_form_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "specdec"):
+        runner = HeadRunner(Unnamed().eval(), torch.device("cpu"), 64)
+    assert runner.fused == [None]
+    assert runner.num_fallbacks == 1
+    (message,) = caplog.messages
+    assert message.startswith(
+        "Unnamed: there is no compiled form of stage 0 (its layers are not those of Llama)"
+    )
+    assert "slower" in message

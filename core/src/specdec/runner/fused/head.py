@@ -75,12 +75,16 @@ class FusedHead:
 @torch.inference_mode()
 def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
     """Return the compiled form of a stage, or None where its structure is unknown or the compiled form does not agree."""
+    if runner.device.type != "cpu" or not is_available():
+        return None
     parts = runner.head.parts(stage)
-    if parts is None or runner.device.type != "cpu" or not _is_known(parts) or not is_available():
+    if parts is None or not _is_known(parts):
+        _left_out(runner, stage, "its layers are not those of Llama")
         return None
     weight = parts.head.weight
     assert isinstance(weight, torch.Tensor)
     if weight.dtype not in (torch.float32, torch.bfloat16):
+        _left_out(runner, stage, f"its weights are {str(weight.dtype).removeprefix('torch.')}")
         return None
     layers = [
         FusedLayer(layer, runner.windows[layer.self_attn.layer_idx], is_packed=False)  # type: ignore[union-attr, index]  # checked by structure
@@ -90,6 +94,7 @@ def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
     norms = _norms(parts)
     factors = [head_norms(layer) for layer in layers]
     if ends is None or not HostStack.supports(layers, norms, factors, ends):
+        _left_out(runner, stage, "its sizes or biases are none that compiled products take")
         return None
     use_threads()
     stack = HostStack(layers, norms, factors, ends)
@@ -118,6 +123,13 @@ def _agrees(fused: FusedHead, runner: HeadRunner, stage: int) -> bool:
             type(runner.head).__name__, stage, found,
         )  # fmt: skip
     return found.holds
+
+
+def _left_out(runner: HeadRunner, stage: int, reason: str) -> None:
+    logger.warning(
+        "%s: there is no compiled form of stage %d (%s); the head's own forward runs instead, two to four times slower",
+        type(runner.head).__name__, stage, reason,
+    )  # fmt: skip
 
 
 def _is_known(parts: HeadParts) -> bool:
