@@ -15,14 +15,8 @@ import sys
 from common.case import Case
 from common.options import Options, make_parser, read_options
 from common.run import read_prompts, run
-from common.speculation import METHODS, Speculation, plain, speculations
-from common.variant import Variant
-
-
-def peer(speculation: Speculation, dtype: str) -> Variant:
-    """The same method in transformers."""
-    assert speculation.transformers is not None
-    return Variant.make("transformers", speculation.name, dtype, speculation.transformers)
+from common.speculation import METHODS, speculations
+from common.variants import ours, transformers
 
 
 def make_cases(options: Options, batch_size: int, methods: list[str], matches: list[str]) -> list[Case]:
@@ -31,9 +25,9 @@ def make_cases(options: Options, batch_size: int, methods: list[str], matches: l
     together = read_prompts(options, batch_size)
     cases = []
     for dtype in options.dtypes:
-        without = (plain(dtype), Variant.make("transformers", "none", dtype))
+        without = (ours(dtype), transformers(dtype))
         speculating = [
-            (speculation.variant(dtype), peer(speculation, dtype))
+            (ours(dtype, speculation), transformers(dtype, speculation))
             for speculation in speculations(options, methods, matches)
         ]
         cases.append(Case(dtype, 1, alone, (without, *speculating)))
@@ -48,7 +42,8 @@ def main() -> int:
     parser.add_argument(
         "--batch-size", type=int, default=16, help="prompts of the batch; 1: none (default 16)"
     )
-    known = [method for method in METHODS if method != "suffix"]  # transformers has no suffix trees
+    # transformers has neither suffix trees nor EAGLE heads.
+    known = [method for method in METHODS if method not in ("suffix", "eagle3")]
     parser.add_argument("--methods", nargs="+", choices=known, default=["ngram"], help="default: ngram")
     parser.add_argument("--match", nargs="+", default=["recent"], help="recent (default), first, or both")
     arguments = parser.parse_args()

@@ -3,8 +3,8 @@
     sh benchmarks/peers/make_vllm_env.sh benchmarks/.peers/vllm
     python benchmarks/compare_vllm.py --vllm-python benchmarks/.peers/vllm/bin/python [--quick]
 
-No speculation, and prompt lookup, a draft model or suffix trees (`--methods`) with the same k and settings, at
-batch 1 and 8, greedy, prefix caching off. `match=first` drafts what vLLM drafts; `match=recent` is specdec's
+No speculation, and prompt lookup, a draft model, suffix trees or an EAGLE-3 head (`--methods`) with the same k and
+settings, at batch 1 and 8, greedy, prefix caching off. `match=first` drafts what vLLM drafts; `match=recent` is specdec's
 default. vLLM runs compiled unless told otherwise by `--vllm-modes`: compiling takes most of a minute at every
 start and makes it faster. If both modes are named both are measured; the faster one is the one to quote.
 """
@@ -16,32 +16,9 @@ from pathlib import Path
 
 from common.case import Case
 from common.options import Options, make_parser, read_options
-from common.pool import EngineHome
 from common.run import read_prompts, run
-from common.speculation import METHODS, Speculation, plain, speculations
-from common.variant import Variant
-
-ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    "VLLM_CPU_KVCACHE_SPACE": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_NO_USAGE_STATS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
-MODES = {"compiled": False, "eager": True}
-
-
-def vllm(dtype: str, mode: str, speculation: Speculation | None, has_statistics: bool = False) -> Variant:
-    """vLLM in one mode, with a method or without."""
-    arguments: dict[str, object] = {"enforce_eager": MODES[mode]}
-    if has_statistics:
-        arguments["disable_log_stats"] = False
-    settings: dict[str, object] = {"arguments": arguments}
-    name = "none"
-    if speculation is not None:
-        name = speculation.name
-        settings["speculative_config"] = speculation.vllm
-    return Variant.make("vllm", f"{name} {mode}", dtype, settings)
+from common.speculation import METHODS, Speculation, speculations
+from common.variants import VLLM_ENVIRONMENT, VLLM_MODES, ours, vllm, vllm_home
 
 
 def make_cases(
@@ -51,9 +28,9 @@ def make_cases(
     prompts = read_prompts(options, max(options.num_prompts, *batch_sizes))
     cases = []
     for dtype in options.dtypes:
-        pairs = [(plain(dtype), vllm(dtype, mode, None)) for mode in modes]
+        pairs = [(ours(dtype), vllm(dtype, mode=mode)) for mode in modes]
         pairs += [
-            (speculation.variant(dtype), vllm(dtype, mode, speculation, has_statistics))
+            (ours(dtype, speculation), vllm(dtype, speculation, mode, has_statistics))
             for mode in modes
             for speculation in found
         ]
@@ -66,7 +43,7 @@ def main() -> int:
     parser = make_parser("specdec against vLLM on the CPU", num_prompts=8, k=[4])
     add = parser.add_argument
     add("--vllm-python", type=Path, required=True, help="interpreter of the environment vLLM is in")
-    add("--vllm-modes", nargs="+", choices=sorted(MODES), default=["compiled"], help="default: compiled")
+    add("--vllm-modes", nargs="+", choices=sorted(VLLM_MODES), default=["compiled"], help="default: compiled")
     add("--vllm-preload", default="", help="value of LD_PRELOAD for vLLM, such as the path of a tcmalloc")
     add(
         "--vllm-stats",
@@ -78,13 +55,11 @@ def main() -> int:
     add("--match", nargs="+", default=["first", "recent"], help="default: first recent")
     arguments = parser.parse_args()
     options = read_options(arguments)
-    environment = ENVIRONMENT | ({"LD_PRELOAD": arguments.vllm_preload} if arguments.vllm_preload else {})
-    # The interpreter of a virtual environment is a link that must not be resolved.
-    homes = {"vllm": EngineHome(str(arguments.vllm_python.absolute()), environment)}
+    homes = {"vllm": vllm_home(arguments.vllm_python, arguments.vllm_preload)}
     modes = ["eager"] if options.is_quick and arguments.vllm_modes == ["compiled"] else arguments.vllm_modes
     found = list(speculations(options, arguments.methods, arguments.match))
     cases = make_cases(options, arguments.batch_sizes, modes, found, arguments.vllm_stats)
-    settings = {"vllm_environment": ENVIRONMENT, "vllm_preload": Path(arguments.vllm_preload).name}
+    settings = {"vllm_environment": dict(VLLM_ENVIRONMENT), "vllm_preload": Path(arguments.vllm_preload).name}
     return run("compare_vllm", options, cases, homes, settings)
 
 

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from common.prompts import load_prompts, resolve_model
+from common.model import resolve_model
+from common.prompts import load_prompts
 from common.provenance import load_average, provenance
 from common.results import RESULTS, write
 from common.stats import paired_ratio

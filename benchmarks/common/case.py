@@ -75,7 +75,7 @@ def run_case(case: Case, pool: Contestants, max_tokens: int, num_rounds: int, ga
 
 def _row(case: Case, ours: Variant, peer: Variant, done: dict[str, Measurement], gap_of: GapOf) -> Row:
     left, right = done[ours.name], done[peer.name]
-    is_required = case.dtype in ("float32", "float64")
+    is_required = case.dtype in ("float32", "float64") and ours.weights == peer.weights
     gate = compare(case.prompts, left.token_ids, right.token_ids, gap_of if is_required else None)
     return Row(
         ours=ours,

@@ -25,6 +25,7 @@ class Options:
     lookup_min: int
     lookup_max: int
     draft: str | None
+    head: str | None
     prefix: tuple[str, ...]
     json: Path | None
     is_quick: bool
@@ -32,7 +33,7 @@ class Options:
     def as_dict(self) -> dict[str, object]:
         """Return the settings that belong into a result."""
         return {
-            "model": self.model if self.model == "zoo" else Path(self.model).name,
+            "model": Path(self.model).name,
             "prompts": None if self.prompts is None else self.prompts.name,
             "num_prompts": self.num_prompts,
             "max_tokens": self.max_tokens,
@@ -41,6 +42,7 @@ class Options:
             "k": list(self.k),
             "lookup": [self.lookup_min, self.lookup_max],
             "draft": "zoo" if self.draft is None else Path(self.draft).name,
+            "head": "zoo" if self.head is None else Path(self.head).name,
             "prefix": shlex.join(self.prefix),
             "is_quick": self.is_quick,
         }
@@ -50,11 +52,12 @@ def make_parser(description: str, *, num_prompts: int, k: list[int]) -> argparse
     """Return a parser with the shared options; the caller may add its own."""
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
-    add("--model", default="zoo", help="folder of a model, or zoo (default)")
+    add("--model", default="zoo", help="a folder, a GGUF file, smollm2, or zoo (default)")
     add(
         "--prompts",
         type=Path,
-        help="JSON lines with prompt or prompt_token_ids (default: the zoo's held-out prompts)",
+        help="JSON lines with turns, prompt or prompt_token_ids; texts are asked as chats where the model has a "
+        "chat template (default: the zoo's held-out prompts for zoo, HumanEval for other models)",
     )
     add("--num-prompts", type=int, default=num_prompts, help=f"prompts of one round (default {num_prompts})")
     add("--max-tokens", type=int, default=128, help="new tokens per prompt (default 128)")
@@ -70,7 +73,8 @@ def make_parser(description: str, *, num_prompts: int, k: list[int]) -> argparse
     )
     add("--lookup-min", type=int, default=1, help="shortest n-gram looked for, on both sides (default 1)")
     add("--lookup-max", type=int, default=4, help="longest n-gram looked for, on both sides (default 4)")
-    add("--draft", help="folder of the draft model (default: the zoo's)")
+    add("--draft", help="folder of the draft model (default: the zoo's for this model)")
+    add("--head", help="folder of the EAGLE-3 head (default: the zoo's for this model)")
     add("--prefix", default="", help="command before every engine's interpreter, such as 'chrt -r 1'")
     add("--json", type=Path, help="where to write the result (default: benchmarks/results, not with --quick)")
     add("--quick", action="store_true", help="a smoke run: few prompts, short, two rounds, float32")
@@ -91,8 +95,17 @@ def read_options(arguments: argparse.Namespace) -> Options:
         k=tuple(arguments.k[:1] if is_quick else arguments.k),
         lookup_min=arguments.lookup_min,
         lookup_max=arguments.lookup_max,
-        draft=None if arguments.draft is None else str(Path(arguments.draft).resolve()),
+        draft=_folder("--draft", arguments.draft),
+        head=_folder("--head", arguments.head),
         prefix=tuple(shlex.split(arguments.prefix)),
         json=arguments.json,
         is_quick=is_quick,
     )
+
+
+def _folder(option: str, given: str | None) -> str | None:
+    if given is None:
+        return None
+    if not (Path(given) / "config.json").exists():
+        raise SystemExit(f"{option} {given}: no config.json there")
+    return str(Path(given).resolve())

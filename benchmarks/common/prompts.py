@@ -3,65 +3,106 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from specdec.bench.suites import Question, even_sample, load_suite
+from specdec.bench.suites.chat import Chat
+from specdec.errors import ConfigError
 
-def resolve_model(model: str) -> Path:
-    """Return the folder of a model: a path, or the word `zoo`.
-
-    Raises:
-        SystemExit: if there is no model there.
-    """
-    if model == "zoo":
-        import specdec_zoo
-
-        return specdec_zoo.path("target").resolve()
-    path = Path(model).resolve()
-    if not (path / "config.json").exists():
-        raise SystemExit(f"--model {model}: no config.json there; give the folder of a model, or zoo")
-    return path
-
-
-def zoo_artefact(name: str) -> str:
-    """Return the folder of one of the zoo's models."""
-    import specdec_zoo
-
-    return str(specdec_zoo.path(name).resolve())
+_ANY_LENGTH = sys.maxsize
 
 
 def load_prompts(file: Path | None, model: Path, count: int, longest: int) -> list[list[int]]:
-    """Return `count` prompts of at most `longest` tokens each; longer ones lose their beginning.
+    """Return `count` prompts of at most `longest` tokens each, used again if there are fewer.
+
+    Token ids are taken as they are. Texts of a file, and the tasks of HumanEval, are asked as chats where the
+    tokenizer has a chat template; of questions with several turns only the first is asked, since later ones depend
+    on the answers. Chats that are too long are left out, all other prompts lose their beginning. Where every row
+    has a category, the categories are asked in turn.
 
     Args:
-        file: JSON lines with `prompt_token_ids` or `prompt` each; None for the zoo's held-out prompts.
+        file: JSON lines with `prompt_token_ids`, `turns` or `prompt` each; None for the zoo's held-out prompts if
+            the model is the zoo's target, and for HumanEval with all others.
         model: folder whose tokenizer is used for texts.
-        count: how many; prompts are used again if there are fewer.
+        count: how many.
         longest: most tokens of a prompt.
+
+    Raises:
+        SystemExit: if there are no prompts, or none short enough.
     """
-    rows = _zoo_rows(count) if file is None else _file_rows(file)
-    if not rows:
-        raise SystemExit(f"{file}: no prompts")
-    found = []
-    tokenizer = None
-    for index in range(count):
-        row = rows[index % len(rows)]
-        token_ids = row.get("prompt_token_ids")
-        if token_ids is None:
-            tokenizer = tokenizer or AutoTokenizer.from_pretrained(model)
-            token_ids = tokenizer(row["prompt"])["input_ids"]
-        assert isinstance(token_ids, list)
-        found.append([int(token) for token in token_ids[-longest:]])
-    return found
+    if file is None and _is_zoo(model):
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        found = [_last(tokenizer(text)["input_ids"], longest) for text in _zoo_texts(count)]
+    else:
+        rows = _human_eval() if file is None else _file_rows(file)
+        found = _read(rows, model, count, longest)
+    if not found:
+        raise SystemExit(f"{file or 'HumanEval'}: no prompts of at most {longest} tokens")
+    return [found[index % len(found)] for index in range(count)]
 
 
-def _zoo_rows(count: int) -> list[dict[str, object]]:
+def _is_zoo(model: Path) -> bool:
     import specdec_zoo
 
-    return [dict(prompt) for prompt in specdec_zoo.prompts(limit=count)]
+    return model == specdec_zoo.path("target").resolve()
 
 
-def _file_rows(file: Path) -> list[dict[str, object]]:
+def _zoo_texts(count: int) -> list[str]:
+    import specdec_zoo
+
+    return [str(prompt["prompt"]) for prompt in specdec_zoo.prompts(limit=count)]
+
+
+def _human_eval() -> list[dict[str, Any]]:
+    try:
+        questions = load_suite("humaneval", None).questions
+    except ConfigError as error:
+        raise SystemExit(f"{error}; or give --prompts FILE") from None
+    return [{"turns": question.turns, "category": question.category} for question in questions]
+
+
+def _file_rows(file: Path) -> list[dict[str, Any]]:
     with file.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines if line.strip()]
+
+
+def _read(rows: Sequence[Mapping[str, Any]], model: Path, count: int, longest: int) -> list[list[int]]:
+    """Return the token ids of `count` rows that are short enough."""
+    if any("prompt_token_ids" not in row for row in rows):
+        tokenizer = AutoTokenizer.from_pretrained(model)
+        ids = [_token_ids(row, number, tokenizer, longest) for number, row in enumerate(rows)]
+    else:
+        ids = [_last(row["prompt_token_ids"], longest) for row in rows]
+    short = [number for number, prompt in enumerate(ids) if len(prompt) <= longest]
+    if len(short) < len(rows):
+        print(
+            f"{len(rows) - len(short)} of {len(rows)} prompts are left out: they have more than {longest} tokens",
+            file=sys.stderr,
+        )
+    if all("category" in row for row in rows):
+        questions = [Question(number, str(rows[number]["category"]), ()) for number in short]
+        short = [question.number for question in even_sample(questions, count)]
+    return [ids[number] for number in short[:count]]
+
+
+def _token_ids(
+    row: Mapping[str, Any], number: int, tokenizer: PreTrainedTokenizerBase, longest: int
+) -> list[int]:
+    """Return the token ids of a row; only those of a chat may be more than `longest`."""
+    if "prompt_token_ids" in row:
+        return _last(row["prompt_token_ids"], longest)
+    turns = row.get("turns") or [row.get("prompt")]
+    if not isinstance(turns[0], str):
+        raise SystemExit(f"prompt {number + 1} has no prompt_token_ids, turns or prompt")
+    ids = Chat(Question(number, "", (turns[0],)), tokenizer, _ANY_LENGTH).prompt(())
+    assert ids is not None
+    return list(ids) if tokenizer.chat_template is not None else _last(ids, longest)
+
+
+def _last(token_ids: Sequence[int], longest: int) -> list[int]:
+    return [int(token) for token in token_ids[-longest:]]

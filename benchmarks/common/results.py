@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from common.case import CaseResult, Row, row_as_dict
+from common.drafts import acceptance
 from common.process import BENCHMARKS
 from common.provenance import load_average
 
@@ -18,8 +19,9 @@ _HEAD = (
 
 
 def table(results: Sequence[CaseResult]) -> str:
-    """Return all rows as a Markdown table, then what went wrong."""
+    """Return all rows as a Markdown table, then acceptance where engines count it, and what went wrong."""
     lines = [_HEAD, *(_line(row) for result in results for row in result.rows)]
+    lines += [line for result in results for line in _acceptance(result)]
     lines += [f"WARNING: {warning}" for result in results for warning in result.warnings]
     lines += [note for result in results for row in result.rows for note in _notes(row)]
     return "\n".join(lines)
@@ -37,6 +39,16 @@ def _line(row: Row) -> str:
         f"{row.gate.num_identical} of {row.gate.num_prompts}",
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _acceptance(result: CaseResult) -> list[str]:
+    """Mean acceptance lengths of a case."""
+    shown = {name: acceptance(item.counters) for name, item in result.measurements.items()}
+    return [
+        f"acceptance length of {name}, {result.case.dtype}, batch {result.case.batch_size}: {text}"
+        for name, text in shown.items()
+        if text is not None
+    ]
 
 
 def _notes(row: Row) -> list[str]:

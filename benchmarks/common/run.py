@@ -6,10 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from common.case import Case, CaseResult, run_case
+from common.model import resolve_model
 from common.options import Options
 from common.pool import EngineHome, Pool
 from common.process import WorkerError
-from common.prompts import load_prompts, resolve_model
+from common.prompts import load_prompts
 from common.provenance import provenance
 from common.results import RESULTS, as_dict, table, write
 from common.ties import Float64Target

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from common.model import resolve_model, zoo_artefact
 from common.options import Options
-from common.prompts import zoo_artefact
 from common.protocol import Settings
-from common.variant import Variant
 
-METHODS = ("ngram", "draft_model", "suffix")
+METHODS = ("ngram", "draft_model", "suffix", "eagle3")
 
 
 @dataclass(frozen=True)
@@ -24,15 +23,8 @@ class Speculation:
     """Arguments of `generate`, or None where it has no such method."""
     vllm: Settings
     """`speculative_config` of vLLM."""
-
-    def variant(self, dtype: str) -> Variant:
-        """specdec's side."""
-        return Variant.make("specdec", self.name, dtype, {"speculative_config": self.ours})
-
-
-def plain(dtype: str) -> Variant:
-    """specdec without speculation."""
-    return Variant.make("specdec", "none", dtype)
+    llama_cpp: Settings | None = None
+    """Arguments of `LlamaPromptLookupDecoding`, or None for other methods."""
 
 
 def speculations(options: Options, methods: Sequence[str], matches: Sequence[str]) -> Iterator[Speculation]:
@@ -44,6 +36,8 @@ def speculations(options: Options, methods: Sequence[str], matches: Sequence[str
             yield _draft_model(options, k)
         if "suffix" in methods:
             yield _suffix(k)
+        if "eagle3" in methods:
+            yield _eagle3(options, k)
 
 
 def _ngram(options: Options, k: int, match: str) -> Speculation:
@@ -55,12 +49,13 @@ def _ngram(options: Options, k: int, match: str) -> Speculation:
         {**common, "match": match},
         {"prompt_lookup_num_tokens": k, "max_matching_ngram_size": options.lookup_max},
         common,
+        {"num_pred_tokens": k, "max_ngram_size": options.lookup_max},
     )
 
 
 def _draft_model(options: Options, k: int) -> Speculation:
     """The same draft and k on all sides; transformers' own rules for shortening a draft are off."""
-    draft = options.draft or zoo_artefact("draft")
+    draft = options.draft or zoo_artefact("draft", resolve_model(options.model))
     common = {"method": "draft_model", "model": draft, "num_speculative_tokens": k}
     return Speculation(
         f"draft_model k={k}", common, {"assistant_model": draft, "num_assistant_tokens": k}, common
@@ -71,3 +66,10 @@ def _suffix(k: int) -> Speculation:
     """Suffix trees with the keys' defaults, which are the same on both sides."""
     common = {"method": "suffix", "num_speculative_tokens": k}
     return Speculation(f"suffix k={k}", common, None, common)
+
+
+def _eagle3(options: Options, k: int) -> Speculation:
+    """A chain of the same EAGLE-3 head on both sides."""
+    head = options.head or zoo_artefact("eagle3", resolve_model(options.model))
+    common = {"method": "eagle3", "model": head, "num_speculative_tokens": k}
+    return Speculation(f"eagle3 k={k}", common, None, common)

@@ -13,16 +13,20 @@ class Variant:
     """An engine in one configuration. Two variants are the same process where all fields agree."""
 
     engine: str
-    """`specdec`, `transformers`, `vllm` or `stub`: the module `workers.<engine>_worker`."""
+    """`specdec`, `transformers`, `vllm`, `llama_cpp` or `stub`: the module `workers.<engine>_worker`."""
     config: str
     """A short name, as in `ngram k=4`."""
     dtype: str
     settings_json: str = field(default="{}", repr=False)
+    weights: str = ""
+    """Which weights, where they are others than those of the model's folder: the same tokens are not to be expected."""
 
     @classmethod
-    def make(cls, engine: str, config: str, dtype: str, settings: Settings | None = None) -> Variant:
+    def make(
+        cls, engine: str, config: str, dtype: str, settings: Settings | None = None, weights: str = ""
+    ) -> Variant:
         """Make a variant from a settings mapping."""
-        return cls(engine, config, dtype, json.dumps(settings or {}, sort_keys=True))
+        return cls(engine, config, dtype, json.dumps(settings or {}, sort_keys=True), weights)
 
     @property
     def name(self) -> str:

@@ -26,12 +26,15 @@ class WorkerEngine(Protocol):
         ...
 
 
-def serve(load: Callable[[Load], WorkerEngine], distributions: Sequence[str]) -> None:
+def serve(
+    load: Callable[[Load], WorkerEngine], distributions: Sequence[str], num_threads: int | None = None
+) -> None:
     """Load what the first line asks for, then answer one line after another until standard input ends.
 
     Args:
         load: makes the engine.
         distributions: names whose installed versions are reported.
+        num_threads: of the engine; None for torch's.
     """
     answers = _take_over_stdout()
     try:
@@ -41,7 +44,7 @@ def serve(load: Callable[[Load], WorkerEngine], distributions: Sequence[str]) ->
         ready = Ready(
             config=order["config"],
             versions=_versions(distributions),
-            num_threads=_num_threads(),
+            num_threads=_num_torch_threads() if num_threads is None else num_threads,
             load_s=time.perf_counter() - start,
         )
         _send(answers, ready)
@@ -82,6 +85,6 @@ def _versions(distributions: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _num_threads() -> int:
+def _num_torch_threads() -> int:
     torch = sys.modules.get("torch")
     return 1 if torch is None else int(torch.get_num_threads())

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from common.prompts import load_prompts, resolve_model, zoo_artefact
+from common.model import resolve_model, zoo_artefact
+from common.prompts import load_prompts
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from device.counting import counting_model

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from common.drafts import draft_counters
 from common.protocol import Counters, Load
 from common.worker import serve
 
 from specdec import LLM, SamplingParams
-
-_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 
 class SpecdecEngine:
@@ -25,14 +24,8 @@ class SpecdecEngine:
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     def counters(self) -> Counters:
-        """Return totals of drafts, under their names without the prefix."""
-        found: Counters = {}
-        for metric in self._llm.get_metrics():
-            name = metric.name.removeprefix("vllm:spec_decode_")
-            value = getattr(metric, "value", None)
-            if name in _COUNTERS and value is not None:
-                found[name] = value
-        return found
+        """Return totals of drafts."""
+        return draft_counters(self._llm.get_metrics())
 
 
 def load(order: Load) -> SpecdecEngine:
@@ -61,6 +54,8 @@ if __name__ == "__main__":
             "specdec-core",
             "specdec-plugin-ngram",
             "specdec-plugin-draft-model",
+            "specdec-plugin-eagle",
+            "specdec-plugin-suffix",
             "torch",
             "transformers",
             "numba",

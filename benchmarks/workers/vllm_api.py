@@ -19,12 +19,6 @@ class Output(Protocol):
     outputs: Sequence[Completion]
 
 
-class Metric(Protocol):
-    """A counter or a vector; only counters have a `value`."""
-
-    name: str
-
-
 class Llm(Protocol):
     """`vllm.LLM`."""
 
@@ -34,8 +28,8 @@ class Llm(Protocol):
         """Generate for every prompt, in order."""
         ...
 
-    def get_metrics(self) -> list[Metric]:
-        """Return all metrics; needs statistics to be on."""
+    def get_metrics(self) -> list[object]:
+        """Return all metrics, counters and vectors; needs statistics to be on."""
         ...
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from common.drafts import draft_counters
 from common.protocol import Counters, Load
 from common.worker import serve
 
 from workers.vllm_api import Llm, make_llm, make_params
-
-_PREFIX = "vllm:spec_decode_"
-_COUNTERS = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 
 class VllmEngine:
@@ -34,13 +32,7 @@ class VllmEngine:
 
     def counters(self) -> Counters:
         """Return totals of drafts where statistics are on."""
-        found: Counters = {}
-        for metric in self._llm.get_metrics() if self._has_statistics else []:
-            name = metric.name.removeprefix(_PREFIX)
-            value = getattr(metric, "value", None)
-            if name in _COUNTERS and value is not None:
-                found[name] = int(value)
-        return found
+        return draft_counters(self._llm.get_metrics()) if self._has_statistics else {}
 
 
 def load(order: Load) -> VllmEngine:

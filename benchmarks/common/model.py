@@ -1,0 +1,70 @@
+"""The model of a comparison: one folder, and so the same weights for all engines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from specdec.config.model_name import resolve_name
+from specdec.config.target import TargetFacts
+from specdec.config.zoo import zoo_draft
+from specdec.errors import ConfigError, ModelError
+
+WORDS = ("zoo", "smollm2")
+"""Models that are named without a path."""
+
+
+def resolve_model(model: str) -> Path:
+    """Return the folder of a model: configuration, safetensors and tokenizer.
+
+    Args:
+        model: a folder, one of `WORDS`, or a GGUF file. Weights of a GGUF file are those in bfloat16 that
+            `LLM(model=...)` dequantises it to by default, also for runs in float32.
+
+    Raises:
+        SystemExit: if there is no model there.
+    """
+    if model not in WORDS and not Path(model).exists():
+        raise SystemExit(f"--model {model}: give a folder, a GGUF file, or one of {', '.join(WORDS)}")
+    try:
+        path = Path(resolve_name(model)).resolve()
+    except (ConfigError, ModelError) as error:
+        raise SystemExit(f"--model {model}: {error}") from None
+    if not (path / "config.json").exists():
+        raise SystemExit(f"--model {model}: no config.json there; give the folder of a model")
+    return path
+
+
+def gguf_of(model: str) -> Path:
+    """Return the GGUF file that a model comes in.
+
+    Raises:
+        SystemExit: if it does not come in one.
+    """
+    import specdec_zoo
+
+    if model == "smollm2":
+        try:
+            return specdec_zoo.path(model)
+        except FileNotFoundError as error:
+            raise SystemExit(f"--model {model}: {error}") from None
+    if not model.endswith(".gguf") or not Path(model).is_file():
+        raise SystemExit(f"--model {model}: llama.cpp reads GGUF files; give one, or smollm2")
+    return Path(model).resolve()
+
+
+def zoo_artefact(name: str, model: Path | None = None) -> str:
+    """Return the folder of one of the zoo's drafts and heads.
+
+    Args:
+        name: such as `draft` or `eagle3`.
+        model: folder of the target that it is for; None for the zoo's own.
+
+    Raises:
+        SystemExit: if the zoo has none for this target.
+    """
+    config = {} if model is None else json.loads((model / "config.json").read_text(encoding="utf-8"))
+    try:
+        return str(Path(zoo_draft(name, None, TargetFacts(str(model), config))).resolve())
+    except ConfigError as error:
+        raise SystemExit(f"{error}; name a folder with --draft or --head") from None

@@ -1,0 +1,115 @@
+"""Each engine in one configuration, with a method or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from common.pool import EngineHome
+from common.speculation import Speculation
+from common.variant import Variant
+
+VLLM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
+    {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+)
+VLLM_MODES: Mapping[str, bool] = MappingProxyType({"compiled": False, "eager": True})
+"""For each mode `enforce_eager`."""
+
+
+def ours(dtype: str, speculation: Speculation | None = None) -> Variant:
+    """Return specdec."""
+    if speculation is None:
+        return Variant.make("specdec", "none", dtype)
+    return Variant.make("specdec", speculation.name, dtype, {"speculative_config": speculation.ours})
+
+
+def transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
+    """Return `generate` of transformers, for a method that it has."""
+    if speculation is None:
+        return Variant.make("transformers", "none", dtype)
+    assert speculation.transformers is not None
+    return Variant.make("transformers", speculation.name, dtype, speculation.transformers)
+
+
+def vllm(
+    dtype: str, speculation: Speculation | None = None, mode: str = "compiled", has_statistics: bool = False
+) -> Variant:
+    """Return vLLM.
+
+    Args:
+        dtype: of weights and arithmetic.
+        speculation: None for none.
+        mode: one of `VLLM_MODES`.
+        has_statistics: whether it counts its drafts, where there are any.
+    """
+    arguments: dict[str, object] = {"enforce_eager": VLLM_MODES[mode]}
+    settings: dict[str, object] = {"arguments": arguments}
+    name = "none"
+    if speculation is not None:
+        name = speculation.name
+        settings["speculative_config"] = speculation.vllm
+        if has_statistics:
+            arguments["disable_log_stats"] = False
+    return Variant.make("vllm", f"{name} {mode}", dtype, settings)
+
+
+def llama_cpp(
+    dtype: str,
+    file: Path,
+    stored: str,
+    speculation: Speculation | None = None,
+    *,
+    is_as_shipped: bool = False,
+) -> Variant:
+    """Return llama.cpp through llama-cpp-python, for a method that it has.
+
+    Args:
+        dtype: of our side; with float32 keys and values are kept in float32 too.
+        file: the GGUF file.
+        stored: what its weights are stored as, for tables.
+        speculation: None for none.
+        is_as_shipped: whether its weights are others than those of the model's folder, which were rounded.
+    """
+    settings: dict[str, object] = {"file": str(file)}
+    name = "none"
+    if speculation is not None:
+        assert speculation.llama_cpp is not None
+        name = speculation.name
+        settings["prompt_lookup"] = speculation.llama_cpp
+    weights = stored if is_as_shipped else ""
+    return Variant.make("llama_cpp", f"{name} {stored}", dtype, settings, weights=weights)
+
+
+def vllm_home(python: Path, preload: str = "") -> EngineHome:
+    """Return where vLLM runs.
+
+    Args:
+        python: interpreter of its environment.
+        preload: value of `LD_PRELOAD`.
+    """
+    return _home(python, {**VLLM_ENVIRONMENT, **({"LD_PRELOAD": preload} if preload else {})})
+
+
+def llama_cpp_home(python: Path) -> EngineHome:
+    """Return where llama.cpp runs.
+
+    Args:
+        python: interpreter of its environment.
+    """
+    return _home(python, {})
+
+
+def _home(python: Path, environment: Mapping[str, str]) -> EngineHome:
+    if not python.exists():
+        raise SystemExit(
+            f"{python}: no interpreter there; benchmarks/peers/README.md says how to make its environment"
+        )
+    # The interpreter of a virtual environment is a link that must not be resolved.
+    return EngineHome(str(python.absolute()), environment)

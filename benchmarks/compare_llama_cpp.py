@@ -1,0 +1,85 @@
+"""Compare specdec with llama.cpp through llama-cpp-python: same prompts, same k, interleaved in one run.
+
+    sh benchmarks/peers/make_llama_cpp_env.sh benchmarks/.peers/llama_cpp
+    python benchmarks/compare_llama_cpp.py --llama-cpp-python benchmarks/.peers/llama_cpp/bin/python [--quick]
+
+No speculation, and prompt lookup, one prompt at a time, greedy, past end-of-text tokens. In float32 both sides have
+the same weights, and tokens must be equal. In bfloat16 llama.cpp runs the weights that we have as well (`--stored`:
+BF16, F16), and the file as it was shipped (`shipped`), whose weights are fewer bits that we round to bfloat16; there
+equality is counted. llama.cpp drafts what followed the first occurrence, as we do with `match=first`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.case import Case
+from common.gguf_file import stored_as, stored_in
+from common.model import gguf_of
+from common.options import Options, make_parser, read_options
+from common.run import read_prompts, run
+from common.speculation import Speculation, speculations
+from common.variant import Variant
+from common.variants import llama_cpp, llama_cpp_home, ours
+
+SHIPPED = "shipped"
+
+
+def files(options: Options, dtype: str, stored: Sequence[str]) -> list[tuple[Path, str, bool]]:
+    """Return the GGUF files of a dtype, what they are stored as, and whether they are as shipped."""
+    shipped = gguf_of(options.model)
+    if dtype == "float32":
+        return [(stored_as(shipped, "F32"), "F32", False)]
+    return [
+        (shipped, stored_in(shipped), True) if kind == SHIPPED else (stored_as(shipped, kind), kind, False)
+        for kind in stored
+    ]
+
+
+def pairs(
+    options: Options, dtype: str, stored: Sequence[str], found: Sequence[Speculation]
+) -> list[tuple[Variant, Variant]]:
+    """Return ours and llama.cpp's with no method and with each, for every file."""
+    made = []
+    for file, name, is_as_shipped in files(options, dtype, stored):
+        for method in (None, *found):
+            made.append(
+                (ours(dtype, method), llama_cpp(dtype, file, name, method, is_as_shipped=is_as_shipped))
+            )
+    return made
+
+
+def main() -> int:
+    """Run the comparison."""
+    parser = make_parser("specdec against llama.cpp", num_prompts=6, k=[4])
+    parser.set_defaults(model="smollm2")
+    add = parser.add_argument
+    add(
+        "--llama-cpp-python",
+        type=Path,
+        required=True,
+        help="interpreter of the environment llama-cpp-python is in",
+    )
+    add(
+        "--stored",
+        nargs="+",
+        choices=["BF16", "F16", SHIPPED],
+        default=["BF16", SHIPPED],
+        help="default: BF16 shipped",
+    )
+    add("--match", nargs="+", default=["first"], help="first (default), recent, or both")
+    arguments = parser.parse_args()
+    options = read_options(arguments)
+    prompts = read_prompts(options, options.num_prompts)
+    found = list(speculations(options, ["ngram"], arguments.match))
+    cases = [
+        Case(dtype, 1, prompts, tuple(pairs(options, dtype, arguments.stored, found)))
+        for dtype in options.dtypes
+    ]
+    return run("compare_llama_cpp", options, cases, {"llama_cpp": llama_cpp_home(arguments.llama_cpp_python)})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
