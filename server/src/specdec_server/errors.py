@@ -15,6 +15,7 @@ from specdec import ConfigError, EngineError
 from specdec_server.mistakes import explained
 
 _KINDS = {401: "authentication_error", 404: "not_found_error"}
+_SHUT_DOWN = "the server is being shut down: send the request again in a moment, or to another server"
 _NAMED = re.compile(r"^\w+: '(\w+)' = ")
 """How messages about a parameter begin."""
 
@@ -45,6 +46,8 @@ class ApiError(Exception):
 
 def error_body(error: Exception) -> dict[str, Any]:
     """Return the body that tells of an error."""
+    if isinstance(error, EngineError) and error.__cause__ is None:
+        error = ApiError(_SHUT_DOWN, 503, code="shutting_down")
     status = status_of(error)
     named = _NAMED.match(str(error)) if isinstance(error, ConfigError) else None
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "internal_error")
@@ -76,7 +79,6 @@ def add_error_handlers(app: FastAPI) -> None:
 
     for kind in (ApiError, ConfigError, EngineError):
         app.add_exception_handler(kind, answer)
-    app.add_exception_handler(Exception, answer)  # the server logs where it came from
     app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_exception_handler(HTTPException, answer_http)
 

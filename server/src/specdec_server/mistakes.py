@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from difflib import get_close_matches
+from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
@@ -42,7 +43,9 @@ def explained(path: str, error: RequestValidationError) -> tuple[str, str | None
     inside = [part for part in first["loc"] if part != "body"]
     field = str(inside[0]) if inside else None
     if first["type"] == "json_invalid":
-        return f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}", None
+        return f"the body is not JSON: {_where(error)}{first.get('ctx', {}).get('error', first['msg'])}", None
+    if field is None and first["type"] == "value_error":
+        return first["msg"].removeprefix("Value error, "), None
     if field is None:
         return "the body is no JSON object: send one, with the header 'Content-Type: application/json'", None
     if first["type"] == "extra_forbidden" and len(inside) == 1:
@@ -53,7 +56,8 @@ def explained(path: str, error: RequestValidationError) -> tuple[str, str | None
     wanted = dict.fromkeys(
         found["msg"].removeprefix("Value error, ").removeprefix("Input should be ") for found in same
     )
-    return f"{field}: {_short(error, field)} is not what it should be: {' or '.join(wanted)}", field
+    place, given = _place_of(error, inside)
+    return f"{place}: {_short(given)} is not what it should be: {' or '.join(wanted)}", field
 
 
 def _unknown(path: str, field: str) -> str:
@@ -67,8 +71,27 @@ def _unknown(path: str, field: str) -> str:
     return f"{path} knows no field {field!r}: {hint}"
 
 
-def _short(error: RequestValidationError, field: str) -> str:
-    body = error.body
-    given = body.get(field) if isinstance(body, dict) else body
+def _where(error: RequestValidationError) -> str:
+    """Return where a body stops being JSON, as the beginning of a sentence."""
+    place = error.errors()[0]["loc"][-1]
+    if not isinstance(error.body, str) or not isinstance(place, int):
+        return ""
+    before = error.body[:place]
+    line, column = before.count("\n") + 1, place - before.rfind("\n")
+    return f"at line {line}, column {column}: "
+
+
+def _place_of(error: RequestValidationError, inside: list[Any]) -> tuple[str, Any]:
+    """Return the way to the value that is wrong, and the value; types on the way, which no body has, are left out."""
+    name, value = "", error.body
+    for part in inside:
+        if isinstance(value, dict) and part in value:
+            name, value = f"{name}.{part}" if name else str(part), value[part]
+        elif isinstance(value, list) and isinstance(part, int) and 0 <= part < len(value):
+            name, value = f"{name}[{part}]", value[part]
+    return name or str(inside[0]), value
+
+
+def _short(given: Any) -> str:
     text = json.dumps(given, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."

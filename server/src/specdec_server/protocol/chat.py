@@ -9,6 +9,7 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerBase
 
 from specdec import AsyncLLM, ConfigError, SamplingParams
+from specdec_server.protocol.checks import ListOf
 from specdec_server.protocol.generation import GenerationRequest
 from specdec_server.tools.choice import ToolChoice, tool_choice_of
 
@@ -22,7 +23,7 @@ _RESERVED = {
 class ChatRequest(GenerationRequest):
     """The body of `POST /v1/chat/completions`."""
 
-    messages: list[dict[str, Any]]
+    messages: ListOf[dict[str, Any]]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
@@ -31,7 +32,7 @@ class ChatRequest(GenerationRequest):
     continue_final_message: bool | None = None
     """Go on with the last message instead of beginning another."""
     chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: ListOf[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = Field(None, max_length=32)

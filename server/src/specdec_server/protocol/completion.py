@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import MaxLen
 
 from specdec import ConfigError, SamplingParams
+from specdec_server.protocol.checks import ListOf
 from specdec_server.protocol.generation import GenerationRequest
 
 MAX_REQUESTS = 4096
 """The most samples of all prompts of one request."""
+_MANY = MaxLen(MAX_REQUESTS)
 
 
 class CompletionRequest(GenerationRequest):
     """The body of `POST /v1/completions`."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Annotated[ListOf[str], _MANY] | ListOf[int] | Annotated[ListOf[ListOf[int]], _MANY]
     max_tokens: int | None = 16
     echo: bool | None = None
     """Begin the text with the prompt."""

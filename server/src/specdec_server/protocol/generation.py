@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from specdec import ConfigError, SamplingParams
+from specdec_server.protocol.checks import ListOf, check_size, check_value
 from specdec_server.protocol.harmless import HarmlessFields
 from specdec_server.protocol.response_format import ResponseFormat
-from specdec_server.protocol.unicode import check_unicode
 
 MAX_SAMPLES = 128
 """The most samples of a prompt, as OpenAI has it."""
@@ -51,8 +51,8 @@ class GenerationRequest(HarmlessFields):
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    stop: str | ListOf[str] | None = None
+    stop_token_ids: ListOf[int] | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
@@ -61,8 +61,8 @@ class GenerationRequest(HarmlessFields):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = None
+    bad_words: ListOf[str] | None = None
+    allowed_token_ids: ListOf[int] | None = None
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None
     structured_outputs: dict[str, Any] | None = None
@@ -72,7 +72,8 @@ class GenerationRequest(HarmlessFields):
     priority: int | None = None
     """Lower goes first, where the server runs with `--scheduling-policy priority`."""
 
-    _is_text = field_validator("*", mode="before")(check_unicode)
+    _is_sound = field_validator("*", mode="before")(check_value)
+    _is_small = model_validator(mode="before")(check_size)
 
     def sampling_params(
         self,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-from specdec_server.protocol.unicode import check_unicode
+from specdec_server.protocol.checks import ListOf, check_size, check_value
 
 
 class TokenizeRequest(BaseModel):
@@ -16,13 +16,14 @@ class TokenizeRequest(BaseModel):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: ListOf[dict[str, Any]] | None = None
     add_special_tokens: bool = True
     """Of prompts; a chat template writes its own."""
     add_generation_prompt: bool = True
     return_token_strs: bool = False
 
-    _is_text = field_validator("*", mode="before")(check_unicode)
+    _is_sound = field_validator("*", mode="before")(check_value)
+    _is_small = model_validator(mode="before")(check_size)
 
 
 class DetokenizeRequest(BaseModel):
@@ -31,4 +32,7 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
-    tokens: list[int]
+    tokens: ListOf[int]
+
+    _is_sound = field_validator("*", mode="before")(check_value)
+    _is_small = model_validator(mode="before")(check_size)

@@ -1,0 +1,77 @@
+"""What holds for every field of a body, whatever its type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel, FailFast, ValidationInfo
+
+Item = TypeVar("Item")
+
+
+class _FailFast(FailFast):
+    def __hash__(self) -> int:  # a part of a union must have one
+        return hash(self.fail_fast)
+
+
+ListOf = Annotated[list[Item], _FailFast()]
+"""A list of which only the first mistake is told: a million of them would take minutes to tell."""
+
+MAX_ENTRIES = 10_000
+"""The most entries of a mapping whose values are checked one by one."""
+MAX_FIELDS = 200
+"""The most fields of a body: more than any has."""
+
+
+def check_size(cls: type[BaseModel], body: Any) -> Any:
+    """Return a body as it is.
+
+    Raises:
+        ValueError: if it has more fields than any.
+    """
+    if isinstance(body, dict) and len(body) > MAX_FIELDS:
+        raise ValueError(f"the body has {len(body)} fields, and no request has more than {MAX_FIELDS}")
+    return body
+
+
+def check_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
+    """Return the value of a field as it is.
+
+    Raises:
+        ValueError: if it holds half of a pair of surrogates, which JSON can spell and no encoding has, a boolean where the
+            field has numbers, or too many entries.
+    """
+    kinds = set(_kinds(cls.model_fields[str(info.field_name)].annotation))
+    if Any not in kinds and isinstance(value, dict) and len(value) > MAX_ENTRIES:
+        raise ValueError(f"a mapping of at most {MAX_ENTRIES} entries, and it has {len(value)}")
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"Unicode text, and {error.object[error.start]!r} is half a character") from None
+    is_allowed = isinstance(value, bool) and bool in kinds
+    if Any not in kinds and {int, float} & kinds and not is_allowed and _has_boolean(value):
+        raise ValueError("a number, and true and false are none")
+    return value
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Yield the types that a value may have anywhere; `Any` for one that checks its own values."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield Any
+    elif get_origin(annotation) is Literal:
+        yield from map(type, get_args(annotation))
+    elif get_args(annotation):
+        for part in get_args(annotation):
+            yield from _kinds(part)
+    else:
+        yield annotation
+
+
+def _has_boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return True
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(isinstance(item, bool | list | dict) and _has_boolean(item) for item in inner)

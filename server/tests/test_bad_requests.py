@@ -1,0 +1,141 @@
+"""Wrong requests, however large, get an answer that says what is wrong and where, and soon."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Response
+from starlette.types import Message
+
+from specdec import EngineError
+from specdec_server.errors import add_error_handlers, error_body
+from specdec_server.protocol import ChatRequest, CompletionRequest
+from specdec_server.protocol.tokens import DetokenizeRequest
+
+MIB = 1024 * 1024
+
+
+def make_app() -> FastAPI:
+    """Checks bodies, and does nothing with them."""
+    app = FastAPI()
+    add_error_handlers(app)
+
+    @app.post("/v1/completions")
+    async def complete(body: CompletionRequest) -> Response:
+        _ = body.prompts, body.to_sampling_params(20)
+        return Response("fine")
+
+    @app.post("/v1/chat/completions")
+    async def chat(body: ChatRequest) -> Response:
+        _ = body.conversation
+        return Response("fine")
+
+    @app.post("/detokenize")
+    async def detokenize(body: DetokenizeRequest) -> Response:
+        return Response("fine")
+
+    return app
+
+
+APP = make_app()
+
+
+def post(path: str, body: bytes) -> tuple[int, str]:
+    """Return the status and the message of an answer."""
+    answer: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        answer.append(message)
+
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }  # fmt: skip
+    asyncio.run(APP(scope, receive, send))
+    told = answer[1]["body"].decode()
+    return answer[0]["status"], told if told == "fine" else json.loads(told)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"n": True}, "n: true is not what it should be: a number"),
+        ({"max_tokens": True}, "max_tokens: true"),
+        ({"temperature": False}, "temperature: false"),
+        ({"prompt": [True, 2]}, "prompt: [true, 2]"),
+        ({"prompt": [[1, True]]}, "true and false are none"),
+        ({"stop_token_ids": [1, True]}, "stop_token_ids"),
+        ({"logit_bias": {"1": True}}, "logit_bias"),
+        ({"speculative": {"num_speculative_tokens": True}}, "speculative"),
+        ({"stop_token_ids": [1, 2, "x"]}, 'stop_token_ids[2]: "x" is not'),
+        ({"response_format": {"type": "jsn"}}, 'response_format.type: "jsn" is not'),
+        ({"stream": True, "stream_options": {"include_usage": 7}}, "stream_options.include_usage: 7 is not"),
+        ({"prompt": "\ud800"}, "half a character"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_place(body: dict[str, Any], told: str) -> None:
+    status, message = post("/v1/completions", json.dumps({"prompt": "x"} | body).encode())
+    assert (status, told in message) == (400, True), message
+
+
+def test_booleans_that_are_meant_are_taken() -> None:
+    body = {"prompt": "x", "stream": True, "echo": False, "speculative": False, "ignore_eos": True}
+    assert post("/v1/completions", json.dumps(body).encode()) == (200, "fine")
+    body = {"prompt": "x", "structured_outputs": {"json_object": True}, "metadata": {"a": True}}
+    assert post("/v1/completions", json.dumps(body).encode()) == (200, "fine")
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"prompt": "x",\n "n": }', "at line 2, column 7: Expecting value"),
+        (b"{", "at line 1, column 2"),
+        (b"", "no JSON object"),
+        (b"[1]", "no JSON object"),
+        (b"\xff\xfe", "at line 1, column 1"),
+        (b"[" * 100_000, "error parsing the body"),
+        (b'{"n": ' + b"9" * 5000 + b"}", "error parsing the body"),
+    ],
+    ids=range(7),
+)
+def test_what_is_not_json_is_told_with_its_place(body: bytes, told: str) -> None:
+    status, message = post("/v1/completions", body)
+    assert (status, told in message) == (400, True), message
+
+
+MANY = 100_000
+HUGE = {
+    "nulls": ("/v1/completions", b'{"prompt": [' + b"null," * MANY + b"null]}"),
+    "lists": ("/v1/completions", b'{"prompt": [' + b"[]," * MANY + b"[]]}"),
+    "fields": ("/v1/completions", b'{"prompt": "x"' + b"".join(b',"f%d":0' % i for i in range(MANY)) + b"}"),
+    "biases": ("/v1/completions", b'{"logit_bias": {"a": 1' + b"".join(b',"a%d":0' % i for i in range(MANY)) + b"}}"),
+    "stops": ("/v1/completions", b'{"prompt": "x", "stop": [' + b"{}," * MANY + b"{}]}"),
+    "messages": ("/v1/chat/completions", b'{"messages": [' + b"1," * MANY + b"1]}"),
+    "tokens": ("/detokenize", b'{"tokens": [' + b'"a",' * MANY + b'"a"]}'),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_many_mistakes_are_told_as_soon_as_one(name: str) -> None:
+    path, body = HUGE[name]
+    begun = time.process_time()
+    status, message = post(path, body)
+    assert time.process_time() - begun < 1.0
+    assert status == 400
+    assert len(message) < 500
+
+
+def test_at_the_end_clients_read_a_sentence_for_clients() -> None:
+    told = error_body(EngineError("this AsyncLLM has been shut down"))["error"]
+    assert told["message"].startswith("the server is being shut down: send the request again")
+    assert told["code"] == "shutting_down"
+    failed = EngineError("the engine failed: OSError: gone")
+    failed.__cause__ = OSError("gone")
+    assert "the engine failed" in error_body(failed)["error"]["message"]
