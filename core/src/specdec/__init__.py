@@ -9,6 +9,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from specdec.folders import COMPILED_VARIABLE, compiled_folder
+
 if TYPE_CHECKING:
     from specdec.async_llm import AsyncLLM as AsyncLLM
     from specdec.errors import ConfigError as ConfigError
@@ -46,6 +48,9 @@ if "OMP_WAIT_POLICY" not in os.environ:
     # GNU OpenMP spins for milliseconds while it waits for a thread that another process has pushed off its core; a pass of
     # a small model then takes a hundred times longer. Read when the library is loaded, so it must stand before torch is.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+# Code compiled by numba would otherwise lie among the sources. Read when numba is loaded, and by processes started from here.
+os.environ.setdefault(COMPILED_VARIABLE, str(compiled_folder()))
 
 _HOME = {
     "AsyncLLM": "specdec.async_llm",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from specdec.cli.main import run
 from specdec.cli.plugins import _print
 from specdec.registry import Group
 from specdec.registry.probe import probe, probe_all
+from specdec.registry.probe_many import probe_many
 
 ECHO = """
 from specdec import Capability, Draft, Proposer, hookimpl
@@ -120,6 +122,26 @@ def test_a_crash_or_a_hang_is_only_the_plugins_own(
     assert probe(registry.find(Group.PROPOSERS, "bad"), timeout_s=timeout_s).error == error
 
 
+def test_in_one_process_a_crash_or_a_hang_is_only_the_plugins_own(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = {
+        "a": "from specdec import hookimpl\n@hookimpl\ndef specdec_step_finished(stats): pass\n",
+        "b": "import os; os._exit(9)",
+        "c": "import time; time.sleep(60)",
+        "d": "import no_such_library",
+    }
+    for name, source in sources.items():
+        site.install(name, {"observers": {name: f"{name}_plugin"}}, {f"{name}_plugin": source})
+    monkeypatch.setenv("PYTHONPATH", str(site.path))
+    infos = [registry.find(Group.OBSERVERS, name) for name in sources]
+    errors = [result.error or "" for result in probe_many([*infos, infos[0]], timeout_s=8)]
+    assert errors[1] == "observer 'b' of b 1.0 ended its process (exit code 9): no message"
+    assert errors[2] == "observer 'c' of c 1.0 did not load within 8 s"
+    assert "No module named 'no_such_library'" in errors[3]
+    assert errors[0] == errors[4] == ""
+
+
 def test_an_observer_and_a_command_are_tried_as_such(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = "from specdec import hookimpl\n@hookimpl\ndef {}: pass\n"
     site.install("watch", {"observers": {"watch": "watch_plugin"}, "commands": {"none": "watch_plugin"}},
@@ -146,6 +168,7 @@ def test_doctor_tells_versions_devices_memory_and_what_loads(
     assert "specdec-core" in report["versions"]
     assert report["devices"]["cpu"].startswith(f"{torch.get_num_threads()} threads")
     assert 0 < report["memory_mb"]["available"] <= report["memory_mb"]["total"]
+    assert report["folders"]["compiled code"] == os.environ["NUMBA_CACHE_DIR"]
     assert report["plugins"]["sampler strict"] == "loads"
     assert "No module named 'no_such_library'" in report["plugins"]["method broken"]
     assert "method echo" not in report["plugins"]

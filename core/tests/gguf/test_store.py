@@ -10,8 +10,9 @@ import pytest
 from tiny_gguf import tiny_llama, write_gguf
 
 from specdec.errors import ModelError
+from specdec.folders import cache_folder
 from specdec.gguf import convert as converting
-from specdec.gguf.store import cache_folder, stored
+from specdec.gguf.store import stored
 
 STORE = """
 import sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +21,7 @@ class Environment:
     """
 
     def __init__(self, folder: Path) -> None:
+        self._variables = os.environ | {"NUMBA_CACHE_DIR": str(folder / "compiled")}
         venv.create(folder / "venv", with_pip=False, symlinks=True)
         self.python = folder / "venv/bin/python"
         (site,) = (folder / "venv/lib").glob("python*/site-packages")
@@ -36,7 +38,7 @@ class Environment:
 
     def run(self, code: str) -> str:
         """Run code and return what it prints; -I keeps the working directory and the environment out."""
-        done = subprocess.run([self.python, "-I", "-c", code], capture_output=True, text=True, check=False)
+        done = self._run("-c", code, folder=None)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -59,7 +61,9 @@ class Environment:
 
     def _run(self, *arguments: str, folder: Path | None) -> subprocess.CompletedProcess[str]:
         command = [self.python, "-I", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=folder, env=self._variables
+        )
 
     def methods(self) -> list[str]:
         """The methods that `specdec plugins` lists."""

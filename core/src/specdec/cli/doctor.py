@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
@@ -11,6 +13,7 @@ import typer
 
 from specdec import hookimpl, registry
 from specdec.cli.output import print_fields, print_json
+from specdec.folders import cache_folder, compiled_folder
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "triton", "xgrammar", "pydantic", "pluggy")
 
@@ -29,19 +32,22 @@ def doctor(
 
     The exit code is 1 if an installed plugin does not load.
     """
-    report = {
-        "versions": _versions(),
-        "devices": _devices(),
-        "memory_mb": _memory(),
-        "plugins": _plugins(timeout),
-    }
+    with ThreadPoolExecutor(1) as pool:
+        plugins = pool.submit(_plugins, timeout)  # processes of their own, while torch is imported here
+        report = {
+            "versions": _versions(),
+            "folders": _folders(),
+            "memory_mb": _memory(),
+            "devices": _devices(),
+        }
+        if not as_json:
+            for heading, fields in report.items():
+                _print(heading, fields)
+        report["plugins"] = plugins.result()
     if as_json:
         print_json(report)
     else:
-        for heading, fields in report.items():
-            print(f"{heading}")
-            print_fields({f"  {name}": value for name, value in fields.items()})
-            print()
+        _print("plugins", report["plugins"])
     if any(state != "loads" for state in report["plugins"].values()):
         raise typer.Exit(1)
 
@@ -75,6 +81,10 @@ def _devices() -> dict[str, Any]:
     return devices
 
 
+def _folders() -> dict[str, str]:
+    return {"models": str(cache_folder() / "models"), "compiled code": str(compiled_folder())}
+
+
 def _memory() -> dict[str, Any]:
     import psutil
 
@@ -83,9 +93,16 @@ def _memory() -> dict[str, Any]:
 
 
 def _plugins(timeout_s: float) -> dict[str, Any]:
-    from specdec.registry.probe import probe_all
+    from specdec.registry.probe_many import probe_many
 
+    infos = list(filter(registry.may_load, registry.installed()))
     return {
         f"{result.info.group.noun} {result.info.name}": result.error or "loads"
-        for result in probe_all(filter(registry.may_load, registry.installed()), timeout_s=timeout_s)
+        for result in probe_many(infos, timeout_s=timeout_s)
     }
+
+
+def _print(heading: str, fields: Mapping[str, Any]) -> None:
+    print(heading)
+    print_fields({f"  {name}": value for name, value in fields.items()})
+    print(flush=True)

@@ -14,21 +14,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from specdec.errors import ModelError
+from specdec.folders import CACHE_VARIABLE, cache_folder
 
 logger = logging.getLogger("specdec")
 
-CACHE_VARIABLE = "SPECDEC_CACHE"
-"""Environment variable that moves the cache folder; its default is `~/.cache/specdec`."""
 _FORM = "1"
 """What `convert` writes; another number makes everything anew."""
-
-
-def cache_folder() -> Path:
-    """Return the folder for what can be made again: `SPECDEC_CACHE`, or `specdec` in the user's cache folder."""
-    given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdec"
 
 
 def stored(file: Path, dtype: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +30,11 @@ class ProbeResult:
     is_lossless: bool | None = None
     """What a sampler says of itself; None for everything else."""
 
+    @classmethod
+    def of(cls, info: PluginInfo, answer: Mapping[str, Any]) -> ProbeResult:
+        """Return what the process that loaded it says, as `answer_of` made it."""
+        return cls(info, answer["error"], tuple(answer["capabilities"]), answer["is_lossless"])
+
 
 def probe_all(
     plugins: Iterable[PluginInfo], *, timeout_s: float, max_processes: int = 2
@@ -50,8 +55,17 @@ def probe(info: PluginInfo, *, timeout_s: float) -> ProbeResult:
     if not answers:
         last = process.stderr.strip().splitlines()[-1:] or ["no message"]
         return ProbeResult(info, f"{info} ended its process (exit code {process.returncode}): {last[0]}")
-    answer = json.loads(answers[-1])
-    return ProbeResult(info, answer["error"], tuple(answer["capabilities"]), answer["is_lossless"])
+    return ProbeResult.of(info, json.loads(answers[-1]))
+
+
+def answer_of(group: Group, name: str) -> dict[str, Any]:
+    """Load a plugin in this process; return why it does not load, if so, and what it says of itself."""
+    answer: dict[str, Any] = {"error": None, "capabilities": [], "is_lossless": None}
+    try:
+        answer |= _load(group, name)
+    except PluginError as problem:
+        answer["error"] = str(problem)
+    return answer
 
 
 def _load(group: Group, name: str) -> dict[str, Any]:
@@ -78,12 +92,7 @@ def _load(group: Group, name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Load the plugin named by the arguments and print the result as one line of JSON."""
-    answer: dict[str, Any] = {"error": None, "capabilities": [], "is_lossless": None}
-    try:
-        answer |= _load(Group(sys.argv[1]), sys.argv[2])
-    except PluginError as problem:
-        answer["error"] = str(problem)
-    print(MARK + json.dumps(answer))
+    print(MARK + json.dumps(answer_of(Group(sys.argv[1]), sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,98 @@
+"""Loads plugins one after another in one process, and in a new one after each that ends it or takes too long.
+
+Faster than `probe`, where torch is imported again for each plugin; what one plugin imports is there for the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from time import monotonic
+from typing import Any
+
+from specdec.registry.plugin_info import Group, PluginInfo
+from specdec.registry.probe import ProbeResult, answer_of
+
+
+def probe_many(plugins: Sequence[PluginInfo], *, timeout_s: float) -> Iterator[ProbeResult]:
+    """Yield for each plugin, in order, whether it loads, as soon as that is known.
+
+    Args:
+        plugins: the plugins.
+        timeout_s: how long the import of one may take.
+    """
+    num_done = 0
+    while num_done < len(plugins):
+        for result in _probe_until_one_fails(plugins[num_done:], timeout_s):
+            num_done += 1
+            yield result
+
+
+def _probe_until_one_fails(plugins: Sequence[PluginInfo], timeout_s: float) -> Iterator[ProbeResult]:
+    """Yield results up to the first plugin, that one included, after which the process is gone."""
+    reading, writing = os.pipe()
+    command = [sys.executable, "-P", "-m", __name__, str(writing)]
+    command += [f"{info.group}:{info.name}" for info in plugins]
+    with tempfile.TemporaryFile("w+", errors="replace") as said, open(reading, "rb", buffering=0) as answers:
+        process = subprocess.Popen(command, pass_fds=[writing], stdout=subprocess.DEVNULL, stderr=said)
+        os.close(writing)
+        try:
+            lines = _Lines(answers.fileno())
+            for info in plugins:
+                line = lines.next(timeout_s)
+                if line is None:
+                    yield ProbeResult(info, f"{info} did not load within {timeout_s:g} s")
+                    return
+                if not line:
+                    process.wait()
+                    said.seek(0)
+                    last = said.read().strip().splitlines()[-1:] or ["no message"]
+                    code = process.returncode
+                    yield ProbeResult(info, f"{info} ended its process (exit code {code}): {last[0]}")
+                    return
+                yield ProbeResult.of(info, json.loads(line))
+        finally:
+            process.kill()
+            process.wait()
+
+
+class _Lines:
+    """Lines from a pipe, each within a time."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._held = b""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def next(self, timeout_s: float) -> bytes | None:
+        """Return the next line, nothing at the end, or None if it does not come in time."""
+        end = monotonic() + timeout_s
+        while b"\n" not in self._held:
+            if not self._selector.select(max(0.0, end - monotonic())):
+                return None
+            read = os.read(self._descriptor, 65536)
+            if not read:
+                return b""
+            self._held += read
+        line, _, self._held = self._held.partition(b"\n")
+        return line
+
+
+def main() -> None:
+    """Load the plugins named by the arguments; write one line of JSON for each to a file descriptor."""
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)  # what a plugin starts must not keep the pipe open
+    for argument in sys.argv[2:]:
+        group, _, name = argument.partition(":")
+        answer: dict[str, Any] = answer_of(Group(group), name)
+        os.write(descriptor, json.dumps(answer).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main()
