@@ -25,6 +25,7 @@ from common.variant import Variant
 from common.variants import llama_cpp, llama_cpp_home, ours
 
 SHIPPED = "shipped"
+STORED = ("BF16", "F16", SHIPPED)
 
 
 def files(options: Options, dtype: str, stored: Sequence[str]) -> list[tuple[Path, str, bool]]:
@@ -65,7 +66,7 @@ def main() -> int:
     add(
         "--stored",
         nargs="+",
-        choices=["BF16", "F16", SHIPPED],
+        choices=STORED,
         default=["BF16", SHIPPED],
         help="default: BF16 shipped",
     )
