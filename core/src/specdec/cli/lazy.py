@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OFFICIAL = {
     "bench": ("specdec-core", "Measure methods against plain decoding on your own prompts."),
+    "chat": ("specdec-core", "Talk to a model, accepted drafts in colour."),
     "check": ("specdec-core", "Run the conformance tests on an installed method."),
     "config": ("specdec-core", "Print the schema of speculative_config, or check one."),
     "convert": (packages_of_commands()["convert"], "Convert draft checkpoints between formats."),
@@ -30,6 +31,7 @@ OFFICIAL = {
     "plugins": ("specdec-core", "List the installed plugins."),
     "serve": ("specdec-server", "Serve a model over HTTP, with the OpenAI interface."),
     "train": ("specdec-train", "Train a draft head for a model."),
+    "warmup": ("specdec-core", "Compile for this machine what the first start would compile."),
 }
 """Official commands: the package that has each, and its line in the list of commands."""
 

@@ -1,0 +1,128 @@
+"""`specdec chat`: a conversation with a model, accepted drafts in colour."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specdec import hookimpl
+from specdec.cli.draftless import draftless_configs
+from specdec.cli.output import error
+from specdec.config.zoo import PACKAGED
+from specdec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from specdec.cli.conversation import Conversation
+
+HELP = (
+    "/stats  what drafts did for the last answer and for all",
+    "/off    no drafts from now on; /on drafts again",
+    "/new    begin a new conversation",
+    "/quit   end, as Ctrl-D does; Ctrl-C ends an answer",
+)
+
+
+@hookimpl
+def specdec_register_commands(app: typer.Typer) -> None:
+    """Add `specdec chat`."""
+    app.command("chat")(chat)
+
+
+def chat(
+    model: Annotated[
+        str, typer.Option(help="Target: a directory, a hub id, a GGUF file, or smollm2.")
+    ] = PACKAGED[0],
+    speculative_config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON|FILE", help="How to speculate; default: an installed method that needs no model."
+        ),
+    ] = None,
+    system: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is told first.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 512,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.2,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same answers.")] = None,
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, ...")] = "auto",
+    max_model_len: Annotated[
+        int | None, typer.Option(min=2, help="Longest conversation, in tokens; default: the model's.")
+    ] = None,
+) -> None:
+    """Talk to a model. Tokens that a draft had guessed are in colour; /help tells what else can be typed.
+
+    In a pipe each line of the standard input is a message.
+    """
+    from specdec.cli.quiet import hush_libraries
+    from specdec.config.model_name import check_name
+
+    check_name(model, "--model")  # before torch is imported
+
+    from specdec.cli.conversation import Conversation
+    from specdec.llm import LLM
+    from specdec.sampling_params import SamplingParams
+
+    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+    hush_libraries()
+    own = draftless_configs()[:1]
+    llm = LLM(
+        model,
+        speculative_config=speculative_config or (own[0] if own else None),
+        dtype=dtype,
+        max_model_len=max_model_len,
+        max_num_seqs=1,
+    )
+    if llm.get_tokenizer().chat_template is None:
+        raise ConfigError(f"--model: {model!r} has no chat template; specdec generate continues a text")
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if is_terminal:
+        how = "without drafts" if llm.method is None else f"drafts by {llm.method} in green"
+        print(f"{model}, {how}. /help lists commands.")
+    _talk(Conversation(llm, params, system), is_terminal=is_terminal)
+
+
+def _talk(conversation: Conversation, *, is_terminal: bool) -> None:
+    def switch(*, is_drafting: bool) -> None:
+        conversation.is_drafting = is_drafting
+
+    commands: dict[str, Callable[[], object]] = {
+        "/stats": lambda: print("\n".join(conversation.stats())),
+        "/off": lambda: switch(is_drafting=False),
+        "/on": lambda: switch(is_drafting=True),
+        "/new": conversation.restart,
+        "/help": lambda: print("\n".join(HELP)),
+    }
+    for line in _lines(is_terminal=is_terminal):
+        text = line.strip()
+        if text in ("/quit", "/exit"):
+            return
+        if text in commands:
+            commands[text]()
+        elif text.startswith("/") and " " not in text:
+            error(f"there is no command {text!r}; commands: {', '.join((*commands, '/quit'))}")
+        elif text:
+            try:
+                conversation.ask(text)
+            except ConfigError as mistake:
+                error(f"{mistake}; /new begins a new conversation")
+            summary = conversation.last_summary()
+            if is_terminal and summary is not None:
+                from rich.console import Console
+
+                Console(highlight=False).print(f"[dim]{summary}[/]")
+
+
+def _lines(*, is_terminal: bool) -> Iterator[str]:
+    """Yield what is typed, until Ctrl-D or Ctrl-C; a line can be edited, and earlier ones called back."""
+    if not is_terminal:
+        yield from sys.stdin
+        return
+    with suppress(ImportError):  # there is none on some systems; lines are read without it
+        import readline  # noqa: F401  it changes how input works
+    from rich.console import Console
+
+    with suppress(EOFError, KeyboardInterrupt):
+        while True:
+            yield Console(highlight=False).input("[bold cyan]>[/] ")

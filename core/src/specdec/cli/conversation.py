@@ -1,0 +1,94 @@
+"""A conversation with a model: what was said, and what its drafts did."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from specdec.cli.run_summary import summary
+from specdec.cli.show_stream import show_stream
+from specdec.engine.conversation import conversation_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from specdec.engine.prompts import Prompt
+    from specdec.llm import LLM
+    from specdec.outputs import RequestOutput
+    from specdec.sampling_params import SamplingParams
+
+
+class Conversation:
+    """Messages and answers, shown as they are made.
+
+    Args:
+        llm: what answers.
+        params: of every answer.
+        system: what the model is told before all else; None for nothing.
+    """
+
+    def __init__(self, llm: LLM, params: SamplingParams, system: str | None) -> None:
+        self._llm = llm
+        self._params = params
+        self._system = system
+        self._messages: list[dict[str, str]] = []
+        self._last: RequestOutput | None = None
+        self._num_tokens = self._num_drafted = self._num_accepted = 0
+        self.is_drafting = llm.method is not None
+        """Whether drafts are made for the next answer."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was said."""
+        self._messages = [] if self._system is None else [{"role": "system", "content": self._system}]
+
+    def ask(self, text: str) -> None:
+        """Say something and show the answer; Ctrl-C ends the answer, and what there is of it counts.
+
+        Raises:
+            ConfigError: if the conversation has become too long; what was asked last is forgotten.
+        """
+        asked = [*self._messages, {"role": "user", "content": text}]
+        params = self._params if self.is_drafting else self._params.model_copy(update={"speculative": False})
+        prompt = cast("Prompt", conversation_prompt(self._llm.get_tokenizer(), asked, {}))
+        self._last = None
+        with suppress(KeyboardInterrupt):
+            show_stream(
+                self._kept(self._llm.stream(prompt, params)), self._llm.get_tokenizer(), is_coloured=True
+            )
+        print()
+        self._count(asked)
+
+    def last_summary(self) -> str | None:
+        """Return what the last answer took, in one line; None if there is none."""
+        if self._last is None:
+            return None
+        return summary(len(self._last.outputs[0].token_ids), self._last.metrics, self._llm.sampler)
+
+    def stats(self) -> list[str]:
+        """Return lines about the last answer and about all."""
+        last = self.last_summary()
+        if last is None:
+            return ["nothing has been answered yet"]
+        assert self._last is not None
+        metrics = self._last.metrics
+        lines = [f"last answer: {last}"]
+        if metrics.num_drafts:
+            rates = (f"{count / metrics.num_drafts:.0%}" for count in metrics.accepted_per_position)
+            lines.append(f"accepted at each position of a draft: {' '.join(rates)}")
+        drafted = f"{self._num_accepted} of {self._num_drafted} drafted tokens accepted"
+        return [*lines, f"all answers: {self._num_tokens} tokens, {drafted}"]
+
+    def _count(self, asked: list[dict[str, str]]) -> None:
+        """Add the last answer, if there is one, to what was said before it and to the totals."""
+        if self._last is None:
+            return
+        answer, metrics = self._last.outputs[0], self._last.metrics
+        self._messages = [*asked, {"role": "assistant", "content": answer.text}]
+        self._num_tokens += len(answer.token_ids)
+        self._num_drafted += metrics.num_draft_tokens
+        self._num_accepted += metrics.num_accepted_tokens
+
+    def _kept(self, outputs: Iterator[Any]) -> Iterator[RequestOutput]:
+        for self._last in outputs:
+            yield self._last

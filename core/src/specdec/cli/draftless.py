@@ -1,0 +1,16 @@
+"""Installed methods that need no model of their own, for commands that are not told how to speculate."""
+
+from __future__ import annotations
+
+from specdec import registry
+from specdec.registry import Group
+from specdec.registry.catalogue import known_methods
+
+NUM_TOKENS = 5
+
+
+def draftless_configs() -> list[dict[str, object]]:
+    """Return a `speculative_config` for each installed method that drafts from tokens alone, the best known first."""
+    installed = {info.name for info in registry.installed(Group.PROPOSERS) if registry.may_load(info)}
+    names = [name for name, known in known_methods().items() if known.draft == "none" and name in installed]
+    return [{"method": name, "num_speculative_tokens": NUM_TOKENS} for name in names]

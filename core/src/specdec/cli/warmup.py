@@ -1,0 +1,88 @@
+"""`specdec warmup`: compiles what a first start would otherwise wait for."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Annotated, Any
+
+import typer
+
+from specdec import hookimpl
+from specdec.cli.draftless import draftless_configs
+from specdec.cli.output import progress
+from specdec.config.zoo import ZOO
+from specdec.folders import compiled_folder
+
+DTYPES = ("float32", "bfloat16")
+PROMPTS = ([5, 6, 7, 5, 6, 7, 5, 6], [9, 8, 7])
+
+
+@hookimpl
+def specdec_register_commands(app: typer.Typer) -> None:
+    """Add `specdec warmup`."""
+    app.command("warmup")(warmup)
+
+
+def warmup(
+    model: Annotated[
+        str, typer.Option(help="Target: a directory, a hub id, a GGUF file, smollm2, or zoo.")
+    ] = ZOO,
+    speculative_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="JSON|FILE",
+            help="A configuration to run; any number of them. Default: every method that needs no model.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None, typer.Option(help=f"May be repeated; default: {' and '.join(DTYPES)}.")
+    ] = None,
+) -> None:
+    """Compile for this machine what the first start would compile.
+
+    A few tokens are generated in each dtype, without drafts and with each configuration. What is compiled is kept, for every
+    model; later runs find it there.
+    """
+    from specdec.cli.quiet import hush_libraries
+    from specdec.config.model_name import check_name
+
+    check_name(model, "--model")  # before torch is imported
+    configs: list[Any] = [None, *(speculative_config or draftless_configs())]
+
+    from specdec.config import parse_speculative_config
+    from specdec.engine.options import EngineOptions
+    from specdec.loading.target import load_target
+
+    for config in configs:
+        parse_speculative_config(config)
+    hush_libraries()
+    dtypes = dtype or list(DTYPES)
+    started, before = perf_counter(), _num_kept()
+    with progress("compiling what is not there yet", len(dtypes) * len(configs)) as display:
+        for name in dtypes:
+            target = load_target(EngineOptions(model=model, dtype=name))
+            for config in configs:
+                _generate(target, config)
+                if display is not None:
+                    display.advance(display.task_ids[0])
+    num_new, seconds = _num_kept() - before, perf_counter() - started
+    done = f"{num_new} functions compiled" if num_new else "nothing was left to compile"
+    print(f"{done}, {seconds:.0f} s; compiled code is kept in {compiled_folder()}")
+
+
+def _generate(target: Any, config: Any) -> None:
+    """Generate a little, greedily and sampled, alone and in a batch."""
+    from specdec.llm import LLM
+    from specdec.sampling_params import SamplingParams
+
+    llm = LLM(target, speculative_config=config, max_num_seqs=2, max_model_len=min(256, target.max_model_len))
+    for temperature in (0.0, 0.8):
+        params = SamplingParams(temperature=temperature, seed=1, max_tokens=8, ignore_eos=True)
+        for prompts in (PROMPTS[:1], PROMPTS):
+            llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params)
+    llm.shutdown()
+
+
+def _num_kept() -> int:
+    """Return how many functions numba has kept, each for one combination of types."""
+    return sum(1 for _ in compiled_folder().glob("*/*.nbc"))

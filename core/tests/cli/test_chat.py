@@ -1,0 +1,106 @@
+"""`specdec chat` and `specdec warmup`."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from specdec import LLM, SamplingParams
+from specdec.cli.main import run
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def talking(tiny_model: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The tiny model with a chat template."""
+    folder = shutil.copytree(tiny_model, tmp_path_factory.mktemp("talking") / "model")
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    return str(folder)
+
+
+def said(
+    typed: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> tuple[str, str]:
+    """Return what a conversation shows on both streams."""
+    capfd.readouterr()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+    assert run(["chat", "--max-tokens", "24", "--seed", "3", "--temperature", "0.8", *arguments]) == 0
+    return capfd.readouterr()
+
+
+def test_answers_follow_the_conversation(
+    talking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    llm, params = LLM(talking), SamplingParams(max_tokens=24, seed=3, temperature=0.8)
+    first = [{"role": "system", "content": "s"}, {"role": "user", "content": "one"}]
+    one = llm.chat(first, params)[0].outputs[0].text
+    both = [*first, {"role": "assistant", "content": one}, {"role": "user", "content": "two"}]
+    two = llm.chat(both, params)[0].outputs[0].text
+    out, err = said(
+        "one\ntwo\n/new\none\n/quit\nthree\n", ["--model", talking, "--system", "s"], monkeypatch, capfd
+    )
+    assert out == f"{one}\n{two}\n{one}\n"
+    assert err == ""
+
+
+def test_statistics_and_drafts_off(
+    talking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    answer = LLM(talking).chat(
+        [{"role": "user", "content": "one"}], SamplingParams(max_tokens=24, seed=3, temperature=0.8)
+    )[0]
+    text = answer.prompt_token_ids + answer.outputs[0].token_ids
+    config = {
+        "method": "speccheck.proposers.Scripted",
+        "num_speculative_tokens": 3,
+        "texts": [text],
+        "wrong": 0.3,
+    }
+    typed = "/stats\none\n/stats\n/off\n/new\none\n/stats\n/nothing\n"
+    out, err = said(
+        typed, ["--model", talking, "--speculative-config", json.dumps(config)], monkeypatch, capfd
+    )
+    before, _, rest = out.partition("\n")
+    assert before == "nothing has been answered yet"
+    drafted = re.search(r"all answers: 24 tokens, (\d+) of (\d+) drafted tokens accepted\n", rest)
+    assert drafted is not None
+    assert 5 < int(drafted[1]) < int(drafted[2])
+    assert re.search(r"last answer: 24 tokens in .*; \d+ of \d+ drafted tokens accepted", rest)
+    assert f"all answers: 48 tokens, {drafted[1]} of {drafted[2]} drafted tokens accepted\n" in rest, (
+        "none while off"
+    )
+    assert rest.count(answer.outputs[0].text + "\n") == 2
+    assert err.startswith("specdec: error: there is no command '/nothing'; commands: /stats, /off")
+
+
+def test_a_model_without_a_chat_template(tiny_model: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["chat", "--model", tiny_model]) == 2
+    assert "has no chat template; specdec generate continues a text" in capfd.readouterr().err
+
+
+def test_warmup_leaves_nothing_to_compile(tiny_model: str, capfd: pytest.CaptureFixture[str]) -> None:
+    command = ["warmup", "--model", tiny_model, "--dtype", "float32"]
+    assert run(command) == 0
+    capfd.readouterr()
+    assert run(command) == 0
+    out = capfd.readouterr().out
+    folder = os.environ["NUMBA_CACHE_DIR"]
+    assert re.fullmatch(
+        rf"nothing was left to compile, \d+ s; compiled code is kept in {re.escape(folder)}\n", out
+    )
+    assert list(Path(folder).glob("*/*.nbc"))
+
+
+def test_warmup_refuses_a_wrong_configuration_first(
+    tiny_model: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["warmup", "--model", tiny_model, "--speculative-config", '{"method": "nobody"}']) == 2
+    assert "no method 'nobody'" in capfd.readouterr().err
