@@ -130,7 +130,7 @@ def test_text_and_drafts_are_those_of_an_engine_that_caches_nothing(method: str)
     assert scheduler._kv.num_free_blocks == SMALL["num_gpu_blocks_override"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [method for method in METHODS if method not in ("eagle", "eagle3 tree")])
 def test_what_was_asked_before_is_found(method: str) -> None:
     watch = make(method, max_num_batched_tokens=128)
     long = prompts()[0]

@@ -9,13 +9,14 @@ from specdec.testing.proposers.determinism import DeterminismTests
 from specdec.testing.proposers.engine import EngineTests
 from specdec.testing.proposers.laws import LawTests
 from specdec.testing.proposers.life import LifeTests
+from specdec.testing.proposers.prefix import PrefixTests
 
 __all__ = ["ProposerConformance"]
 
 
 # pytest runs the tests of the last base first.
 class ProposerConformance(
-    EngineTests, LawTests, DeterminismTests, LifeTests, DeliveryTests, CapTests, DeclarationTests
+    EngineTests, LawTests, DeterminismTests, PrefixTests, LifeTests, DeliveryTests, CapTests, DeclarationTests
 ):
     """The promises of a proposer, one test each.
 

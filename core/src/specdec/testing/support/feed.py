@@ -126,6 +126,20 @@ class Feed:
             request.delivered, request.last = sequence.delivered, rows[name]
         return rows
 
+    def resume(self, name: str, count: int) -> int:
+        """Ask the proposer how much of a new request's first `count` tokens it holds; delivery goes on behind that."""
+        request = self.requests[name]
+        token_ids = np.array(request.text[:count], np.int32)
+        token_ids.flags.writeable = False
+        try:
+            held: object = self.proposer.resume(name, token_ids)
+        except Exception as error:
+            broken(f"resume raised {described(error)}")
+        if not isinstance(held, int) or not 0 <= held <= count:
+            broken(f"resume returned {held!r} for {count} tokens")
+        request.delivered = held
+        return held
+
     def finish(self, names: Sequence[str], reason: FinishReason) -> None:
         """End requests: the proposer is told, and forgets them."""
         try:

@@ -100,6 +100,25 @@ class UnseededTorch(Chain):
         return torch.randint(0, 4, (count,)).tolist()
 
 
+@breaks("test_what_is_held_of_a_prefix_is_as_good_as_told")
+class HoldsMoreThanThereIs(Chain):
+    def resume(self, request_id: str, token_ids: np.ndarray) -> int:
+        return len(token_ids) + 1
+
+
+@breaks("test_what_is_held_of_a_prefix_is_as_good_as_told")
+class RaisesAtAPrefix(Chain):
+    def resume(self, request_id: str, token_ids: np.ndarray) -> int:
+        return len(self.held[request_id])
+
+
+@breaks("test_what_is_held_of_a_prefix_is_as_good_as_told")
+class HoldsTheTextOfAnother(Chain):
+    def resume(self, request_id: str, token_ids: np.ndarray) -> int:
+        self.held[request_id] = self.held["runs"][: len(token_ids)]
+        return len(token_ids)
+
+
 @breaks("test_rows_do_not_depend_on_each_other")
 class TextOfTheNeighbour(Chain):
     def drafted(self, batch: ProposeBatch, caps: Sequence[int]) -> Draft:
