@@ -76,6 +76,12 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     ("qwen3_coder", XML, "", [XML_CALL]),
     ("qwen3_coder", f"Sure.\n{XML}\n{XML}", "Sure.\n", [XML_CALL, XML_CALL]),
     ("qwen3_coder", "<function=g>\n</function>", "", [G]),
+    (
+        "qwen3_coder",
+        "<tool_call><function=f\n</function></tool_call><tool_call><function=g></function></tool_call>",
+        "<tool_call><function=f\n</function></tool_call>",
+        [G],
+    ),
     ("qwen3_coder", "<tool_call>no</tool_call>", "<tool_call>no</tool_call>", []),
     ("qwen3_coder", "<tool_call><function=f><parameter=text>\na\nb", "", [("f", '{"text": "a\\nb')]),
     (

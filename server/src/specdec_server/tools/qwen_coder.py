@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ END_FUNCTION = "</function>"
 END_PARAMETER = "</parameter>"
 _AROUND = (PARAMETER, END_FUNCTION, END)
 _TEXT = frozenset({"string"})
+_NAME = re.compile(r"[\w.\-]+")
 
 
 class QwenCoderParser(BufferedParser):
@@ -56,16 +58,21 @@ class QwenCoderParser(BufferedParser):
         return self._step_between(is_end) if self._place == "between" else self._step_value(is_end)
 
     def _step_head(self, is_end: bool) -> bool:
-        """Read up to the name of the function."""
+        """Read up to the name of the function; what is no name makes the text content."""
         before = len(BEGIN) if self._buffer.startswith(BEGIN) else 0
         rest = self._buffer[before:].lstrip()
         at = rest.find(">")
         if rest.startswith(FUNCTION) and at >= 0:
-            tool = self._tools.get(name := rest[len(FUNCTION) : at].strip())
-            self._schema = {} if tool is None else tool.parameters
-            self._start(name)
-            self._argue("{")
-            self._buffer, self._place, self._num_parameters = rest[at + 1 :], "between", 0
+            name = rest[len(FUNCTION) : at].strip()
+            if _NAME.fullmatch(name):
+                tool = self._tools.get(name)
+                self._schema = {} if tool is None else tool.parameters
+                self._start(name)
+                self._argue("{")
+                self._buffer, self._place, self._num_parameters = rest[at + 1 :], "between", 0
+                return True
+            self._place = "text"
+            self._say(self._take(self._buffer.index(FUNCTION) + len(FUNCTION)))
             return True
         if is_end or not (rest.startswith(FUNCTION) or FUNCTION.startswith(rest)):
             self._place = "text"
