@@ -43,8 +43,8 @@ class Scheduler:
         self._pace = pace
         self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
-        self._blocked: Sequence | None = (
-            None  # the sample that was next when the last step had no place for it
+        self._without_room: Sequence | None = (
+            None  # the next one, if the cache had no room for it in the last step
         )
 
     @property
@@ -138,9 +138,12 @@ class Scheduler:
         self.waiting.put_back(victim)
 
     def _make_way(self) -> list[Sequence]:
-        """Preempt a sample of who has several for one of who has none and found no place in the last step; returns it."""
-        blocked, self._blocked = self._blocked, None
-        if blocked is None or not self.waiting or self.waiting.next(self.running) is not blocked:
+        """Preempt a sample of who has several for one of who has none and finds no place; returns it."""
+        without_room, self._without_room = self._without_room, None
+        if not self.waiting:
+            return []
+        blocked = self.waiting.next(self.running)
+        if len(self.running) < self._max_num_seqs and blocked is not without_room:
             return []
         by_client = Counter(sequence.client for sequence in self.running)
         by_request = Counter(sequence.parent_id for sequence in self.running)
@@ -165,14 +168,11 @@ class Scheduler:
         return [victim]
 
     def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> int:
-        while self.waiting and budget > 0:
+        while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting.next(self.running)
-            if len(self.running) >= self._max_num_seqs:
-                self._blocked = sequence
-                break
             first_chunk = min(sequence.num_tokens, budget)
             if not self._kv.admit(sequence, max(first_chunk, min(sequence.num_tokens, self._token_budget))):
-                self._blocked = sequence
+                self._without_room = sequence
                 break
             self.waiting.remove(sequence)
             self.running.append(sequence)

@@ -1,0 +1,1 @@
+"""A server under load: its clients, good and hostile, and what is measured beside them."""

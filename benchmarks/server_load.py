@@ -1,0 +1,156 @@
+"""`specdec serve` under load: streams whose answers are known, clients that leave, hostile ones, a proposer that raises.
+
+    python benchmarks/server_load.py [--model zoo] [--seconds 300] [--streams 64] [--write NAME]
+
+Gates, each of which makes the command exit with 1: no wrong token, no error that was not asked for, every hostile request
+answered as it must be, nothing left in the cache of keys and values, memory flat within 5 %, 99 of 100 answers of `/health`
+within 100 ms and 99 of 100 completions of two tokens within 1 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from common.provenance import load_average, provenance
+from load.client import Server
+from load.load import Question, Report, as_text, run_load, until_idle
+
+from specdec import LLM, SamplingParams
+
+FOLDER = Path(__file__).parent
+PROMPTS = (
+    "import os\nimport sys\n\n\ndef read_lines(path):\n",
+    "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    "def main(argv=None):\n    parser = argparse.ArgumentParser()\n",
+    "for name, value in sorted(items.items()):\n    print(name, value)\nfor name, value in sorted(",
+)
+SAMPLED: tuple[dict[str, Any], ...] = ({"temperature": 0}, {"temperature": 0.8, "seed": 7})
+NUM_TOKENS = 96
+
+
+def questions_for(model: str) -> list[Question]:
+    """Return requests with their answers, by an engine without a server and without drafts."""
+    llm = LLM(model=model, deterministic=True)
+    asked = [(prompt, params) for prompt in PROMPTS for params in SAMPLED]
+    outputs = llm.generate(
+        [prompt for prompt, _ in asked],
+        [SamplingParams(max_tokens=NUM_TOKENS, ignore_eos=True, **params) for _, params in asked],
+    )
+    return [
+        Question(prompt, params | {"ignore_eos": True}, output.outputs[0].token_ids)
+        for (prompt, params), output in zip(asked, outputs, strict=True)
+    ]
+
+
+@contextmanager
+def serving(model: str) -> Iterator[tuple[Server, psutil.Process]]:
+    """Run a server with a proposer that fails at random; its log goes to a file."""
+    speculation = {
+        "method": f"{FOLDER / 'load/failing.py'}:FailingProposer",
+        "num_speculative_tokens": 4,
+        "prompt_lookup_min": 1,
+    }
+    words = [
+        "serve", model, "--port", "0", "--deterministic", "--speculative-config", json.dumps(speculation),
+        "--header-timeout", "5", "--body-timeout", "10",
+    ]  # fmt: skip
+    command = [str(Path(sys.executable).with_name("specdec")), *words]
+    with (FOLDER / "load/server.log").open("w+") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            port = None
+            while port is None:
+                if process.poll() is not None:
+                    raise SystemExit(f"the server ended: see {log.name}")
+                found = re.search(r"at http://127.0.0.1:(\d+)", Path(log.name).read_text())
+                port = None if found is None else int(found[1])
+            yield Server("127.0.0.1", port), psutil.Process(process.pid)
+        finally:
+            process.terminate()
+            process.wait(timeout=30)
+
+
+def percentile(times: list[float], part: float) -> float:
+    """Return the time within which a part of all lie, in seconds."""
+    return sorted(times)[min(len(times) - 1, int(part * len(times)))] if times else float("nan")
+
+
+def findings(report: Report, counters: dict[str, float]) -> dict[str, Any]:
+    """Return what was seen, and the gates."""
+    settled = report.rss[len(report.rss) // 4 :] or [1]
+    growth = statistics.median(settled[-5:]) / statistics.median(settled[:5]) - 1
+    numbers: dict[str, Any] = {
+        "streams_right": report.num_right,
+        "streams_wrong": report.num_wrong,
+        "streams_left": report.num_left,
+        "errors": dict(report.errors),
+        "hostile": dict(sorted(report.hostile.items())),
+        "health_ms": {f"p{q}": round(1e3 * percentile(report.health_s, q / 100), 1) for q in (50, 99, 100)},
+        "two_tokens_ms": {
+            f"p{q}": round(1e3 * percentile(report.short_s, q / 100), 1) for q in (50, 99, 100)
+        },
+        "rss_mib": [round(rss / 2**20) for rss in (settled[0], settled[-1])],
+        "rss_growth": round(growth, 4),
+        "kv_cache_usage": counters["vllm:kv_cache_usage_perc"],
+        "proposer_errors": counters["specdec:proposer_errors_total"],
+        "accepted_tokens": counters["vllm:spec_decode_num_accepted_tokens_total"],
+        "preemptions": counters["vllm:num_preemptions_total"],
+    }
+    gates = {
+        "no wrong token": report.num_wrong == 0 < report.num_right,
+        "no error that was not asked for": not report.errors,
+        "hostile requests answered right": not any(", not " in told for told in report.hostile),
+        "drafts were accepted, and the proposer failed": min(
+            numbers["accepted_tokens"], numbers["proposer_errors"]
+        )
+        > 0,
+        "nothing left in the cache": counters["vllm:kv_cache_usage_perc"] == 0,
+        "memory flat within 5 %": growth < 0.05,
+        "p99 of /health under 100 ms": percentile(report.health_s, 0.99) < 0.1,
+        "p99 of two tokens under 1 s": percentile(report.short_s, 0.99) < 1.0,
+    }
+    return {"numbers": numbers, "gates": gates}
+
+
+def main() -> int:
+    """Run the load and show what was seen."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="zoo")
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument("--write", metavar="NAME", help="keep the findings as results/NAME.json")
+    arguments = parser.parse_args()
+    environment = provenance()
+    questions = questions_for(arguments.model)
+    with serving(arguments.model) as (server, process):
+
+        async def work() -> dict[str, Any]:
+            report = await run_load(server, process, questions, arguments.streams, arguments.seconds)
+            return findings(report, await until_idle(server, 60.0))
+
+        found = asyncio.run(work())
+    found = {
+        "settings": vars(arguments),
+        "environment": environment | {"load_after": load_average()},
+        **found,
+    }
+    print(as_text(found))
+    if arguments.write:
+        (FOLDER / f"results/{arguments.write}.json").write_text(as_text(found) + "\n")
+    return 0 if all(found["gates"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
