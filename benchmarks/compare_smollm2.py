@@ -145,7 +145,8 @@ def main() -> int:
         arguments.stored,
     )
     name = "compare_smollm2_float32" if options.dtypes == ("float32",) else "compare_smollm2"
-    return run(name, options, cases, homes)
+    preload = Path(homes["vllm"].environment.get("LD_PRELOAD", "")).name if "vllm" in homes else ""
+    return run(name, options, cases, homes, {"methods": arguments.methods, "vllm_preload": preload})
 
 
 if __name__ == "__main__":

@@ -44,7 +44,10 @@ def main() -> int:
     add = parser.add_argument
     add("--vllm-python", type=Path, required=True, help="interpreter of the environment vLLM is in")
     add("--vllm-modes", nargs="+", choices=sorted(VLLM_MODES), default=["compiled"], help="default: compiled")
-    add("--vllm-preload", default="", help="value of LD_PRELOAD for vLLM, such as the path of a tcmalloc")
+    add(
+        "--vllm-preload",
+        help="value of LD_PRELOAD for vLLM, '' for none (default: Intel's OpenMP, where its environment has it)",
+    )
     add(
         "--vllm-stats",
         action="store_true",
@@ -55,12 +58,13 @@ def main() -> int:
     add("--match", nargs="+", default=["first", "recent"], help="default: first recent")
     arguments = parser.parse_args()
     options = read_options(arguments)
-    homes = {"vllm": vllm_home(arguments.vllm_python, arguments.vllm_preload)}
+    home = vllm_home(arguments.vllm_python, arguments.vllm_preload)
     modes = ["eager"] if options.is_quick and arguments.vllm_modes == ["compiled"] else arguments.vllm_modes
     found = list(speculations(options, arguments.methods, arguments.match))
     cases = make_cases(options, arguments.batch_sizes, modes, found, arguments.vllm_stats)
-    settings = {"vllm_environment": dict(VLLM_ENVIRONMENT), "vllm_preload": Path(arguments.vllm_preload).name}
-    return run("compare_vllm", options, cases, homes, settings)
+    preload = Path(home.environment.get("LD_PRELOAD", "")).name
+    settings = {"vllm_environment": dict(VLLM_ENVIRONMENT), "vllm_preload": preload}
+    return run("compare_vllm", options, cases, {"vllm": home}, settings)
 
 
 if __name__ == "__main__":

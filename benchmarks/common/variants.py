@@ -87,13 +87,17 @@ def llama_cpp(
     return Variant.make("llama_cpp", f"{name} {stored}", dtype, settings, weights=weights)
 
 
-def vllm_home(python: Path, preload: str = "") -> EngineHome:
+def vllm_home(python: Path, preload: str | None = None) -> EngineHome:
     """Return where vLLM runs.
 
     Args:
         python: interpreter of its environment.
-        preload: value of `LD_PRELOAD`.
+        preload: value of `LD_PRELOAD`; None for Intel's OpenMP where the environment has it, as vLLM advises for
+            speculation.
     """
+    if preload is None:
+        openmp = python.absolute().parent.parent / "lib" / "libiomp5.so"
+        preload = str(openmp) if openmp.is_file() else ""
     return _home(python, {**VLLM_ENVIRONMENT, **({"LD_PRELOAD": preload} if preload else {})})
 
 
