@@ -128,6 +128,37 @@ def test_strict_tools_are_kept_to_where_the_model_is_free(client: OpenAI) -> Non
     assert completion.choices[0].message.content
 
 
+def test_schemas_that_no_grammar_holds_to(served: Served) -> None:
+    """A strict tool with one is refused; without `strict` the model calls, and may go beyond."""
+    parameters = {
+        "type": "object",
+        "properties": {"a": {"type": "integer", "not": {"const": 3}}},
+        "required": ["a"],
+    }
+    body = {
+        "messages": MESSAGES,
+        "max_tokens": 60,
+        "seed": 2,
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    }
+    status, message = served.error(
+        "/v1/chat/completions", body | {"tools": [tool("f", parameters, strict=True)]}
+    )
+    assert (status, "'f' is strict" in message, "'not'" in message) == (400, True, True)
+    status, answer = served.ask("/v1/chat/completions", body | {"tools": [tool("f", parameters)]})
+    assert status == 200
+    assert answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": parameters}}
+    free = body | {"tool_choice": "auto", "tools": TOOLS, "response_format": form}
+    assert "'not'" in served.error("/v1/chat/completions", free)[1]
+    for tag in ("{", "[]", {"format": 1}):
+        wrong = body | {"structured_outputs": {"structural_tag": tag}}
+        for more in ({"tool_choice": "auto", "tools": TOOLS}, {"tool_choice": "none"}):
+            status, message = served.error("/v1/chat/completions", wrong | more)
+            assert (status, "structured_outputs" in message) == (400, True), message
+
+
 def test_every_sample_has_calls_of_its_own(client: OpenAI) -> None:
     asked = ASKED | {"tool_choice": "required", "parallel_tool_calls": False, "n": 3, "seed": 5}
     completion = client.chat.completions.create(**asked)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from specdec import ConfigError
+from specdec.config.notices import notice
+from specdec.grammar.schema import check_schema
 from specdec.structured_outputs import StructuredOutputsParams
 from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.syntax import CallSyntax
+from specdec_server.tools.tool import Tool
 
 _OBJECT = {"type": "object"}
 
@@ -30,6 +34,9 @@ def constrained(
     Raises:
         ConfigError: for `strict` tools in a format whose calls cannot be told from text by how they begin.
     """
+    if choice.is_forced or any(tool.is_strict for tool in choice.allowed):
+        for tool in choice.allowed:
+            _check(tool)
     answer, is_new = None if wanted is None else _format_of(wanted), False
     if choice.is_forced:
         assert syntax is not None
@@ -54,12 +61,29 @@ def constrained(
     )
 
 
+def _check(tool: Tool) -> None:
+    """Check that a grammar can hold arguments to all of a tool's schema.
+
+    Raises:
+        ConfigError: if it cannot, and the tool is strict.
+    """
+    try:
+        check_schema(tool.parameters)
+    except ConfigError as error:
+        if tool.is_strict:
+            raise ConfigError(f"tools: {tool.name!r} is strict: {error}") from None
+        notice(
+            "tools:schema",
+            "the schema of a tool without 'strict' says more than a grammar can hold to: its arguments may go beyond it",
+        )
+
+
 def _format_of(wanted: StructuredOutputsParams) -> dict[str, Any]:
     """Return a constraint as a format of structural tags."""
     schema: Any = _OBJECT if wanted.json_object else wanted.json_schema
     if schema is not None:
-        if isinstance(schema, str):
-            schema = json.loads(schema)
+        check_schema(schema)
+        schema = json.loads(schema) if isinstance(schema, str) else schema
         return {
             "type": "json_schema",
             "json_schema": schema,
@@ -71,5 +95,18 @@ def _format_of(wanted: StructuredOutputsParams) -> dict[str, Any]:
         return {"type": "or", "elements": [{"type": "const_string", "value": text} for text in wanted.choice]}
     if wanted.grammar is not None:
         return {"type": "grammar", "grammar": wanted.grammar}
-    tag = wanted.structural_tag
-    return dict((json.loads(tag) if isinstance(tag, str) else tag or {}).get("format") or {})
+    return _format_in(wanted.structural_tag)
+
+
+def _format_in(tag: object) -> dict[str, Any]:
+    """Return the format that a structural tag holds.
+
+    Raises:
+        ConfigError: if it holds none.
+    """
+    with suppress(ValueError, RecursionError):
+        found = json.loads(tag) if isinstance(tag, str) else tag
+        if isinstance(found, dict) and isinstance(found.get("format"), dict):
+            inner: dict[str, Any] = found["format"]
+            return inner
+    raise ConfigError("structured_outputs: the structural tag is no JSON object with a 'format'")
