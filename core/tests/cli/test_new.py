@@ -10,14 +10,15 @@ import pytest
 from specdec.cli.main import run
 
 
-@pytest.mark.parametrize("kind", ["proposer", "sampler"])
+@pytest.mark.parametrize("kind", ["proposer", "head", "tree", "sampler", "scorer"])
 def test_a_package_is_written_where_it_is_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     assert run(["new", "my-idea", "--kind", kind, "--directory", str(tmp_path)]) == 0
     *files, empty, following = capsys.readouterr().out.splitlines()
     assert [Path(file) for file in files] == [
-        tmp_path / "my-idea" / name for name in ("pyproject.toml", "my_idea.py", "tests/test_my_idea.py")
+        tmp_path / "my-idea" / name
+        for name in ("pyproject.toml", "README.md", "my_idea.py", "tests/test_my_idea.py")
     ]
     assert all(Path(file).is_file() for file in files)
     assert (empty, following) == ("", f"next: pip install -e {tmp_path}/my-idea && specdec check my_idea")
@@ -28,7 +29,7 @@ def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert run(["new", "my-idea", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["name"], report["distribution"]) == ("my_idea", "specdec-my-idea")
-    assert report["files"][1] == "my-idea/my_idea.py"
+    assert report["files"][2] == "my-idea/my_idea.py"
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     [
         (["My Idea"], "name 'My Idea': use lower-case words"),
         (["medusa"], "name 'medusa' is that of a published method"),
-        (["my-idea", "--kind", "scorer"], "--kind: 'scorer' is none of proposer, sampler"),
+        (["my-idea", "--kind", "idea"], "--kind: 'idea' is none of proposer, head, tree, sampler, scorer"),
         (["my-idea", "--directory", "nowhere"], "--directory: there is no folder 'nowhere'"),
         (["there"], "'there' is there already, and nothing is overwritten"),
         ([], "Missing argument 'NAME'"),
@@ -65,4 +66,4 @@ def test_where_pytest_is_missing_the_next_step_installs_it(
     monkeypatch.setattr("specdec.cli.new.find_spec", lambda name: None)
     assert run(["new", "my-idea", "--directory", str(tmp_path)]) == 0
     told = capsys.readouterr().out.splitlines()[-1]
-    assert told == f'next: pip install -e {tmp_path}/my-idea "specdec-core[testing]" && specdec check my_idea'
+    assert told == f"next: pip install -e '{tmp_path}/my-idea[testing]' && specdec check my_idea"

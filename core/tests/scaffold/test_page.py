@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import pytest
 from packages import ROOT
 
 from specdec import __version__
 from specdec.interfaces import Capability
-from specdec.scaffold.kinds import KINDS
+from specdec.scaffold import KINDS, plugin_names, write_package
 from specdec.scaffold.write import next_version
 from specdec.testing import ProposerConformance
 from specdec.testing.runner import PromiseVerdict, run_suite
@@ -28,13 +30,29 @@ def on_the_page() -> dict[str, list[str]]:
 
 def test_page_and_example_are_the_same() -> None:
     files = on_the_page()
-    del files["drawn.py"]  # of the section on q, which echo has no use for
+    for other in ("drawn.py", "branches.py", "state_match.py"):  # of sections on what echo has no use for
+        del files[other]
     example = {
         file.name: [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
         for file in EXAMPLE.rglob("*")
         if file.suffix in {".py", ".toml"} and "egg-info" not in str(file)
     }
     assert files == example
+
+
+@pytest.mark.parametrize(("name", "kind"), [("branches", "tree"), ("state-match", "head")])
+def test_what_is_on_the_page_is_scaffolded_and_keeps_its_promises(
+    name: str, kind: str, tmp_path: Path
+) -> None:
+    names = plugin_names(name, KINDS[kind].group)
+    folder = write_package(names, KINDS[kind], tmp_path)[0].parent
+    file = folder / f"{names.module}.py"
+    assert f"<!-- file: {file.name} -->\n```python\n{file.read_text()}```" in PAGE
+    settings = {"method": f"{file}:{names.cls}", "config": {"num_speculative_tokens": 4}, "model": "tiny"}
+    reports = run_suite(type(f"Test{names.cls}", (ProposerConformance,), settings))
+    broken = {report.name: report.reason for report in reports if report.verdict is PromiseVerdict.BROKEN}
+    assert broken == {}
+    assert sum(report.verdict is PromiseVerdict.KEPT for report in reports) > 24
 
 
 def test_the_example_keeps_its_promises() -> None:

@@ -43,5 +43,6 @@ def new(
         return
     for file in files:
         print(file)
-    tests = "" if find_spec("pytest") else ' "specdec-core[testing]"'
-    print(f"\nnext: pip install -e {directory / names.folder}{tests} && specdec check {names.module}")
+    package = directory / names.folder
+    installed = str(package) if find_spec("pytest") else f"'{package}[testing]'"
+    print(f"\nnext: pip install -e {installed} && specdec check {names.module}")

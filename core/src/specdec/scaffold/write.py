@@ -31,6 +31,7 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
         "module": names.module,
         "version": __version__,
         "next_version": next_version(__version__),
+        "noun": kind.group.noun,
     }
     written = []
     for path, text in kind.files.items():
