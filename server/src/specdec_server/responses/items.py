@@ -25,7 +25,7 @@ def messages_of(given: str | Sequence[Mapping[str, Any]]) -> Messages:
     found: Messages = []
     for place, item in enumerate(given):
         kind = item.get("type", "message" if "role" in item else None)
-        if kind not in _ADDERS:
+        if not isinstance(kind, str) or kind not in _ADDERS:
             raise ConfigError(
                 f"input[{place}]: type {kind!r} is not supported: there are messages, reasoning and calls of functions"
             )
@@ -71,7 +71,7 @@ def _add_output(found: Messages, item: Mapping[str, Any], place: str) -> None:
     found.append({"role": "tool", "tool_call_id": item["call_id"], "content": text})
 
 
-_ADDERS: Mapping[str | None, Callable[[Messages, Mapping[str, Any], str], None]] = {
+_ADDERS: Mapping[str, Callable[[Messages, Mapping[str, Any], str], None]] = {
     "message": _add_message,
     "reasoning": _add_reasoning,
     "function_call": _add_call,

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from specdec import ConfigError
 from specdec.config.notices import notice
 from specdec_server.tools.hermes import BEGIN, END
 from specdec_server.tools.tool import Tool
@@ -30,8 +31,11 @@ def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], t
         messages: in OpenAI's form, the content of each as one text.
         tools: that the model is told of.
         template: the chat template.
+
+    Raises:
+        ConfigError: for calls or reasoning that are none.
     """
-    found = [_with_mappings(dict(message)) for message in messages]
+    found = [_with_mappings(place, dict(message)) for place, message in enumerate(messages)]
     if "developer" not in template and any(message["role"] == "developer" for message in found):
         found = _joined([{**m, "role": "system"} if m["role"] == "developer" else m for m in found], "system")
     has_calls = any(message["role"] == "tool" or message.get("tool_calls") for message in found)
@@ -45,26 +49,36 @@ def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], t
     return [_as_text(message) for message in _joined(found, "tool", _RESULTS_APART)]
 
 
-def _with_mappings(message: dict[str, Any]) -> dict[str, Any]:
+def _with_mappings(place: int, message: dict[str, Any]) -> dict[str, Any]:
     """Return a message whose arguments are mappings, as templates want them, and not JSON text."""
     reasoning = message.get("reasoning_content") or message.get("reasoning")
+    if reasoning is not None and not isinstance(reasoning, str):
+        raise ConfigError(f"messages[{place}]: reasoning is text, not {type(reasoning).__name__}")
     if reasoning:
         message["reasoning_content"] = message["reasoning"] = reasoning
-    if message.get("tool_calls"):
-        message["tool_calls"] = [_call(call) for call in message["tool_calls"]]
+    calls = message.get("tool_calls")
+    if calls is not None:
+        if not isinstance(calls, list):
+            raise ConfigError(f"messages[{place}]: tool_calls is a list")
+        message["tool_calls"] = [
+            _call(f"messages[{place}].tool_calls[{i}]", call) for i, call in enumerate(calls)
+        ]
     return message
 
 
-def _call(call: object) -> object:
-    if not isinstance(call, Mapping) or not isinstance(call.get("function"), Mapping):
-        return call
-    function = dict(call["function"])
-    if isinstance(function.get("arguments"), str):
-        with suppress(ValueError):
-            arguments = json.loads(function["arguments"] or "{}")
-            if isinstance(arguments, dict):
-                function["arguments"] = arguments
-    return {**call, "function": function}
+def _call(place: str, call: object) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ConfigError(f"{place} has no function with a name")
+    arguments = function.get("arguments", {})
+    if not isinstance(arguments, str | dict):
+        raise ConfigError(f"{place}: arguments are JSON text, not {type(arguments).__name__}")
+    if isinstance(arguments, str):
+        with suppress(ValueError, RecursionError):
+            found = json.loads(arguments or "{}")
+            arguments = found if isinstance(found, dict) else arguments
+    assert isinstance(call, Mapping)
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _as_text(message: dict[str, Any]) -> dict[str, Any]:
@@ -75,7 +89,6 @@ def _as_text(message: dict[str, Any]) -> dict[str, Any]:
     calls = [
         f"{BEGIN}\n{json.dumps({key: call['function'].get(key) for key in ('name', 'arguments')}, ensure_ascii=False)}\n{END}"
         for call in message.get("tool_calls") or ()
-        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
     ]
     return {**message, "content": "\n".join([*([content] if content else []), *calls])}
 

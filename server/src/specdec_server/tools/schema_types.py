@@ -40,10 +40,10 @@ def types_of(schema: object, root: Mapping[str, Any], depth: int = 0) -> frozens
     names = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     found = {_OLD_NAMES.get(str(name).lower(), str(name).lower()) for name in names}
     if not found:
-        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+        values = _listed(schema.get("enum")) + ([schema["const"]] if "const" in schema else [])
         found = {_OF_VALUES[type(value)] for value in values if type(value) in _OF_VALUES}
     for key in ("anyOf", "oneOf", "allOf"):
-        for choice in schema.get(key) or ():
+        for choice in _listed(schema.get(key)):
             found |= types_of(choice, root, depth + 1)
     reference = schema.get("$ref")
     if isinstance(reference, str) and reference.startswith("#/"):
@@ -54,6 +54,10 @@ def types_of(schema: object, root: Mapping[str, Any], depth: int = 0) -> frozens
     if not found and "properties" in schema:
         found = {"object"}
     return frozenset(found)
+
+
+def _listed(given: object) -> list[Any]:
+    return given if isinstance(given, list) else []
 
 
 def value_of(text: str, types: frozenset[str]) -> Any:
