@@ -130,9 +130,9 @@ def test_rows_move_to_larger_places_and_stay_what_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slot_pool, "_HEADROOM_BLOCKS", 0)
-    monkeypatch.setattr(slot_pool, "_BLOCK_SIZE", 4)
     for kind in ("chain", "dynamic tree", "drawn tree"):
         session = make_session(tmp_path / kind, THREE, **config_of(kind))
+        session._proposer._rows._prefix_block_size = 4
         moves = []
         copy = session._proposer._runner.cache.copy
         monkeypatch.setattr(
