@@ -190,6 +190,26 @@ def test_a_model_that_leads_nowhere_is_told_at_once(model: str, told: str) -> No
     assert told in done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", ["generate --prompt x --model", "chat --model", "bench --model", "warmup --model"]
+)
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [("{bad", "speculative_config is neither JSON nor YAML"), ('{"method": "nobody"}', "no method 'nobody'")],
+)
+def test_a_wrong_configuration_is_told_before_torch_is_imported(
+    tiny_model: str, command: str, config: str, told: str
+) -> None:
+    arguments = [*command.split(), tiny_model, "--speculative-config", config]
+    code = (
+        f"import sys; from specdec.cli.main import run; code = run({arguments!r}); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert told in done.stderr
+
+
 def test_statistics_in_a_pipe(command: list[str], knowing: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run([*command, "--prompt", PROMPT, "--stats", "--speculative-config", knowing]) == 0
     [line] = capfd.readouterr().err.splitlines()

@@ -56,9 +56,11 @@ def chat(
     In a pipe each line of the standard input is a message.
     """
     from specdec.cli.quiet import hush_libraries
+    from specdec.config.early import check_first
     from specdec.config.model_name import check_name
 
     check_name(model, "--model")  # before torch is imported
+    check_first(speculative_config)
 
     from specdec.cli.conversation import Conversation
     from specdec.llm import LLM

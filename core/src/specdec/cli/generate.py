@@ -69,9 +69,11 @@ def generate(
     text = _read_prompt(prompt, prompt_file)
 
     from specdec.cli.quiet import hush_libraries
+    from specdec.config.early import check_first
     from specdec.config.model_name import check_name
 
     check_name(model, "--model")  # before torch is imported
+    check_first(speculative_config)
 
     from specdec.cli import run_summary
     from specdec.cli.no_drafts import no_drafts_warning

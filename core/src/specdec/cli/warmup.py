@@ -44,10 +44,13 @@ def warmup(
     model; later runs find it there.
     """
     from specdec.cli.quiet import hush_libraries
+    from specdec.config.early import check_first
     from specdec.config.model_name import check_name
 
     check_name(model, "--model")  # before torch is imported
     configs: list[Any] = [None, *(speculative_config or draftless_configs())]
+    for config in configs:
+        check_first(config)
 
     from specdec.config import parse_speculative_config
     from specdec.engine.options import EngineOptions

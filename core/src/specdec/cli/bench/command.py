@@ -85,8 +85,12 @@ def bench(
     for name, path in (("--json", json), ("--html", html)):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
             raise ConfigError(f"{name}: there is no folder {str(path.parent)!r}")
+    from specdec.config.early import check_first
+
     if file is not None and dataset is not None:
         raise ConfigError(f"FILE {str(file)!r} and --dataset {str(dataset)!r}: give one of them")
+    for config in speculative_config or []:
+        check_first(config)
     from specdec.cli.bench.show import show
     from specdec.cli.bench.task import Options, PromptsTask, SuiteTask, prompts_task, suite_task
 
