@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -83,6 +84,10 @@ def resolve(
     proposer = registry.proposer(inferred.model if is_class and inferred.model else inferred.method)
     sampler = registry.sampler(config.rejection_sample_method)
     own, samplers = _assign(rest, proposer, sampler)
+    own = proposer.Config.complete(own, partial(_member, config, target))
+    tokens = own.pop("num_speculative_tokens", None)
+    if tokens is not None and config.num_speculative_tokens is None:
+        config = config.model_copy(update={"num_speculative_tokens": tokens})
     if not sampler.is_lossless:
         notice(
             f"lossy {sampler.name}",
@@ -100,6 +105,20 @@ def resolve(
         sampler_class=sampler,
         sampler_config=_build(sampler.Config, _sampler_keys(resolved, sampler) | samplers),
     )
+
+
+def _member(
+    whole: SpeculativeConfig, target: TargetFacts | None, value: Mapping[str, Any]
+) -> ResolvedSpeculation:
+    """Return what a configuration inside another means; the sampler is that of the whole."""
+    shared = {
+        key: given
+        for key, given in whole.model_dump(exclude_unset=True).items()
+        if key == "rejection_sample_method" or key.startswith("synthetic_")
+    }
+    resolved = parse_speculative_config({**value, **shared}, target=target)
+    assert resolved is not None
+    return resolved
 
 
 def _with_directory(config: SpeculativeConfig, target: TargetFacts | None) -> SpeculativeConfig:

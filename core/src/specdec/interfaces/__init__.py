@@ -10,7 +10,7 @@ from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
 from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
-from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig
+from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, ResolveSpeculation
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import CheckpointReader, TargetHandle, TargetInfo
@@ -31,6 +31,7 @@ __all__ = [
     "Proposer",
     "ProposerConfig",
     "RequestStats",
+    "ResolveSpeculation",
     "Sampler",
     "SamplerConfig",
     "Scorer",

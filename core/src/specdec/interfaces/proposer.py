@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,8 +14,23 @@ from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.target import TargetHandle, TargetInfo
 
+if TYPE_CHECKING:
+    from specdec.config.resolve import ResolvedSpeculation
+
 SPECDEC_API = 1
 """Version of the contracts in `specdec.interfaces`; a plugin built for another one is refused."""
+
+
+class ResolveSpeculation(Protocol):
+    """Resolves a `speculative_config` that is part of another."""
+
+    def __call__(self, value: Mapping[str, Any]) -> ResolvedSpeculation:
+        """Return what it means, checked against the same target, for the same sampler.
+
+        Raises:
+            ConfigError: naming the key that is wrong, its value and the remedy.
+            PluginError: if the method it names is not installed or cannot be loaded.
+        """
 
 
 class ProposerConfig(BaseModel):
@@ -43,6 +58,22 @@ class ProposerConfig(BaseModel):
     """Ranks the draft is spread over: 1 or the target's."""
     draft_sample_method: str = "greedy"
     """`greedy`, `probabilistic` (keep q) or `coupled` (draft with the noise of `strict`)."""
+
+    @classmethod
+    def complete(cls, keys: Mapping[str, Any], resolve: ResolveSpeculation) -> dict[str, Any]:
+        """Return the plugin's own keys as the class is made with; for plugins made of other methods.
+
+        Args:
+            keys: the plugin's own keys, as given.
+            resolve: what another method's configuration among them means.
+
+        Returns:
+            the keys, and `num_speculative_tokens` among them where the plugin has a default that depends on them.
+
+        Raises:
+            ConfigError: if a key is wrong.
+        """
+        return dict(keys)
 
 
 class Proposer(ABC):

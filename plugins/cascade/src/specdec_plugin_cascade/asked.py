@@ -1,0 +1,124 @@
+"""A member at work: what it has been told, and what it is told next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch, Proposer
+from specdec.interfaces.batch import HostIds
+
+_STATES = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A draft of one member for one request."""
+
+    token_ids: list[int]
+    parents: list[int]
+    promise: float
+    """Tokens that are likely to stand, by the member's own confidence; without one all of them."""
+
+
+class Asked:
+    """A member and what the cascade knows of it.
+
+    Args:
+        proposer: the member.
+        most_tokens: k of its configuration.
+        aux_places: where its auxiliary layers are among those of the cascade.
+    """
+
+    def __init__(self, proposer: Proposer, most_tokens: int, aux_places: Sequence[int]) -> None:
+        self.proposer = proposer
+        self._most_tokens, self._aux_places = most_tokens, tuple(aux_places)
+        self.reads_states = bool(proposer.capabilities & _STATES)
+        self._held: dict[str, int] = {}
+        self._drafted: dict[str, bool] = {}
+
+    def ask(self, batch: ProposeBatch, is_open: Sequence[bool]) -> list[Offer | None]:
+        """Tell the member what is new, and return its offers for the rows that are open."""
+        limits = [
+            min(most, self._most_tokens) if wanted else 0
+            for most, wanted in zip(batch.max_nodes, is_open, strict=True)
+        ]
+        batch = self._news(batch)
+        was_verified = [self._drafted.get(request_id, False) for request_id in batch.request_ids]
+        draft = self.proposer.propose(
+            replace(
+                batch,
+                max_nodes=limits,
+                max_depth=list(map(min, batch.max_depth, limits)),
+                last_num_drafted=[
+                    n if own else 0 for n, own in zip(batch.last_num_drafted, was_verified, strict=True)
+                ],
+                last_num_accepted=[
+                    n if own else 0 for n, own in zip(batch.last_num_accepted, was_verified, strict=True)
+                ],
+                hidden_states=batch.hidden_states if self.reads_states else None,
+                aux_hidden_states=tuple(batch.aux_hidden_states[place] for place in self._aux_places),
+                has_hidden=batch.has_hidden if self.reads_states else None,
+            )
+        )
+        return _offers(draft)
+
+    def chosen(self, request_ids: Sequence[str], is_chosen: Sequence[bool]) -> None:
+        """Note whose drafts are verified in this step."""
+        self._drafted.update(zip(request_ids, is_chosen, strict=True))
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Return how many of a request's first tokens the member holds."""
+        held = self._held[request_id] = self.proposer.resume(request_id, token_ids)
+        return held
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop what is known of requests, here and by the member."""
+        for request_id in request_ids:
+            self._held.pop(request_id, None)
+            self._drafted.pop(request_id, None)
+        self.proposer.finish(request_ids, reason)
+
+    def _news(self, batch: ProposeBatch) -> ProposeBatch:
+        """Return the batch with what this member has not been told; one that reads states is told with the others."""
+        starts = list(batch.starts)
+        if not self.reads_states:
+            held = (self._held.get(request_id, 0) for request_id in batch.request_ids)
+            starts = list(map(min, starts, held))
+        ends = [start + count for start, count in zip(batch.starts, batch.counts, strict=True)]
+        self._held.update(zip(batch.request_ids, ends, strict=True))
+        if starts == list(batch.starts):
+            return batch
+        pieces = [
+            batch.token_ids(row)[start:end] for row, (start, end) in enumerate(zip(starts, ends, strict=True))
+        ]
+        counts = [end - start for start, end in zip(starts, ends, strict=True)]
+        return replace(batch, starts=starts, counts=counts, new_token_ids=np.concatenate(pieces))
+
+
+def _offers(draft: Draft) -> list[Offer | None]:
+    """Return a draft's rows, None for empty ones."""
+    rows = draft.host_rows
+    if rows is None:
+        rows = tuple(tuple(token for token in row if token >= 0) for row in draft.token_ids.tolist())
+    parents = None if draft.parents is None else draft.parents.tolist()
+    confidence = None if draft.confidence is None else draft.confidence.tolist()
+    offers: list[Offer | None] = []
+    for row, token_ids in enumerate(rows):
+        if not token_ids:
+            offers.append(None)
+            continue
+        above = list(range(-1, len(token_ids) - 1)) if parents is None else parents[row][: len(token_ids)]
+        promise = float(len(token_ids)) if confidence is None else _promise(above, confidence[row])
+        offers.append(Offer(list(token_ids), above, promise))
+    return offers
+
+
+def _promise(parents: Sequence[int], confidence: Sequence[float]) -> float:
+    """Return the sum over nodes of the chance that all up to them stand."""
+    chances: list[float] = []
+    for parent, chance in zip(parents, confidence, strict=False):
+        chances.append(chance * (chances[parent] if parent >= 0 else 1.0))
+    return sum(chances)

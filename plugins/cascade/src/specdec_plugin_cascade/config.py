@@ -1,0 +1,87 @@
+"""The configuration keys of `cascade`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from specdec import ConfigError
+from specdec.interfaces import Capability, Proposer, ProposerConfig, ResolveSpeculation
+
+_COMMON = frozenset(
+    {
+        "method", "model", "revision", "num_speculative_tokens", "draft_sample_method", "quantization", "parallel_drafting",
+        "max_model_len", "draft_tensor_parallel_size",
+    }
+)  # fmt: skip
+"""Common keys that mean something for one member; all others are of the cascade as a whole."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the proposers."""
+
+    proposer: type[Proposer]
+    config: ProposerConfig
+
+    def __str__(self) -> str:
+        return f"{self.proposer.name}, k = {self.config.num_speculative_tokens}"
+
+
+class CascadeConfig(ProposerConfig):
+    """Which proposers are asked, in this order.
+
+    `num_speculative_tokens`, where it is left out, is the highest of the proposers'.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    proposers: tuple[Member, ...] = Field(
+        min_length=2,
+        description='A `speculative_config` for each, cheap ones first: `[{"method": "suffix"}, {"method": "eagle3", ...}]`.',
+    )
+
+    min_promise: float = Field(
+        default=2.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        description="A draft that is likely to bring so many tokens, by the confidence its method gives, is taken without "
+        "asking the proposers behind; drafts without confidence promise all their tokens.",
+    )
+
+    @classmethod
+    def complete(cls, keys: Mapping[str, Any], resolve: ResolveSpeculation) -> dict[str, Any]:
+        """Make each member's configuration one in which nothing is left open."""
+        given = keys.get("proposers")
+        if not isinstance(given, list | tuple) or not given or not all(isinstance(m, Mapping) for m in given):
+            raise ConfigError(
+                "speculative_config: 'proposers' needs a list with a speculative_config for each proposer, such as "
+                '[{"method": "suffix"}, {"method": "ngram", "num_speculative_tokens": 4}]'
+            )
+        members = tuple(_member(dict(member), f"proposers[{n}]", resolve) for n, member in enumerate(given))
+        deepest = max(member.config.num_speculative_tokens for member in members)
+        return {"num_speculative_tokens": deepest, **keys, "proposers": members}
+
+
+def _member(keys: dict[str, Any], place: str, resolve: ResolveSpeculation) -> Member:
+    try:
+        resolved = resolve(keys)
+        if resolved.proposer_config.draft_sample_method == "probabilistic":
+            # The sampler would need the law that each token was drawn from, which other members do not have.
+            resolved = resolve({**keys, "draft_sample_method": "greedy"})
+    except ConfigError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    alien = sorted(set(keys) & set(type(resolved.config).model_fields) - _COMMON)
+    if alien:
+        raise ConfigError(
+            f"speculative_config: {place}: {alien[0]!r} is of the cascade as a whole: put it beside 'proposers'"
+        )
+    if Capability.ON_DEVICE in resolved.proposer_class.capabilities:
+        raise ConfigError(
+            f"speculative_config: {place}: {resolved.proposer_class.name!r} drafts on the device, where a cascade does not "
+            "choose: take a method of the host"
+        )
+    return Member(resolved.proposer_class, resolved.proposer_config)

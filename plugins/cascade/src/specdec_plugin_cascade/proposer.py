@@ -1,0 +1,81 @@
+"""`cascade`: several proposers as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from specdec.interfaces import (
+    NEEDED_CAPABILITIES,
+    Capability,
+    Draft,
+    FinishReason,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec.interfaces.batch import HostIds
+from specdec_plugin_cascade.asked import Asked, Offer
+from specdec_plugin_cascade.config import CascadeConfig
+
+
+class CascadeProposer(Proposer):
+    """Asks cheap proposers first, and the next ones for the requests for which these promise too little.
+
+    All members are told every token, whoever drafts. What is drafted depends on the text alone, as far as that is so for the
+    members.
+    """
+
+    name: ClassVar[str] = "cascade"
+    Config: ClassVar[type[ProposerConfig]] = CascadeConfig
+    capabilities = NEEDED_CAPABILITIES | {Capability.TREE}
+
+    def __init__(self, config: CascadeConfig, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        proposers = [member.proposer(member.config, target) for member in config.proposers]
+        self.aux_layer_ids = tuple(sorted({layer for p in proposers for layer in p.aux_layer_ids}))
+        self._enough = config.min_promise
+        self._members = [
+            Asked(
+                proposer,
+                member.config.num_speculative_tokens,
+                [self.aux_layer_ids.index(layer) for layer in proposer.aux_layer_ids],
+            )
+            for proposer, member in zip(proposers, config.proposers, strict=True)
+        ]
+        given = frozenset[Capability]().union(*(p.capabilities for p in proposers))
+        self.capabilities = given & type(self).capabilities
+
+    def load(self, target: TargetHandle) -> None:
+        """Load every member."""
+        for member in self._members:
+            member.proposer.load(target)
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Ask the members in order, until a draft promises enough; where none does the last one that there is goes."""
+        best: list[tuple[int, Offer] | None] = [None] * batch.batch_size
+        is_open = [most > 0 for most in batch.max_nodes]
+        for number, member in enumerate(self._members):
+            for row, offer in enumerate(member.ask(batch, is_open)):
+                if offer is not None and is_open[row]:
+                    best[row] = (number, offer)
+                    is_open[row] = offer.promise < self._enough
+        for number, member in enumerate(self._members):
+            member.chosen(batch.request_ids, [choice is not None and choice[0] == number for choice in best])
+        offers = [None if choice is None else choice[1] for choice in best]
+        tokens = [[] if offer is None else offer.token_ids for offer in offers]
+        if Capability.TREE not in self.capabilities:
+            return Draft.from_lists(tokens)
+        return Draft.from_lists(tokens, [[] if offer is None else offer.parents for offer in offers])
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Return what all members that read states hold; the others are told what they lack from the text."""
+        held = [(member.resume(request_id, token_ids), member.reads_states) for member in self._members]
+        return min((count for count, reads_states in held if reads_states), default=0)
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Have every member drop these requests."""
+        for member in self._members:
+            member.finish(request_ids, reason)
