@@ -51,6 +51,12 @@ def test_metadata(package: Package, built: dict[str, Path]) -> None:
     assert (metadata["Name"], metadata["Version"]) == (package.name, package.version)
     assert metadata["License-Expression"].startswith("Apache-2.0")
     assert metadata["Summary"]
+    assert {line.partition(",")[0] for line in metadata.get_all("Project-URL")} >= {
+        "Homepage",
+        "Documentation",
+        "Issues",
+    }
+    assert "Typing :: Typed" in metadata.get_all("Classifier")
     assert "file:" not in str(metadata.get_all("Requires-Dist"))
 
 

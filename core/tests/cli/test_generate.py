@@ -191,11 +191,12 @@ def test_a_model_that_leads_nowhere_is_told_at_once(model: str, told: str) -> No
 
 
 @pytest.mark.parametrize(
-    "command", ["generate --prompt x --model", "chat --model", "bench --model", "warmup --model"]
-)
-@pytest.mark.parametrize(
-    ("config", "told"),
-    [("{bad", "speculative_config is neither JSON nor YAML"), ('{"method": "nobody"}', "no method 'nobody'")],
+    ("command", "config", "told"),
+    [
+        ("generate --prompt x --model", '{"method": "nobody"}', "no method 'nobody'"),
+        ("bench --model", "{bad", "speculative_config is neither JSON nor YAML"),
+        ("chat --model", "[1]", "speculative_config must hold a mapping"),
+    ],
 )
 def test_a_wrong_configuration_is_told_before_torch_is_imported(
     tiny_model: str, command: str, config: str, told: str

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec import AsyncLLM, ConfigError
+from specdec.cli.no_drafts import no_drafts_warning
 from specdec.cli.quiet import hush_libraries
 from specdec.config.model_name import check_name
 from specdec.config.zoo import ZOO
@@ -84,6 +85,9 @@ def launch(
                 logger.info("serving %s, %s, at %s", ", ".join(names), how, http.url(listener))
                 HttpServer(config, app.state.service).run(sockets=[listener])
         finally:
+            nothing = no_drafts_warning(llm.method, llm.get_metrics())
+            if nothing is not None:
+                logger.warning(nothing)
             llm.shutdown()
             gc.unfreeze()
 
