@@ -37,6 +37,8 @@ PROMPTS = (
 )
 SAMPLED: tuple[dict[str, Any], ...] = ({"temperature": 0}, {"temperature": 0.8, "seed": 7})
 NUM_TOKENS = 96
+KV_BYTES = 256 * 2**20
+"""Little enough that all of it has been touched soon: until then memory grows."""
 
 
 def questions_for(model: str) -> list[Question]:
@@ -63,7 +65,7 @@ def serving(model: str) -> Iterator[tuple[Server, psutil.Process]]:
     }
     words = [
         "serve", model, "--port", "0", "--deterministic", "--speculative-config", json.dumps(speculation),
-        "--header-timeout", "5", "--body-timeout", "10",
+        "--header-timeout", "5", "--body-timeout", "10", "--kv-cache-memory-bytes", str(KV_BYTES), "--max-model-len", "1024",
     ]  # fmt: skip
     command = [str(Path(sys.executable).with_name("specdec")), *words]
     with (FOLDER / "load/server.log").open("w+") as log, subprocess.Popen(command, stderr=log) as process:
