@@ -1,6 +1,6 @@
 """`specdec serve` under load: streams whose answers are known, clients that leave, hostile ones, a proposer that raises.
 
-    python benchmarks/server_load.py [--model zoo] [--seconds 300] [--streams 64] [--write NAME]
+    python benchmarks/server_load.py [--model zoo] [--seconds 300] [--streams 64] [--quick] [--json OUT]
 
 Gates, each of which makes the command exit with 1: no wrong token, no error that was not asked for, every hostile request
 answered as it must be, nothing left in the cache of keys and values, memory flat within 5 %, 99 of 100 answers of `/health`
@@ -132,8 +132,17 @@ def main() -> int:
     parser.add_argument("--model", default="zoo")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--streams", type=int, default=64)
-    parser.add_argument("--write", metavar="NAME", help="keep the findings as results/NAME.json")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: 8 streams for 10 seconds")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        help="where to write the findings (default: benchmarks/results, not with --quick)",
+    )
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.streams, arguments.seconds = 8, 10.0
+    out = arguments.json or (None if arguments.quick else FOLDER / "results/server_load.json")
+    settings = {name: getattr(arguments, name) for name in ("model", "seconds", "streams")}
     environment = provenance()
     questions = questions_for(arguments.model)
     with serving(arguments.model) as (server, process):
@@ -144,13 +153,13 @@ def main() -> int:
 
         found = asyncio.run(work())
     found = {
-        "settings": vars(arguments),
+        "settings": settings,
         "environment": environment | {"load_after": load_average()},
         **found,
     }
     print(as_text(found))
-    if arguments.write:
-        (FOLDER / f"results/{arguments.write}.json").write_text(as_text(found) + "\n")
+    if out is not None:
+        out.write_text(as_text(found) + "\n")
     return 0 if all(found["gates"].values()) else 1
 
 
