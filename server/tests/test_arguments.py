@@ -60,7 +60,7 @@ def test_old_spellings_are_taken() -> None:
     [
         ("--dtype", "needs a value"),
         ("--seed 1 --seed 2", "given twice"),
-        ("--tool-call-parser x", "not supported: calls of tools"),
+        ("--tool-parser-plugin x", "not supported: --tool-call-parser takes"),
     ],
 )
 def test_what_is_wrong_is_told(words: str, message: str) -> None:
