@@ -26,7 +26,7 @@ from common.stats import paired_ratio
 
 from specdec import LLM, RequestOutput, SamplingParams
 
-_METHODS = ("none", "draft_model", "eagle", "eagle3", "mlp", "mtp")
+_METHODS = ("none", "draft_model", "eagle", "eagle3", "mtp")
 
 
 @dataclass(frozen=True)
