@@ -12,13 +12,12 @@ from safetensors import safe_open
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams
 from specdec_train.draft_run import load_artefact
-from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.recipe import ZOO_HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader
 
 HEADS = [name for name in ZOO_HEADS if name in specdec_zoo.names()]
-K = {"eagle": 4, "eagle3": 5, "mtp": 1, "mlp": 3}
+K = {"eagle": 4, "eagle3": 5, "mtp": 1}
 PARAMS = SamplingParams(max_tokens=32, temperature=0.8, seed=5)
 
 
@@ -68,12 +67,11 @@ def first_stands(outputs: list[RequestOutput]) -> float:
 def test_text_is_the_targets(name: str, prompts: list[str], plain: list[list[int]]) -> None:
     llm = make_llm(name)
     proposer, calls = llm._built.engine._guard.proposer, []
-    if name != "mlp":  # which has no cache and no pass to share
-        inner = proposer._runner.draft_after
-        proposer._runner.draft_after = lambda *given: calls.append(given) or inner(*given)
+    inner = proposer._runner.draft_after
+    proposer._runner.draft_after = lambda *given: calls.append(given) or inner(*given)
     outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
     # Most steps take in what is new and draft in one compiled call.
-    assert name == "mlp" or len(calls) > llm._built.engine.metrics.num_drafts / len(prompts) / 2
+    assert len(calls) > llm._built.engine.metrics.num_drafts / len(prompts) / 2
     assert [output.outputs[0].token_ids for output in outputs] == plain
     assert first_stands(outputs) > 0.3
 
@@ -83,17 +81,13 @@ def in_common(llm: LLM, output: RequestOutput) -> tuple[torch.Tensor, torch.Tens
     """What first guesses have in common with the target's law, as training sees it: along a prompt, and along its output."""
     proposer = llm._built.engine._guard.proposer
     reader = StateReader(load_artefact(specdec_zoo.path()), proposer.aux_layer_ids)
-    head = getattr(proposer, "_head", None)
-    objective = (
-        ChainedObjective(proposer._heads, reader)
-        if head is None
-        else RecurrentObjective(head, reader, num_steps=1, decay=1.0, regression=0.0)
-    )
+    head = proposer._head
+    objective = RecurrentObjective(head, reader, num_steps=1, decay=1.0, regression=0.0)
     num_prompt = len(output.prompt_token_ids)
     ids = torch.tensor([*output.prompt_token_ids, *output.outputs[0].token_ids])[None]
     guess = next(iter(objective.guesses(ids, is_whole=True)))
     law, wanted = torch.softmax(guess.logits, -1), torch.softmax(guess.wanted, -1)
-    named = getattr(head, "target_ids", None)
+    named = head.target_ids
     shared = torch.minimum(law, wanted if named is None else wanted[:, named]).sum(-1)
     return shared[: num_prompt - 1], shared[num_prompt - 1 :]
 

@@ -113,4 +113,7 @@ DRAFTS = {
     ),
     "draft_own_vocabulary": DraftRecipe(kind="own_vocabulary", max_steps=600, repeats=Repeats(100, 250)),
 }
-"""The draft models of the zoo by artefact name, in the order in which they can be trained."""
+"""Draft models by artefact name, in the order in which they can be trained."""
+
+SHIPPED_DRAFTS = ("draft", "draft_own_vocabulary")
+"""Those of the zoo; a draft from mask tokens is made by `--artefact draft_parallel`."""

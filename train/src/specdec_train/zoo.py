@@ -13,7 +13,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from specdec_train.corpus import read_corpus, stdlib_root
 from specdec_train.documents import training_texts
-from specdec_train.draft_recipe import DRAFTS, DraftRecipe
+from specdec_train.draft_recipe import DRAFTS, SHIPPED_DRAFTS, DraftRecipe
 from specdec_train.draft_run import TrainedDraft, load_artefact, train_draft
 from specdec_train.export import export_model, replaced_folder
 from specdec_train.heads.data import text_data
@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--artefact",
         choices=["target", *DRAFTS, *ZOO_HEADS],
-        help="train this model only; a draft or head needs the target (default: all, one after the other)",
+        help="train this model only; a draft or head needs the target (default: all that are shipped, one after the other)",
     )
     options = parser.parse_args(arguments)
     disable_progress_bar()
@@ -227,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ValueError(
                 f"there is no {out} here; run from the root of the repository or name a folder with --out"
             )
-        for name in [options.artefact] if options.artefact else ["target", *DRAFTS, *ZOO_HEADS]:
+        for name in [options.artefact] if options.artefact else ["target", *SHIPPED_DRAFTS, *ZOO_HEADS]:
             limits = {
                 "command": " ".join([*words, f"--artefact {name}"]),
                 "max_minutes": options.max_minutes,

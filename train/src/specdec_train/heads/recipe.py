@@ -139,7 +139,7 @@ def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
             recipe,
             is_fitted=True,
             aux_shares=(0.27, 0.7, 0.97),
-            muon_lr=0.01,
+            muon_lr=0.006,
             adamw_lr=0.0005,
             first_share=0.3,
         )
@@ -159,6 +159,5 @@ ZOO_HEADS: dict[str, HeadRecipe] = {
     "eagle": HEADS["eagle"],
     "eagle3": replace(HEADS["eagle3"], draft_vocab_size=3072),
     "mtp": HEADS["mtp"],
-    "mlp": replace(HEADS["mlp"], inner_size=512, max_steps=15_000),
 }
 """The heads of the zoo by artefact name, which is their method's too."""
