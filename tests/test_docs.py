@@ -217,7 +217,7 @@ def test_commands_run_and_drafts_stand(document: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
 def test_what_is_named_exists(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
-    targets = set(re.findall(r"(?:^\$ .*\b|`)make ([a-z-]+)", text, re.M)) - {"X"}
+    targets = set(re.findall(r"(?:^\$ .*\b|`)make ([a-z0-9-]+)", text, re.M)) - {"X"}
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert {target for target in targets if not re.search(rf"^{target}:", makefile, re.M)} == set()
     links = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", text)

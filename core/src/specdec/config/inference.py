@@ -60,10 +60,10 @@ def infer_method(config: SpeculativeConfig, target: TargetFacts | None = None) -
     if known is None:
         return Inferred(method, None, model)
     if model in (*known.model_names, *known.old_model_names) or (
-        known.draft == "none" and model == known.name
+        known.draft in ("none", "methods") and model == known.name
     ):
         model = None
-    if known.draft == "none" and model is not None:
+    if known.draft in ("none", "methods") and model is not None:
         raise ConfigError(
             f"{PLACE}: 'model' = {model!r}: method {known.name!r} drafts without a model, leave it out"
         )

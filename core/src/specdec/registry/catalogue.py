@@ -13,9 +13,9 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
-DraftKind = Literal["none", "model", "head", "target", "class"]
+DraftKind = Literal["none", "model", "head", "target", "class", "methods"]
 """Where drafts come from: no weights, a whole model, a head on the target, layers of the target's own
-checkpoint (or of one given), or a class given by its import path."""
+checkpoint (or of one given), a class given by its import path, or other methods."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,14 @@ from pydantic import Field
 from torch.nn.functional import normalize
 
 from specdec import (
-    Capability, Draft, FinishReason, ProposeBatch, Proposer, ProposerConfig, TargetInfo, hookimpl,
+    Capability,
+    Draft,
+    FinishReason,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetInfo,
+    hookimpl,
 )
 
 
