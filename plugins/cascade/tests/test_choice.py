@@ -103,7 +103,7 @@ def test_members_are_told_from_the_text_what_they_do_not_hold() -> None:
     cheap, dear = Scripted([7]), Scripted([5])
     cascade = cascade_of(cheap, dear)
     dear.held, dear.heard = 2, [1, 2]
-    assert cascade.resume("a", np.array([1, 2], np.int32)) == 0  # neither reads states
+    assert cascade.resume("a", np.array([1, 2], np.int32)) == 2  # what one of them holds
     cascade.propose(batch_of([1, 2, 3], 2))
     assert cheap.heard == dear.heard == [1, 2, 3]
 

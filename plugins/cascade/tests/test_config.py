@@ -30,6 +30,15 @@ def test_members_draft_without_q() -> None:
         assert found.proposer_config.proposers[1].config.draft_sample_method == expected
 
 
+def test_members_take_what_the_whole_says_unless_they_say_otherwise() -> None:
+    head = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3}
+    found = parse(
+        proposers=[{**NGRAM, "max_model_len": 90}, head], draft_sample_method="greedy", max_model_len=100
+    ).proposer_config.proposers
+    assert [member.config.draft_sample_method for member in found] == ["greedy", "greedy"]
+    assert [member.config.max_model_len for member in found] == [90, 100]
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -44,6 +53,10 @@ def test_members_draft_without_q() -> None:
         (
             {"proposers": [NGRAM, {"method": "ngram_gpu", "num_speculative_tokens": 2}]},
             r"proposers\[1\]: 'ngram_gpu' drafts on the device",
+        ),
+        (
+            {"proposers": [NGRAM, NGRAM], "revision": "main"},
+            "'revision' is that of 'model', which is not given",
         ),
         ({"proposers": [NGRAM, {**NGRAM, "prompt_lookup_mim": 2}]}, "prompt_lookup_min"),
     ],

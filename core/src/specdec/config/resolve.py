@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_INHERITED = ("draft_sample_method", "max_model_len", "draft_tensor_parallel_size")
+"""Common keys that a configuration inside another takes from it where it does not say them."""
 DEFAULT_SAMPLER: str = SpeculativeConfig.model_fields["rejection_sample_method"].default
 
 
@@ -110,13 +112,11 @@ def resolve(
 def _member(
     whole: SpeculativeConfig, target: TargetFacts | None, value: Mapping[str, Any]
 ) -> ResolvedSpeculation:
-    """Return what a configuration inside another means; the sampler is that of the whole."""
-    shared = {
-        key: given
-        for key, given in whole.model_dump(exclude_unset=True).items()
-        if key == "rejection_sample_method" or key.startswith("synthetic_")
-    }
-    resolved = parse_speculative_config({**value, **shared}, target=target)
+    """Return what a configuration inside another means: the sampler is that of the whole, which also has its own defaults."""
+    given = whole.model_dump(exclude_unset=True)
+    defaults = {key: given[key] for key in _INHERITED if given.get(key) is not None}
+    shared = {k: v for k, v in given.items() if k == "rejection_sample_method" or k.startswith("synthetic_")}
+    resolved = parse_speculative_config({**defaults, **value, **shared}, target=target)
     assert resolved is not None
     return resolved
 

@@ -39,6 +39,11 @@ class Asked:
         self._held: dict[str, int] = {}
         self._drafted: dict[str, bool] = {}
 
+    @property
+    def can_resume(self) -> bool:
+        """Whether the member has anything to say of cached prefixes."""
+        return type(self.proposer).resume is not Proposer.resume
+
     def ask(self, batch: ProposeBatch, is_open: Sequence[bool]) -> list[Offer | None]:
         """Tell the member what is new, and return its offers for the rows that are open."""
         limits = [

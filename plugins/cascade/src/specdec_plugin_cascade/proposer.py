@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -19,6 +20,8 @@ from specdec.interfaces import (
 from specdec.interfaces.batch import HostIds
 from specdec_plugin_cascade.asked import Asked, Offer
 from specdec_plugin_cascade.config import CascadeConfig
+
+logger = logging.getLogger("specdec")
 
 
 class CascadeProposer(Proposer):
@@ -52,6 +55,12 @@ class CascadeProposer(Proposer):
         """Load every member."""
         for member in self._members:
             member.proposer.load(target)
+            if member.reads_states and not member.can_resume:
+                logger.warning(
+                    "cascade: %r reads hidden states and has no `resume`, so cached prefixes are computed again for it, "
+                    "counted in specdec:prefix_tokens_rerun; implement Proposer.resume, or set enable_prefix_caching=False",
+                    member.proposer.name,
+                )
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Ask the members in order, until a draft promises enough; where none does the last one that there is goes."""
@@ -71,9 +80,10 @@ class CascadeProposer(Proposer):
         return Draft.from_lists(tokens, [[] if offer is None else offer.parents for offer in offers])
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Return what all members that read states hold; the others are told what they lack from the text."""
+        """Return what all members that read states hold, or any member where none does: the rest is told them from the text."""
         held = [(member.resume(request_id, token_ids), member.reads_states) for member in self._members]
-        return min((count for count, reads_states in held if reads_states), default=0)
+        of_states = [count for count, reads_states in held if reads_states]
+        return min(of_states) if of_states else max(count for count, _ in held)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Have every member drop these requests."""
