@@ -77,12 +77,10 @@ class $cls(Proposer):
         self._states: dict[str, torch.Tensor] = {}  # [n, H] for each request: what chose its tokens
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        drafts, at = [], 0
-        for row, request_id in enumerate(batch.request_ids):
-            new = normalize(batch.hidden_states[at : at + batch.counts[row]].float(), dim=-1)
+        drafts, news = [], normalize(batch.hidden_states.float(), dim=-1).split(list(batch.counts))
+        for row, (request_id, new) in enumerate(zip(batch.request_ids, news, strict=True)):
             held = self._states.get(request_id, new[:0])[: batch.starts[row]]
             self._states[request_id] = torch.cat((held, new))
-            at += batch.counts[row]
             drafts.append(self._draft(batch, row))
         return Draft.from_lists(drafts)
 
