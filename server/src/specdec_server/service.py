@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from transformers import PreTrainedTokenizerBase
 
-from specdec import AsyncLLM, RequestOutput
+from specdec import AsyncLLM, RequestOutput, SamplingParams
 from specdec_server.errors import ApiError
 from specdec_server.preparation import Preparation
+from specdec_server.protocol.generation import GenerationRequest
 from specdec_server.record import current_record
 from specdec_server.settings import Settings
 from specdec_server.telemetry import Telemetry
@@ -39,6 +40,23 @@ class Service:
             ApiError: if it takes too long.
         """
         return await self._preparation.run(prepare, self.client or "")
+
+    def generate(
+        self, prompt: Any, params: SamplingParams, name: str, body: GenerationRequest
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """Return the output of a prompt as it grows, asked for as a body says and in the name of its client.
+
+        Raises:
+            ConfigError: as for `AsyncLLM.generate`.
+        """
+        return self.llm.generate(
+            prompt,
+            params,
+            name,
+            is_streaming=bool(body.stream),
+            priority=body.priority or 0,
+            client=self.client,
+        )
 
     @property
     def client(self) -> str | None:

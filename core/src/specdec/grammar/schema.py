@@ -39,7 +39,7 @@ _ONE, _MANY, _NAMED = (
     ("properties", "patternProperties"),
 )
 """Keywords whose values are a schema, a list of schemas, or schemas by name."""
-_KINDS = {
+JSON_TYPES = {
     str: "string",
     bool: "boolean",
     int: "integer",
@@ -48,6 +48,7 @@ _KINDS = {
     dict: "object",
     type(None): "null",
 }
+"""What JSON schema calls the types of values."""
 
 
 def check_schema(schema: str | Mapping[str, Any]) -> None:
@@ -131,7 +132,7 @@ def _check_alone(schema: Mapping[str, Any], place: str) -> None:
         values = schema["enum"] if chief == "enum" else [schema["const"]]
         types = _types(schema)
         wrong = (
-            [v for v in values if types and _KINDS.get(type(v)) not in types]
+            [v for v in values if types and JSON_TYPES.get(type(v)) not in types]
             if isinstance(values, list)
             else []
         )

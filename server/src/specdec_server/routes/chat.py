@@ -55,14 +55,7 @@ class _Chat:
             service,
         )
         params = self._turn.params
-        stream = service.llm.generate(
-            self._turn.prompt,
-            params,
-            self._head["id"],
-            is_streaming=bool(body.stream),
-            priority=body.priority or 0,
-            client=service.client,
-        )
+        stream = service.generate(self._turn.prompt, params, self._head["id"], body)
         self._news = merged([stream], service.telemetry, params.n)
         self._samples: dict[int, _Sample] = {}
 

@@ -41,14 +41,7 @@ class _Completion:
         self._head = {"id": self._id, "object": "text_completion", "created": int(time()), "model": name}
         prompts = body.prompts
         streams = [
-            service.llm.generate(
-                prompt,
-                params,
-                f"{self._id}-{place}",
-                is_streaming=bool(body.stream),
-                priority=body.priority or 0,
-                client=service.client,
-            )
+            service.generate(prompt, params, f"{self._id}-{place}", body)
             for place, prompt in enumerate(prompts)
         ]
         self._news = merged(streams, service.telemetry, params.n)

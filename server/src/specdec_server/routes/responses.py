@@ -73,14 +73,7 @@ class _Answer:
         )
         self._head = self._head_of(f"resp_{body.request_id or token_hex(24)}", name)
         params = self._turn.params
-        stream = service.llm.generate(
-            self._turn.prompt,
-            params,
-            self._head["id"],
-            is_streaming=bool(body.stream),
-            priority=body.priority or 0,
-            client=service.client,
-        )
+        stream = service.generate(self._turn.prompt, params, self._head["id"], body)
         self._news = merged([stream], service.telemetry, params.n)
         self._parser = self._turn.parser()
         self._output = Output(self._parser)

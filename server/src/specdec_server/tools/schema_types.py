@@ -8,15 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-_OF_VALUES = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    list: "array",
-    dict: "object",
-    type(None): "null",
-}
+from specdec.grammar.schema import JSON_TYPES
+
 _OLD_NAMES = {
     "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
     "int": "integer", "uint": "integer", "long": "integer", "short": "integer", "unsigned": "integer",
@@ -41,7 +34,7 @@ def types_of(schema: object, root: Mapping[str, Any], depth: int = 0) -> frozens
     found = {_OLD_NAMES.get(str(name).lower(), str(name).lower()) for name in names}
     if not found:
         values = _listed(schema.get("enum")) + ([schema["const"]] if "const" in schema else [])
-        found = {_OF_VALUES[type(value)] for value in values if type(value) in _OF_VALUES}
+        found = {JSON_TYPES[type(value)] for value in values if type(value) in JSON_TYPES}
     for key in ("anyOf", "oneOf", "allOf"):
         for choice in _listed(schema.get(key)):
             found |= types_of(choice, root, depth + 1)
