@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from specdec_train.heads import factored
 from specdec_train.heads.factored import merge, set_whitened, whiten
 
 
@@ -31,3 +33,14 @@ def test_whitened_map_is_the_map_and_its_inputs_are_unlike() -> None:
     merge(linear)
     assert not parametrize.is_parametrized(linear)
     torch.testing.assert_close(linear(inputs), inputs * scale @ weight.T, rtol=1e-4, atol=1e-4)
+
+
+def test_of_very_many_inputs_only_the_sizes_are_made_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(factored, "_MOST_WHITENED", 4)
+    torch.manual_seed(0)
+    weight, scale, inputs = torch.randn(3, 5), torch.rand(5) + 0.5, torch.randn(7, 5)
+    linear = nn.Linear(5, 3, bias=False)
+    whiten(linear)
+    set_whitened(linear, weight, scale, torch.eye(5))
+    assert torch.equal(linear.get_parameter("parametrizations.weight.original"), weight)
+    torch.testing.assert_close(linear(inputs), inputs * scale @ weight.T)

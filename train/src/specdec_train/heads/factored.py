@@ -40,25 +40,29 @@ def factor(module: nn.Module, base: Tensor, through: Tensor, scale: float) -> No
     parametrize.register_parametrization(module, "weight", Factored(base, through, scale), unsafe=True)
 
 
+_MOST_WHITENED = 6144
+"""Inputs up to which they are: finding how takes a time that grows with the cube of their number."""
+
+
 class Whitened(nn.Module):
     """A map being learnt whose inputs resemble each other: a map of inputs made unlike, times what makes them so.
 
     States of several layers have much in common, and a step that is right for what they share is too large for the rest.
 
     Args:
-        size: D, inputs of the map.
+        size: D, inputs of the map; more than `_MOST_WHITENED` are made of one size only.
     """
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(size))
-        self.register_buffer("whitening", torch.eye(size))
+        self.register_buffer("whitening", torch.eye(size) if size <= _MOST_WHITENED else None)
 
     def forward(self, own: Tensor) -> Tensor:
         """Return the map `[H, D]` of inputs as they are, given that of inputs whose second moments are the identity."""
         scale, whitening = self.scale, self.whitening
-        assert isinstance(scale, Tensor) and isinstance(whitening, Tensor)
-        return (own @ whitening) * scale
+        assert isinstance(scale, Tensor)
+        return (own @ whitening if isinstance(whitening, Tensor) else own) * scale
 
 
 def whiten(module: nn.Module) -> None:
@@ -77,12 +81,13 @@ def set_whitened(module: nn.Module, weight: Tensor, scale: Tensor, moments: Tens
         scale: `[D]` that makes inputs of size one.
         moments: `[D, D]` second moments of inputs times `scale`, positive definite.
     """
-    values, vectors = torch.linalg.eigh(moments.double())
-    roots = values.clamp_min(values[-1] * 1e-9).sqrt()
-    module.get_parameter("parametrizations.weight.original").copy_(
-        (weight.double() @ vectors * roots) @ vectors.T
-    )
-    module.get_buffer("parametrizations.weight.0.whitening").copy_((vectors / roots) @ vectors.T)
+    own, whitening = weight.double(), module.get_submodule("parametrizations.weight.0").whitening
+    if isinstance(whitening, Tensor):
+        values, vectors = torch.linalg.eigh(moments.double())
+        roots = values.clamp_min(values[-1] * 1e-9).sqrt()
+        own = (own @ vectors * roots) @ vectors.T
+        whitening.copy_((vectors / roots) @ vectors.T)
+    module.get_parameter("parametrizations.weight.original").copy_(own)
     module.get_buffer("parametrizations.weight.0.scale").copy_(scale)
 
 
