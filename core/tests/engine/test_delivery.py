@@ -9,7 +9,6 @@ import torch
 from specdec import SamplingParams
 from specdec.engine.delivery import Delivery
 from specdec.engine.sequence import Sequence
-from specdec.interfaces.scorer import Scores
 
 CPU = torch.device("cpu")
 
@@ -31,32 +30,31 @@ def sequence(num_tokens: int = 10) -> Sequence:
     return made
 
 
-def scores(num_rows: int) -> Scores:
-    none = torch.empty(0, 0)
+def passed(num_rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     states = torch.arange(num_rows * 4.0).view(num_rows, 4)
-    return Scores(none, [], none, [0], hidden_states=states, aux_hidden_states=(states + 0.5,))
+    return states, states + 0.5
 
 
 @pytest.mark.parametrize("rows", [[3], [3, 4, 5], [0, 2, 5], []])
 @pytest.mark.parametrize("num_rows", [6, 500])
 def test_the_rows_that_are_asked_for_are_kept(rows, num_rows) -> None:
-    kept, made = sequence(), scores(num_rows)
+    kept, made = sequence(), passed(num_rows)
     delivery().keep_hidden(kept, made, rows)
     ((hidden, aux),) = kept.deliverable_hidden
-    assert torch.equal(hidden, made.hidden_states[rows])
-    assert torch.equal(aux, made.aux_hidden_states[0][rows])
+    assert torch.equal(hidden, made[0][rows])
+    assert torch.equal(aux, made[1][rows])
 
 
 def test_a_few_rows_do_not_keep_a_long_pass_alive() -> None:
     kept = sequence()
-    delivery().keep_hidden(kept, scores(5000), [7, 8])
+    delivery().keep_hidden(kept, passed(5000), [7, 8])
     assert all(state.untyped_storage().nbytes() == state.nbytes for state in kept.deliverable_hidden[0])
 
 
 def test_many_steps_are_joined() -> None:
     kept, made = sequence(), delivery()
     for _ in range(100):
-        made.keep_hidden(kept, scores(6), [5])
+        made.keep_hidden(kept, passed(6), [5])
     assert len(kept.deliverable_hidden) < 20
     assert sum(len(states[0]) for states in kept.deliverable_hidden) == 100
 

@@ -90,8 +90,10 @@ class Committer:
                 # A row chose nothing that was kept where a stop cut the draft behind it, or where nothing could be chosen.
                 num_choosers = chunk if emitted or row is None else chunk - 1
                 chosen = [*range(num_choosers), *(chunk + node for node in nodes[: max(0, len(emitted) - 1)])]
+                assert scores.hidden_states is not None
+                passed = (scores.hidden_states, *scores.aux_hidden_states)
                 self._delivery.keep_hidden(
-                    sequence, scores, [scores.first_rows[index] + row for row in chosen]
+                    sequence, passed, [scores.first_rows[index] + row for row in chosen]
                 )
             sequence.num_computed += chunk + len(nodes)
             if emitted:

@@ -13,7 +13,6 @@ from specdec.engine.sequence import Sequence
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.scorer import Scores
 from specdec.interfaces.target import TargetInfo
 
 _NOTHING = np.empty(0, np.int32)
@@ -59,14 +58,14 @@ class Delivery:
             sequence.deliverable_hidden.clear()
         return batch
 
-    def keep_hidden(self, sequence: Sequence, scores: Scores, rows: list[int]) -> None:
+    def keep_hidden(self, sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: list[int]) -> None:
         """Keep the states of newly computed rows until the tokens they chose are delivered.
 
         They pile up while the proposer rests. Beyond a limit they are dropped, and the sequence gets no further drafts.
 
         Args:
             sequence: the sequence, before its `num_computed` moves.
-            scores: the pass that computed the rows.
+            passed: states `[T, H]` of the pass that computed the rows, of every kind, the final ones first.
             rows: committed rows of the pass: the chunk and the accepted nodes.
         """
         if not self.needs_hidden or not sequence.has_proposals:
@@ -76,14 +75,13 @@ class Delivery:
             sequence.has_proposals = False
             sequence.deliverable_hidden.clear()
             return
-        assert scores.hidden_states is not None
         chosen: slice | torch.Tensor
         if rows and rows[-1] - rows[0] == len(rows) - 1:
             chosen = slice(rows[0], rows[-1] + 1)
         else:  # a path through a tree, or nothing
             chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
-        states = tuple(state[chosen] for state in (scores.hidden_states, *scores.aux_hidden_states))
-        num_rows = len(scores.hidden_states)
+        states = tuple(state[chosen] for state in passed)
+        num_rows = len(passed[0])
         if sequence.num_computed == sequence.delivered == 0:  # nothing chose the first token
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
         elif isinstance(chosen, slice) and num_rows > max(_MAX_SHARED_ROWS, 2 * len(rows)):

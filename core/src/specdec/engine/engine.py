@@ -16,6 +16,7 @@ from specdec.engine.guard import ProposerGuard
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.pace import Pace
 from specdec.engine.plan import Plan
+from specdec.engine.proposing import by_reason, propose
 from specdec.engine.request import Request
 from specdec.engine.sanitize import select_rows
 from specdec.engine.scheduler import Scheduler
@@ -174,12 +175,10 @@ class Engine:
             return Draft.empty(len(plan.decoding))
         sequences = plan.sequences + self._leaving
         max_nodes = plan.max_nodes + [0] * len(self._leaving)
-        draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
-        if draft is None:
-            self._is_judged = False
-            self._restart_proposer(sequences)
+        draft = propose(guard, delivery, sequences, max_nodes)
         self._finish_leaving()
         if draft is None:
+            self._is_judged = False
             return Draft.empty(len(plan.decoding))
         return constrain(select_rows(draft, plan.decoding), [plan.sequences[i] for i in plan.decoding])
 
@@ -196,26 +195,9 @@ class Engine:
         assert self._guard is not None
         return delivery.needs_hidden or Capability.OWN_KV in self._guard.proposer.capabilities
 
-    def _restart_proposer(self, sequences: list[Sequence]) -> None:
-        """After a failure: have the state dropped and everything delivered again, where that is possible."""
-        assert self._guard is not None and self._delivery is not None
-        self._guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
-        for sequence in sequences:
-            sequence.is_introduced = False
-            if self._delivery.needs_hidden and sequence.delivered:
-                sequence.has_proposals = False
-            self._delivery.forget(sequence)
-
     def _finish_leaving(self) -> None:
         """Tell the proposer of the sequences that ended; of those whose last tokens it has not been given, as of an error."""
-        by_reason: dict[FinishReason, list[Sequence]] = {}
-        for sequence in self._leaving:
-            assert sequence.finish_reason is not None
-            is_complete = sequence.delivered == sequence.num_tokens
-            by_reason.setdefault(sequence.finish_reason if is_complete else FinishReason.ERROR, []).append(
-                sequence
-            )
-        for reason, sequences in by_reason.items():
+        for reason, sequences in by_reason(self._leaving).items():
             self._drop(sequences, reason)
         self._leaving = []
 
@@ -273,11 +255,9 @@ class Engine:
         if guard is not None and delivery is not None and not guard.is_paused:
             is_resting = self._pace is not None and self._pace.is_resting
             nothing = [0] * len(self._leaving)
-            if (
-                not (is_resting and self._may_miss_ends(delivery) and not delivery.is_missing(self._leaving))
-                and guard.propose(delivery.build(self._leaving, nothing), nothing) is None
-            ):
-                self._restart_proposer(self._leaving)
+            may_miss = is_resting and self._may_miss_ends(delivery)
+            if not may_miss or delivery.is_missing(self._leaving):
+                propose(guard, delivery, self._leaving, nothing)
         self._finish_leaving()
 
     def _tell_finished(self, request: Request, output: RequestOutput) -> None:
@@ -347,12 +327,7 @@ class Engine:
             self.metrics.steps_with_shorter_drafts = self._pace.num_shortened
         if self._guard is not None:
             self._guard.observe_score(times[3] - times[2])
-            counters = self._guard.counters
-            self.metrics.proposer_errors = counters.num_errors
-            self.metrics.proposer_nodes_cut = counters.num_nodes_cut
-            self.metrics.proposer_overruns = counters.num_overruns
-            self.metrics.proposer_pauses = counters.num_pauses
-            self.metrics.prefix_tokens_rerun = counters.num_tokens_rerun
+            self.metrics.take(self._guard.counters)
         if self._observers is not None:
             self._tell(self._observers.specdec_step_finished, stats)
 

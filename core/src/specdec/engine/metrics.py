@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec.engine.distribution import BOUNDS_S, Distribution
+from specdec.engine.guard import GuardCounters
 from specdec.interfaces.observer import StepStats
 
 _PREFIX = "vllm:spec_decode_"
@@ -88,6 +89,14 @@ class EngineMetrics:
         self.score_s += stats.score_ms / 1e3
         self.verify_s += stats.verify_ms / 1e3
         self.commit_s += stats.commit_ms / 1e3
+
+    def take(self, counters: GuardCounters) -> None:
+        """Take over what went wrong with the proposer."""
+        self.proposer_errors = counters.num_errors
+        self.proposer_nodes_cut = counters.num_nodes_cut
+        self.proposer_overruns = counters.num_overruns
+        self.proposer_pauses = counters.num_pauses
+        self.prefix_tokens_rerun = counters.num_tokens_rerun
 
     def count_positions(self, num_drafted: int, num_accepted: int) -> None:
         """Add one verified draft to the counts by position."""

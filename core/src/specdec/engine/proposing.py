@@ -1,0 +1,38 @@
+"""One call of a proposer, and the end of requests as it is told of it."""
+
+from __future__ import annotations
+
+from specdec.engine.delivery import Delivery
+from specdec.engine.guard import ProposerGuard
+from specdec.engine.sequence import Sequence
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.finish import FinishReason
+
+
+def propose(
+    guard: ProposerGuard, delivery: Delivery, sequences: list[Sequence], max_nodes: list[int]
+) -> Draft | None:
+    """Tell the proposer what is new and return its draft, or None where it failed.
+
+    After a failure its state is dropped and everything is delivered again, where that is possible: sequences whose hidden states
+    are gone get no further drafts.
+    """
+    draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
+    if draft is None:
+        guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
+        for sequence in sequences:
+            sequence.is_introduced = False
+            if delivery.needs_hidden and sequence.delivered:
+                sequence.has_proposals = False
+            delivery.forget(sequence)
+    return draft
+
+
+def by_reason(ended: list[Sequence]) -> dict[FinishReason, list[Sequence]]:
+    """Return sequences that ended by what the proposer is told: an error of those whose last tokens it was not given."""
+    groups: dict[FinishReason, list[Sequence]] = {}
+    for sequence in ended:
+        assert sequence.finish_reason is not None
+        is_complete = sequence.delivered == sequence.num_tokens
+        groups.setdefault(sequence.finish_reason if is_complete else FinishReason.ERROR, []).append(sequence)
+    return groups
