@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from specdec.interfaces import VerifyBatch as VerifyBatch
     from specdec.llm import LLM as LLM
     from specdec.outputs import CompletionOutput as CompletionOutput
+    from specdec.outputs import DraftStep as DraftStep
     from specdec.outputs import Logprob as Logprob
     from specdec.outputs import RequestOutput as RequestOutput
     from specdec.sampling_params import SamplingParams as SamplingParams
@@ -56,6 +57,7 @@ _HOME = {
     "AsyncLLM": "specdec.async_llm",
     "CompletionOutput": "specdec.outputs",
     "ConfigError": "specdec.errors",
+    "DraftStep": "specdec.outputs",
     "EngineError": "specdec.errors",
     "LLM": "specdec.llm",
     "Logprob": "specdec.outputs",
@@ -77,6 +79,7 @@ __all__ = [
     "DeviceProposeBatch",
     "Draft",
     "DraftSampling",
+    "DraftStep",
     "EngineError",
     "FinishReason",
     "Logprob",

@@ -17,6 +17,22 @@ class Logprob:
 
 
 @dataclass(frozen=True)
+class DraftStep:
+    """What one step drafted for a sample, and what of it stood."""
+
+    proposer: str | None
+    """Who drafted; None where nothing was drafted."""
+    token_ids: list[int]
+    """The drafted tokens, N of them; none where nothing was drafted."""
+    parents: list[int]
+    """For each the number of the drafted token before it, -1 for the last committed one; of a chain -1, 0, 1, ..."""
+    accepted: list[int]
+    """Numbers of the drafted tokens that stood, from depth 1 on."""
+    num_emitted: int
+    """Tokens that the step added to the sample: those that stood and, unless it ended, the correction or bonus token."""
+
+
+@dataclass(frozen=True)
 class CompletionOutput:
     """One sample of a request."""
 
@@ -35,6 +51,8 @@ class CompletionOutput:
     """Sum over the tokens; None unless `logprobs` is asked for."""
     is_from_draft: list[bool] = field(default_factory=list, repr=False)
     """For each token whether a draft had guessed it."""
+    draft_steps: list[DraftStep] | None = field(default=None, repr=False)
+    """The steps that made the tokens, in order. None unless `return_draft_steps` is asked for."""
 
 
 @dataclass(frozen=True)

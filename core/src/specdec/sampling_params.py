@@ -81,6 +81,10 @@ class SamplingParams(BaseModel):
         description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k.",
     )
 
+    return_draft_steps: bool = Field(
+        False, description="Have `draft_steps` in each sample: what every step drafted and what stood."
+    )
+
     def __init__(self, **kwargs: Any) -> None:
         try:
             super().__init__(**kwargs)

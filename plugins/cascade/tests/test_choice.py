@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from specdec_plugin_cascade.proposer import CascadeProposer
 class Scripted:
     """A member that says what it is told to say, and keeps what it was told."""
 
+    name = "scripted"
     capabilities: frozenset[Any] = frozenset()
     aux_layer_ids = ()
 
@@ -74,6 +76,18 @@ def test_an_unsure_cheap_draft_goes_only_where_no_other_comes() -> None:
     assert draft.host_rows == ((5, 6),)
     assert dear.asked == [4]
     assert cascade_of(cheap, Scripted([])).propose(batch_of([1, 2, 3], 0)).host_rows == ((7, 8),)
+
+
+def test_a_draft_says_who_made_it() -> None:
+    cheap, dear = Scripted([7, 8], [0.9, 0.9]), Scripted([5, 6])
+    cheap.name, dear.name = "cheap", "dear"
+    assert cascade_of(cheap, dear).propose(batch_of([1, 2, 3], 0)).proposers == ("dear",)
+    cheap.tokens, cheap.confidence = [7, 8, 9], [0.9, 0.9, 0.9]
+    assert cascade_of(cheap, dear).propose(batch_of([1, 2, 3], 0)).proposers == ("cheap",)
+    (offer,) = _offers(replace(Draft.from_lists([[7]]), proposers=("inner",)))
+    assert offer is not None
+    assert offer.proposer == "inner"
+    assert cascade_of(Scripted([])).propose(batch_of([1, 2, 3], 0)).proposers == ("",)
 
 
 def test_drafts_without_confidence_promise_all_their_tokens() -> None:

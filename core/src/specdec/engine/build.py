@@ -102,7 +102,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
             pace,
             has_priorities=options.scheduling_policy == "priority",
         ),
-        Committer(kv, scorer.cache, delivery),
+        Committer(kv, scorer.cache, delivery, None if guard is None else guard.proposer.name),
         guard,
         delivery,
         registry.observers(),

@@ -18,6 +18,7 @@ from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.scorer import Scores
+from specdec.outputs import DraftStep
 from specdec.runner.kv_cache import KVCache
 
 logger = logging.getLogger("specdec")
@@ -42,12 +43,16 @@ class Committer:
         kv: publishes written blocks.
         cache: whose rows are compacted after a tree.
         delivery: keeps hidden states; None without a proposer.
+        proposer_name: whose drafts they are, unless a draft says otherwise.
     """
 
-    def __init__(self, kv: KVManager, cache: KVCache, delivery: Delivery | None) -> None:
+    def __init__(
+        self, kv: KVManager, cache: KVCache, delivery: Delivery | None, proposer_name: str | None = None
+    ) -> None:
         self._kv = kv
         self._cache = cache
         self._delivery = delivery
+        self._proposer_name = proposer_name
 
     def commit(
         self,
@@ -98,10 +103,25 @@ class Committer:
             sequence.num_computed += chunk + len(nodes)
             if emitted:
                 sequence.append(emitted, len(nodes))
+                if sequence.draft_steps is not None:
+                    assert row is not None
+                    sequence.draft_steps.append(self._step_of(draft, row, nodes, len(emitted)))
                 if sequence.rules is not None and sequence.rules.grammar is not None:
                     sequence.rules.grammar.advance(emitted)
             self._kv.publish(sequence)
         return done
+
+    def _step_of(self, draft: Draft, row: int, nodes: list[int], num_emitted: int) -> DraftStep:
+        """Return what a step drafted for one row of the draft, `nodes` being those that stood."""
+        assert draft.host_rows is not None
+        token_ids = list(draft.host_rows[row])
+        parents = list(range(-1, len(token_ids) - 1))
+        if draft.parents is not None:
+            parents = draft.parents[row, : len(token_ids)].tolist()
+        proposer = None
+        if token_ids:
+            proposer = self._proposer_name if draft.proposers is None else str(draft.proposers[row])
+        return DraftStep(proposer, token_ids, parents, nodes, num_emitted)
 
     def _record(
         self,

@@ -96,4 +96,5 @@ def _completion(sequence: Sequence, watch: StopWatch) -> CompletionOutput:
         logprobs=None if sequence.logprobs is None else list(sequence.logprobs.entries),
         cumulative_logprob=None if sequence.logprobs is None else sequence.logprobs.cumulative,
         is_from_draft=[bool(flag) for flag in sequence.draft_flags],
+        draft_steps=None if sequence.draft_steps is None else list(sequence.draft_steps),
     )

@@ -48,6 +48,7 @@ def check_draft(
         raise DraftError(f"propose returned {type(draft).__name__}, not a Draft")
     size = len(max_nodes)
     _check_shapes(draft, size)
+    _check_proposers(draft.proposers, size)
     is_drawn = _drawn_rows(draft, size)
     if draft.node_probs is not None and not any(is_drawn):
         draft = replace(draft, node_probs=None, has_probs=None)
@@ -112,6 +113,14 @@ def _check_shapes(draft: Draft, size: int) -> None:
             )
         if name in ("token_ids", "parents") and value.dtype != torch.int64:
             raise DraftError(f"Draft.{name} is {value.dtype}, not int64")
+
+
+def _check_proposers(proposers: object, size: int) -> None:
+    """Raise unless these are names of proposers for `size` rows."""
+    if proposers is None:
+        return
+    if not isinstance(proposers, tuple) or len(proposers) != size:
+        raise DraftError(f"Draft.proposers is {proposers!r}, not a tuple of {size} names")
 
 
 def _drawn_rows(draft: Draft, size: int) -> list[bool]:
@@ -199,6 +208,7 @@ def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:
         has_probs=None if draft.has_probs is None else draft.has_probs[index],
         vocab_map=draft.vocab_map,
         confidence=None if draft.confidence is None else draft.confidence[index],
+        proposers=None if draft.proposers is None else tuple(draft.proposers[i] for i in indices),
         host_rows=tuple(draft.host_rows[i] for i in indices),
     )
 

@@ -11,6 +11,7 @@ from specdec.interfaces.batch import HostIds
 from specdec.interfaces.finish import FinishReason
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import RequestRules
+from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
 
 
@@ -35,6 +36,7 @@ class Sequence:
         "deliverable_hidden",
         "delivered",
         "draft_flags",
+        "draft_steps",
         "finish_reason",
         "first_slot",
         "first_token_time",
@@ -124,6 +126,8 @@ class Sequence:
         self.accepted_per_position: list[int] = []
         self.draft_flags = bytearray()
         """One byte per output token: 1 where a draft had guessed it."""
+        self.draft_steps: list[DraftStep] | None = [] if params.return_draft_steps else None
+        """The steps that made its tokens, where they are asked for."""
         self.arrival_time = time.perf_counter()
         self.admission_time: float | None = None
         """When it first left the queue."""

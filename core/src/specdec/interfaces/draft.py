@@ -52,6 +52,8 @@ class Draft:
     where they are the same. Give the same tensor in every step: it is checked when it first comes."""
     confidence: torch.Tensor | None = None
     """`[B, N]` float: estimated probability that a node stands given that its parent stood."""
+    proposers: tuple[str, ...] | None = None
+    """For each row who drafted it, where one proposer asks others; None: the proposer itself. Shown, without further effect."""
     host_rows: tuple[tuple[int, ...], ...] | None = field(default=None, repr=False, compare=False)
     """The same token ids as ragged host rows, kept by `from_lists` so that the host path need not copy them back. In a draft
     that core has checked: the ids that are scored; a drawn id outside the vocabulary, which can only be rejected, has a valid

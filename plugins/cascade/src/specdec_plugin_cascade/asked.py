@@ -21,6 +21,8 @@ class Offer:
     parents: list[int]
     promise: float
     """Tokens that are likely to stand, by the member's own confidence; without one all of them."""
+    proposer: str | None = None
+    """Who drafted, where the member itself asks others."""
 
 
 class Asked:
@@ -117,7 +119,8 @@ def _offers(draft: Draft) -> list[Offer | None]:
             continue
         above = list(range(-1, len(token_ids) - 1)) if parents is None else parents[row][: len(token_ids)]
         promise = float(len(token_ids)) if confidence is None else _promise(above, confidence[row])
-        offers.append(Offer(list(token_ids), above, promise))
+        proposer = None if draft.proposers is None else draft.proposers[row]
+        offers.append(Offer(list(token_ids), above, promise, proposer))
     return offers
 
 

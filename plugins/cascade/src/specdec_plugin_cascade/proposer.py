@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from specdec.interfaces import (
@@ -75,9 +76,16 @@ class CascadeProposer(Proposer):
             member.chosen(batch.request_ids, [choice is not None and choice[0] == number for choice in best])
         offers = [None if choice is None else choice[1] for choice in best]
         tokens = [[] if offer is None else offer.token_ids for offer in offers]
-        if Capability.TREE not in self.capabilities:
-            return Draft.from_lists(tokens)
-        return Draft.from_lists(tokens, [[] if offer is None else offer.parents for offer in offers])
+        parents = [[] if offer is None else offer.parents for offer in offers]
+        draft = Draft.from_lists(tokens, parents if Capability.TREE in self.capabilities else None)
+        return replace(draft, proposers=tuple(self._name(choice) for choice in best))
+
+    def _name(self, choice: tuple[int, Offer] | None) -> str:
+        """Return who drafted what was chosen for a row; nobody where there is no draft."""
+        if choice is None:
+            return ""
+        number, offer = choice
+        return offer.proposer or self._members[number].proposer.name
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
         """Return what all members that read states hold, or any member where none does: the rest is told them from the text."""
