@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import registry
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
+from specdec.engine.capabilities import check_capabilities
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.commit import Committer
 from specdec.engine.delivery import Delivery, no_states
@@ -23,8 +24,7 @@ from specdec.engine.pace import Pace
 from specdec.engine.resumption import Resumption
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.warm_up import warm_up
-from specdec.errors import ConfigError
-from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetHandle, TargetInfo
@@ -77,7 +77,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     caps = SpeculationCaps(0)
     if speculation is not None:
         proposer = speculation.proposer_class(speculation.proposer_config, handle.info)
-        _check_capabilities(proposer, sampler)
+        check_capabilities(proposer, sampler)
         proposer.load(handle)
         guard, delivery = _contained(proposer, sampler, speculation, options, handle, scorer)
         resume = Resumption(guard, delivery)
@@ -142,32 +142,6 @@ def _contained(
         device=handle.info.device,
     )
     return guard, delivery
-
-
-def _check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
-    given = proposer.capabilities
-    wrong = given & NEEDED_CAPABILITIES if Capability.TOKENS_ONLY in given else frozenset()
-    if wrong:
-        raise ConfigError(
-            f"proposer {proposer.name!r} declares TOKENS_ONLY together with {', '.join(sorted(c.name for c in wrong))}"
-        )
-    if Capability.ON_DEVICE in given and given & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
-        raise ConfigError(
-            f"proposer {proposer.name!r} needs hidden states in the device form, which this version does not give: leave "
-            "ON_DEVICE out"
-        )
-    beyond = given - type(proposer).capabilities
-    if beyond:
-        raise ConfigError(
-            f"proposer {proposer.name!r} declares {', '.join(sorted(c.name for c in beyond))} for this configuration, "
-            "which its class does not"
-        )
-    if Capability.TREE in given and Capability.TREE not in sampler.capabilities:
-        raise ConfigError(
-            f"proposer {proposer.name!r} drafts trees in this configuration, and sampler {sampler.name!r} takes only chains: "
-            "configure the method for chains, or use 'rejection_sample_method': 'strict' (a sampler that walks trees says so "
-            "by Capability.TREE in its class)"
-        )
 
 
 def _facts(options: EngineOptions) -> TargetFacts:

@@ -30,7 +30,7 @@ from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import make_rules
 from specdec.sampling_params import SamplingParams
 
-_SEED_BITS = 63
+SEED_BITS = 63
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Intake:
         tokenized = self._tokenize(prompt, params)
         self._check_ids(tokenized.token_ids)
         ids = np.array(tokenized.token_ids, dtype=np.int32)
-        seed = self._random.getrandbits(_SEED_BITS) if params.seed is None else _signed(params.seed)
+        seed = self._random.getrandbits(SEED_BITS) if params.seed is None else signed(params.seed)
         samples = [self._sample(request_id, index, ids, params, seed) for index in range(params.n)]
         for sequence, _ in samples:
             sequence.parent_id, sequence.priority, sequence.client = request_id, priority, client
@@ -194,7 +194,7 @@ class Intake:
             raise ConfigError(f"prompt token id {wrong} is outside the vocabulary of {self._info.vocab_size}")
 
 
-def _signed(seed: int) -> int:
+def signed(seed: int) -> int:
     """Return a seed of any size as a signed 64-bit number, which is what the noise is keyed by."""
     low = seed & (2**64 - 1)
     return low - 2**64 if low >= 2**63 else low

@@ -14,8 +14,8 @@ def propose(
 ) -> Draft | None:
     """Tell the proposer what is new and return its draft, or None where it failed.
 
-    After a failure its state is dropped and everything is delivered again, where that is possible: sequences whose hidden states
-    are gone get no further drafts.
+    After a failure its state is dropped and everything is delivered again, where that is possible: sequences whose hidden
+    states are gone get no further drafts.
     """
     draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
     if draft is None:

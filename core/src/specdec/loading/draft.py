@@ -13,12 +13,12 @@ from specdec.config.model_name import resolve_name
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.loading.causal import load_checkpoint
-from specdec.loading.target import LoadedTarget
+from specdec.loading.target import TargetPlace
 
 
 def load_draft(
     options: EngineOptions,
-    target: LoadedTarget,
+    target: TargetPlace,
     path: str,
     *,
     revision: str | None,
@@ -29,7 +29,7 @@ def load_draft(
 
     Args:
         options: the engine's.
-        target: the loaded target.
+        target: the target; its weights are shared where it is a model of `transformers` and the draft is the same one.
         path: directory, hub id or GGUF file.
         revision: revision on a hub.
         dtype: `auto` for the target's.
@@ -37,7 +37,8 @@ def load_draft(
     """
     wanted = target.dtype if dtype == "auto" else dtype
     path = resolve_name(path, revision=revision, dtype=wanted)
-    if _is_same(path, revision, options, target) and wanted in (target.dtype, str(target.dtype)[6:]):
+    is_same = _is_same(path, revision, options, target) and wanted in (target.dtype, str(target.dtype)[6:])
+    if is_same and target.model is not None:
         model = _alias(target.model)
     else:
         model = load_checkpoint(path, replace(options, dtype=wanted, revision=revision), target.device)
@@ -55,7 +56,7 @@ def load_draft(
     return model
 
 
-def _is_same(path: str, revision: str | None, options: EngineOptions, target: LoadedTarget) -> bool:
+def _is_same(path: str, revision: str | None, options: EngineOptions, target: TargetPlace) -> bool:
     """Return whether a path leads to the very files of the target."""
     if target.path is None:
         return False

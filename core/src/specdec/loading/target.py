@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -15,6 +16,30 @@ from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_model, check_rope
 from specdec.loading.causal import first_line, load_checkpoint
+
+
+class TargetPlace(Protocol):
+    """Where a target is and what it runs in, whoever runs it: what the models of its proposer are loaded beside."""
+
+    @property
+    def model(self) -> PreTrainedModel | None:
+        """The model, where it is one of `transformers`."""
+
+    @property
+    def path(self) -> str | None:
+        """Directory or hub id."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it runs in."""
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest context, in tokens."""
 
 
 @dataclass(frozen=True)

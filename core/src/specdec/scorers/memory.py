@@ -9,7 +9,7 @@ import torch
 
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError
-from specdec.loading.target import LoadedTarget
+from specdec.loading.target import TargetPlace
 from specdec.runner.graphs import MAX_BYTES
 from specdec.runner.model_runner import ModelRunner
 from specdec.runner.packed import PackedBatch, Segment
@@ -19,13 +19,13 @@ _FLOAT32_COPIES = 2
 
 
 def num_slots(
-    options: EngineOptions, target: LoadedTarget, bytes_per_token: int, needed: Callable[[], int]
+    options: EngineOptions, target: TargetPlace, bytes_per_token: int, needed: Callable[[], int]
 ) -> int:
     """Return how many tokens the caches hold: what fits, and no more than the batch can use.
 
     Args:
         options: what was asked for.
-        target: the model, and where it is.
+        target: where it is, and its longest context.
         bytes_per_token: over all caches.
         needed: tells the bytes of device memory that a step takes at most; called where it counts.
 

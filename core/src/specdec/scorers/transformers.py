@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from specdec.engine.options import EngineOptions
 from specdec.engine.plan import Plan
@@ -26,11 +25,10 @@ from specdec.runner.attention_probe import disagreement
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.fused.invariance import Invariance
 from specdec.runner.graphs import ChainGraphs, CudaRecorder, PassGraphs, Recorder
-from specdec.runner.head import DraftHead
-from specdec.runner.head_runner import HeadRunner
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
+from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots, step_bytes
 from specdec.scorers.packing import pack
 
@@ -51,9 +49,6 @@ class TransformersScorer(Scorer):
         )
         invariance = _invariance(options, backend, target.device)
         self._recorder = _recorder(options, backend, target.device)
-        self._make_backend = backend_factory(
-            backend
-        )  # of proposers' models, which keep no bits: they only guess
         self.runner = ModelRunner(
             target.model,
             target.device,
@@ -63,9 +58,7 @@ class TransformersScorer(Scorer):
             invariance=invariance,
             recorder=self._recorder,
         )
-        self._lent: list[CachedRunner] = []
-        self._runners: list[CachedRunner] = []
-        self._num_slots = 0
+        self._lender = Lender(options, target.device, target.max_model_len, backend, self._recorder)
         path = Path(target.path) if target.path is not None else None
         return TargetHandle(
             info=_info(target, options),
@@ -76,21 +69,20 @@ class TransformersScorer(Scorer):
             lm_head=output_head(target.model),
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
             tokenizer=target.tokenizer,
-            runner_factory=self._make_runner,
-            head_runner_factory=self._make_head_runner,
+            runner_factory=self._lender.make_runner,
+            head_runner_factory=self._lender.make_head_runner,
             model_loader=partial(load_draft, options, target),
         )
 
     def allocate(self) -> None:
         """Divide the memory for keys and values: as many slots for each model that the proposer runs as for the target."""
-        runners: list[CachedRunner] = [self.runner, *self._lent]
+        runners = self._runners
         num_recorded = sum(runner.num_recorded for runner in runners)
         needed = partial(step_bytes, self.runner, self.options, num_recorded)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
-        self._num_slots = num_slots(self.options, self.target, bytes_per_token, needed)
-        for runner in runners:
-            runner.allocate(self._num_slots)
-        self._runners, self._lent = runners, []
+        slots = num_slots(self.options, self.target, bytes_per_token, needed)
+        self.runner.allocate(slots)
+        self._lender.allocate(slots)
 
     def counts(self) -> dict[str, int]:
         """Return what runs slower than it could, and what graphs have done, for the target and the proposer."""
@@ -113,6 +105,10 @@ class TransformersScorer(Scorer):
             "graph_recordings": sum(made.num_recordings for made in graphs),
             "graph_bytes": sum(made.num_bytes for made in graphs),
         }
+
+    @property
+    def _runners(self) -> list[CachedRunner]:
+        return [self.runner, *self._lender.runners]
 
     @property
     def _graphs(self) -> list[PassGraphs | ChainGraphs]:
@@ -148,38 +144,6 @@ class TransformersScorer(Scorer):
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
         )
-
-    def _make_runner(self, model: nn.Module) -> ModelRunner:
-        assert isinstance(model, PreTrainedModel)
-        runner = ModelRunner(
-            model,
-            self.target.device,
-            self.target.max_model_len,
-            fused=not self.options.enforce_eager,
-            make_backend=self._make_backend,
-            recorder=self._recorder,
-            is_draft=True,
-        )
-        self._lend(runner)
-        return runner
-
-    def _make_head_runner(self, head: DraftHead) -> HeadRunner:
-        runner = HeadRunner(
-            head,
-            self.target.device,
-            self.target.max_model_len,
-            fused=not self.options.enforce_eager,
-            make_backend=self._make_backend,
-            recorder=self._recorder,
-        )
-        self._lend(runner)
-        return runner
-
-    def _lend(self, runner: CachedRunner) -> None:
-        if self._num_slots:
-            runner.allocate(self._num_slots)
-        else:
-            self._lent.append(runner)
 
 
 def _recorder(options: EngineOptions, backend: str, device: torch.device) -> Recorder | None:

@@ -1,0 +1,39 @@
+"""Whether what a proposer declares can be had, and fits the sampler."""
+
+from __future__ import annotations
+
+from specdec.errors import ConfigError
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces.proposer import Proposer
+from specdec.interfaces.sampler import Sampler
+
+
+def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
+    """Raise where a proposer declares what it must not, or drafts what the sampler cannot take.
+
+    Raises:
+        ConfigError: naming the capability and the remedy.
+    """
+    given = proposer.capabilities
+    wrong = given & NEEDED_CAPABILITIES if Capability.TOKENS_ONLY in given else frozenset()
+    if wrong:
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares TOKENS_ONLY together with {', '.join(sorted(c.name for c in wrong))}"
+        )
+    if Capability.ON_DEVICE in given and given & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
+        raise ConfigError(
+            f"proposer {proposer.name!r} needs hidden states in the device form, which this version does not give: leave "
+            "ON_DEVICE out"
+        )
+    beyond = given - type(proposer).capabilities
+    if beyond:
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares {', '.join(sorted(c.name for c in beyond))} for this configuration, "
+            "which its class does not"
+        )
+    if Capability.TREE in given and Capability.TREE not in sampler.capabilities:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts trees in this configuration, and sampler {sampler.name!r} takes only chains: "
+            "configure the method for chains, or use 'rejection_sample_method': 'strict' (a sampler that walks trees says so "
+            "by Capability.TREE in its class)"
+        )

@@ -1,0 +1,11 @@
+"""Proposers inside another engine's loop: the adapters for vLLM, transformers and llama.cpp are made of this.
+
+`open_proposer` resolves a `speculative_config` and loads the proposer; the `HostedProposer` it returns is told of requests and
+their tokens, and drafts for them behind the engine's own guard.
+"""
+
+from specdec.hosting.hosted import HostedProposer
+from specdec.hosting.opening import open_proposer
+from specdec.hosting.target import HostTarget
+
+__all__ = ["HostTarget", "HostedProposer", "open_proposer"]

@@ -1,0 +1,254 @@
+"""A proposer in the loop of another engine."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Collection
+from collections.abc import Sequence as Ids
+
+import numpy as np
+import torch
+
+from specdec.config import ResolvedSpeculation
+from specdec.engine.caps import SpeculationCaps
+from specdec.engine.delivery import Delivery
+from specdec.engine.guard import ProposerGuard
+from specdec.engine.intake import SEED_BITS, signed
+from specdec.engine.metrics import Counter, EngineMetrics, Metric
+from specdec.engine.proposing import by_reason, propose
+from specdec.engine.sequence import Sequence
+from specdec.interfaces.batch import HostIds
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.target import TargetInfo
+from specdec.sampling_params import SamplingParams
+
+logger = logging.getLogger("specdec")
+
+_GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
+
+
+class HostedProposer:
+    """Drives one proposer for a host: takes requests and their tokens, gives drafts. Made by `open_proposer`.
+
+    For each step of the host, and each request that runs: `commit` what was emitted, `keep_states` of the rows that were
+    computed if `needs_hidden`, then one `propose` for all of them. Delivery in order, redelivery after failures and the guard
+    are the engine's own. It is not safe to call from several threads at once.
+
+    Args:
+        speculation: what the configuration means.
+        info: facts about the target.
+        guard: the proposer, contained.
+        delivery: tells it what is new.
+        caps: the configuration's limits on drafting.
+    """
+
+    def __init__(
+        self,
+        speculation: ResolvedSpeculation,
+        info: TargetInfo,
+        guard: ProposerGuard,
+        delivery: Delivery,
+        caps: SpeculationCaps,
+    ) -> None:
+        self.speculation = speculation
+        self.info = info
+        self._guard = guard
+        self._delivery = delivery
+        self._caps = caps
+        self._sequences: dict[str, Sequence] = {}
+        self._metrics = EngineMetrics()
+        self._num_without_states = 0
+        self._random = random.SystemRandom()
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+        return self._guard.proposer.name
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        """The most tokens drafted in one step for one request (k)."""
+        return self._caps.num_speculative_tokens
+
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether `keep_states` must be called with each row that the target computed."""
+        return self._delivery.needs_hidden
+
+    @property
+    def aux_layer_ids(self) -> tuple[int, ...]:
+        """Layers whose inputs `keep_states` is given after the final states; layer k's input is what layer k - 1 put out."""
+        return self._guard.proposer.aux_layer_ids
+
+    @property
+    def request_ids(self) -> Collection[str]:
+        """The requests that were started and not finished."""
+        return self._sequences.keys()
+
+    def start(
+        self,
+        request_id: str,
+        prompt_token_ids: Ids[int] | HostIds,
+        params: SamplingParams = _GREEDY,
+        *,
+        seed: int | None = None,
+        num_cached: int = 0,
+    ) -> None:
+        """Make a request known.
+
+        Args:
+            request_id: the host's id; one that is in use begins anew.
+            prompt_token_ids: the whole prompt.
+            params: how tokens are chosen, as far as the host says; `speculative` limits drafts of this request.
+            seed: seed of the noise that `strict` chooses tokens with; None for the one of `params`, else fresh noise.
+            num_cached: first tokens of the prompt that the host does not compute because they lie in its prefix cache.
+        """
+        if request_id in self._sequences:
+            self.finish([request_id], FinishReason.ABORT)
+        prompt = np.asarray(prompt_token_ids, dtype=np.int32)
+        limit = self.info.max_model_len
+        end = limit if params.max_tokens is None else min(limit, len(prompt) + params.max_tokens)
+        given = params.seed if seed is None else seed
+        sequence = Sequence(
+            request_id,
+            prompt,
+            params,
+            seed=self._random.getrandbits(SEED_BITS) if given is None else signed(given),
+            sample_index=0,
+            max_num_tokens=max(end, len(prompt) + 1),
+        )
+        sequence.num_cached_prompt_tokens = num_cached
+        if num_cached and self.needs_hidden:
+            sequence.has_proposals = False
+            self._count_without_states(num_cached)
+        self._sequences[request_id] = sequence
+
+    def num_tokens(self, request_id: str) -> int:
+        """Return how many tokens of a request are committed, prompt included."""
+        return self._sequences[request_id].num_tokens
+
+    def seed(self, request_id: str) -> int:
+        """Return the seed of a request's noise."""
+        return self._sequences[request_id].seed
+
+    def commit(
+        self, request_id: str, token_ids: Ids[int], *, num_drafted: int = 0, num_accepted: int = 0
+    ) -> None:
+        """Append what the host emitted for a request in one step.
+
+        Args:
+            request_id: a request that was started.
+            token_ids: emitted tokens, those of the draft that stood first; what lies behind the request's end is dropped.
+            num_drafted: nodes of the draft that was verified; 0 if there was none.
+            num_accepted: how many of them stood.
+        """
+        sequence = self._sequences[request_id]
+        room = sequence.max_num_tokens - sequence.num_tokens
+        kept = list(token_ids)[:room]
+        sequence.append(kept, min(num_accepted, len(kept)))
+        sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
+        self._metrics.num_emitted_tokens += len(kept)
+        if num_drafted:
+            sequence.count_draft(num_drafted, num_accepted)
+            self._metrics.count_positions(num_drafted, num_accepted)
+            self._metrics.num_drafts += 1
+            self._metrics.num_draft_tokens += num_drafted
+            self._metrics.num_accepted_tokens += num_accepted
+
+    def keep_states(self, request_id: str, start: int, states: tuple[torch.Tensor, ...]) -> None:
+        """Take the states of a request's rows that the target has computed, after `commit` of the same step.
+
+        A start below what was kept means that the host computes again from there (preemption); the request's states are then
+        delivered anew if the start is 0, and otherwise it gets no further drafts, as where states are missing.
+
+        Args:
+            request_id: a request that was started.
+            start: position of the first row.
+            states: `[n, H]` of every kind: the final states (after the last norm), then one per `aux_layer_ids`, of the
+                chunk and the accepted nodes. They are copied.
+        """
+        sequence = self._sequences[request_id]
+        if not self.needs_hidden or not sequence.has_proposals:
+            return
+        if start == 0 and sequence.num_computed:
+            self._delivery.forget(sequence)
+            sequence.num_computed = 0
+        if start != sequence.num_computed:
+            sequence.has_proposals = False
+            sequence.deliverable_hidden.clear()
+            return
+        # A row whose token was not kept chose nothing: at most one state for each token behind the first.
+        num_rows = min(len(states[0]), sequence.num_tokens - 1 - start)
+        copies = tuple(state[:num_rows].clone() for state in states)
+        self._delivery.keep_hidden(sequence, copies, list(range(num_rows)))
+        sequence.num_computed += num_rows
+
+    def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> Draft:
+        """Tell the proposer what is new of these requests, and draft for them.
+
+        Args:
+            request_ids: every request that runs, in the order of the rows wanted.
+            max_nodes: `[B]`: the most nodes for each; 0 where the prompt is not computed to its end yet, or no draft is wanted.
+                None means k. The configuration's limits, those of `SamplingParams.speculative` and the request's room hold
+                besides.
+
+        Returns:
+            a draft with a row for each request; `host_rows` has its ids. Empty rows where the proposer drafted nothing, failed,
+            or is left out for a while after failures.
+        """
+        started = time.perf_counter()
+        rows = [self._sequences[request_id] for request_id in request_ids]
+        limit = self._caps.of_batch(len(rows))
+        limits = [self._caps.of_sequence(sequence, limit) for sequence in rows]
+        if max_nodes is not None:
+            limits = [min(pair) for pair in zip(limits, max_nodes, strict=True)]
+        draft = self._call(rows, limits)
+        self._metrics.num_steps += 1
+        self._metrics.propose_s += time.perf_counter() - started
+        return Draft.empty(len(rows), self.info.device) if draft is None else draft
+
+    def observe_target(self, seconds: float) -> None:
+        """Take in how long the target's pass took: a proposer's time budget is four times that, and at least 50 ms."""
+        self._guard.observe_score(seconds)
+
+    def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
+        """End requests: the proposer is told their last tokens, unless they were aborted, and why. Unknown ids are ignored."""
+        ended = [self._sequences[name] for name in request_ids if name in self._sequences]
+        for sequence in ended:
+            sequence.finish_reason = reason
+        is_aborted = reason is FinishReason.ABORT
+        if (
+            not is_aborted
+            and not self.needs_hidden
+            and any(sequence.delivered < sequence.num_tokens for sequence in ended)
+        ):
+            everything = list(self._sequences.values())
+            self._call(everything, [0] * len(everything))
+        for name in request_ids:
+            self._sequences.pop(name, None)
+        for told, sequences in ({reason: ended} if is_aborted else by_reason(ended)).items():
+            self._guard.finish([s.row_id for s in sequences if s.is_introduced], told)
+
+    def metrics(self) -> list[Metric]:
+        """Return what was counted, under the names of `LLM.get_metrics`."""
+        self._metrics.take(self._guard.counters)
+        without_states = Counter("specdec:requests_without_states", self._num_without_states)
+        return [*self._metrics.snapshot(), without_states]
+
+    def _call(self, rows: list[Sequence], max_nodes: list[int]) -> Draft | None:
+        if self._guard.is_paused:
+            self._guard.skip()
+            return None
+        return propose(self._guard, self._delivery, rows, max_nodes) if rows else None
+
+    def _count_without_states(self, num_cached: int) -> None:
+        self._num_without_states += 1
+        if self._num_without_states == 1:
+            logger.warning(
+                "proposer %r reads hidden states, and those of a cached prefix (%d tokens) are gone: such requests get no "
+                "drafts (logged once, counted in specdec:requests_without_states); turn prefix caching off",
+                self.name, num_cached,
+            )  # fmt: skip

@@ -1,0 +1,118 @@
+"""Opens a proposer for a host: resolves its configuration, makes and loads it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import partial
+
+from specdec.config import parse_speculative_config
+from specdec.engine.capabilities import check_capabilities
+from specdec.engine.caps import SpeculationCaps
+from specdec.engine.delivery import Delivery, no_states
+from specdec.engine.guard import ProposerGuard
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError
+from specdec.hosting.hosted import HostedProposer
+from specdec.hosting.target import HostTarget
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces.proposer import Proposer
+from specdec.runner.attention_backend import choose_backend
+from specdec.runner.attention_probe import disagreement
+from specdec.scorers.lending import Lender
+from specdec.scorers.memory import num_slots
+
+OWN_VERIFIER = ("strict",)
+"""The values of `rejection_sample_method` for a host that verifies drafts by its own draws alone."""
+
+
+def open_proposer(
+    speculative_config: object,
+    target: HostTarget,
+    *,
+    host: str,
+    samplers: Collection[str] = OWN_VERIFIER,
+    takes: Collection[Capability] = (),
+) -> HostedProposer:
+    """Resolve a `speculative_config`, load the proposer it names, and return it for the loop of another engine.
+
+    Args:
+        speculative_config: as for `LLM`: a mapping, JSON or YAML text, or the path of a file.
+        target: facts about the host's target and what it lends of it.
+        host: name of the engine, for messages.
+        samplers: the values of `rejection_sample_method` that the host can do.
+        takes: what of a draft the host takes beyond chains of tokens: `TREE`, `DRAFT_PROBS`.
+
+    Raises:
+        ConfigError: for a configuration that is wrong, or asks of the host what it cannot do.
+        PluginError: for a method that is not installed or cannot be loaded.
+        ModelError: for a draft that cannot be loaded.
+    """
+    speculation = parse_speculative_config(speculative_config, target=target.facts)
+    if speculation is None:
+        raise ConfigError(f"speculative_config: {host} was given none: name a method")
+    config = speculation.config
+    if speculation.sampler_class.name not in samplers:
+        raise ConfigError(
+            f"speculative_config: 'rejection_sample_method': {config.rejection_sample_method!r} is not available in {host}: "
+            f"use one of {', '.join(samplers)}"
+        )
+    if config.adaptive:
+        raise ConfigError(f"speculative_config: 'adaptive' is not available in {host}: leave it out")
+    proposer = speculation.proposer_class(speculation.proposer_config, target.info)
+    check_capabilities(proposer, speculation.sampler_class(speculation.sampler_config))
+    _check_host(proposer, target, host, frozenset(takes))
+    _load(proposer, target)
+    delivery = Delivery(
+        no_states=no_states(proposer, target.info),
+        is_on_device=Capability.ON_DEVICE in proposer.capabilities,
+        device=target.device,
+    )
+    guard = ProposerGuard(
+        proposer,
+        target.vocab_size,
+        is_fallback=config.on_proposer_error == "fallback",
+        is_strict=False,
+        takes_trees=Capability.TREE in takes and Capability.TREE in proposer.capabilities,
+    )
+    k = config.num_speculative_tokens
+    assert k is not None
+    caps = SpeculationCaps(k, config.cap, needs_hidden=delivery.needs_hidden)
+    return HostedProposer(speculation, target.info, guard, delivery, caps)
+
+
+def _check_host(proposer: Proposer, target: HostTarget, host: str, takes: frozenset[Capability]) -> None:
+    missing = (proposer.capabilities & NEEDED_CAPABILITIES) - target.gives
+    if missing:
+        raise ConfigError(
+            f"speculative_config: proposer {proposer.name!r} needs {_names(missing)} of the target, which {host} does not "
+            "give: use a method that needs token ids only"
+        )
+    if Capability.TREE in proposer.capabilities and Capability.TREE not in takes:
+        raise ConfigError(
+            f"speculative_config: proposer {proposer.name!r} drafts trees in this configuration, and {host} verifies only "
+            "chains: configure the method for chains"
+        )
+
+
+def _load(proposer: Proposer, target: HostTarget) -> None:
+    options = EngineOptions(
+        model=target.path,
+        dtype=target.dtype,
+        max_model_len=target.max_model_len,
+        max_num_seqs=target.max_num_seqs,
+        kv_cache_memory_bytes=target.kv_cache_memory_bytes,
+        device=str(target.device),
+    )
+    backend = "sdpa"
+    if target.config is not None:
+        look = partial(disagreement, target.device, target.dtype, target.config)
+        backend = choose_backend(options.attention_backend, target.device, look)
+    lender = Lender(options, target.device, target.max_model_len, backend)
+    proposer.load(target.handle(lender, options))
+    bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
+    if bytes_per_token:
+        lender.allocate(num_slots(options, target, bytes_per_token, int))
+
+
+def _names(capabilities: frozenset[Capability]) -> str:
+    return ", ".join(sorted(capability.name for capability in capabilities))

@@ -1,0 +1,135 @@
+"""What a host says of its target, and what a proposer may borrow of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+from specdec.config import TargetFacts
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.target import TargetHandle, TargetInfo
+from specdec.loading.checkpoint import SafetensorsReader
+from specdec.loading.draft import load_draft
+from specdec.loading.target import fingerprint
+from specdec.scorers.lending import Lender
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostTarget:
+    """The target of another engine. Only what proposers of tokens need has no default."""
+
+    vocab_size: int
+    """Number of logits per row."""
+    max_model_len: int
+    """The longest context, in tokens."""
+    eos_token_ids: tuple[int, ...] = ()
+    hidden_size: int = 0
+    num_layers: int = 0
+    dtype: torch.dtype = torch.float32
+    device: torch.device = torch.device("cpu")  # noqa: RUF009  a constant
+    max_num_seqs: int = 1
+    """The most requests in one batch."""
+    path: str | None = None
+    """Directory or hub id of its checkpoint."""
+    revision: str | None = None
+    config: PretrainedConfig | None = None
+    """Its configuration, for heads."""
+    tokenizer: PreTrainedTokenizerBase | None = None
+    embed_tokens: nn.Module | None = None
+    """Maps ids to embeddings, for heads."""
+    lm_head: nn.Module | None = None
+    """Maps final hidden states to logits, for heads."""
+    has_hidden_states: bool = False
+    """Whether `HostedProposer.keep_states` is given final hidden states."""
+    has_aux_hidden_states: bool = False
+    """Whether it is given the inputs of the layers in `HostedProposer.aux_layer_ids` as well."""
+    kv_cache_memory_bytes: int | None = None
+    """Memory for keys and values of models that the proposer runs; None means what fits."""
+
+    @property
+    def model(self) -> None:
+        """No model of `transformers`: the host runs it."""
+        return None
+
+    @property
+    def gives(self) -> frozenset[Capability]:
+        """What of the target a proposer can have."""
+        given = {
+            Capability.HIDDEN_STATES: self.has_hidden_states,
+            Capability.AUX_HIDDEN_STATES: self.has_aux_hidden_states,
+            Capability.EMBEDDINGS: self.embed_tokens is not None,
+            Capability.LM_HEAD: self.lm_head is not None,
+            Capability.OWN_KV: True,
+        }
+        return frozenset(capability for capability, is_given in given.items() if is_given)
+
+    @property
+    def facts(self) -> TargetFacts:
+        """What a `speculative_config` is checked against."""
+        return TargetFacts(
+            model=self.path,
+            hf_config=self._hf_config,
+            vocab_size=self.vocab_size,
+            max_model_len=self.max_model_len,
+            dtype=str(self.dtype)[6:],
+        )
+
+    @cached_property
+    def info(self) -> TargetInfo:
+        """What a proposer is told before it loads anything."""
+        return TargetInfo(
+            vocab_size=self.vocab_size,
+            hidden_size=self.hidden_size,
+            num_layers=self.num_layers,
+            max_model_len=self.max_model_len,
+            dtype=self.dtype,
+            device=self.device,
+            eos_token_ids=self.eos_token_ids,
+            tokenizer_fingerprint=fingerprint(self.tokenizer),
+            max_num_seqs=self.max_num_seqs,
+        )
+
+    def handle(self, lender: Lender, options: EngineOptions) -> TargetHandle:
+        """Return what a proposer loads with; parts that the host does not give refuse to be used."""
+        directory = Path(self.path) if self.path is not None else None
+        return TargetHandle(
+            info=self.info,
+            path=self.path,
+            revision=self.revision,
+            config=self.config or PretrainedConfig(),
+            embed_tokens=self.embed_tokens or _Absent("input embedding"),
+            lm_head=self.lm_head or _Absent("output projection"),
+            checkpoint=SafetensorsReader(directory) if directory is not None and directory.is_dir() else None,
+            tokenizer=self.tokenizer,
+            runner_factory=lender.make_runner,
+            head_runner_factory=lender.make_head_runner,
+            model_loader=partial(load_draft, options, self),
+        )
+
+    @property
+    def _hf_config(self) -> Mapping[str, Any]:
+        if self.config is not None:
+            return self.config.to_dict()
+        path = None if self.path is None else Path(self.path) / "config.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.is_file() else {}
+
+
+class _Absent(nn.Module):
+    """Stands where a host gives nothing."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def forward(self, *_: object) -> torch.Tensor:
+        raise ConfigError(f"this engine does not lend the target's {self._what} to proposers")
