@@ -13,7 +13,6 @@ from specdec.engine.options import EngineOptions
 
 _SHORT = {
     "-tp": "tensor_parallel_size",
-    "-dp": "data_parallel_size",
     "-q": "quantization",
     "-sc": "speculative_config",
 }
@@ -32,6 +31,7 @@ _NO_EFFECT = {
     "disable_log_requests": "what requests say is not logged",
     "enable_log_requests": "what requests say is not logged",
     "max_log_len": "what requests say is not logged",
+    "enable_offline_docs": "/docs always is offline",
     "disable_uvicorn_access_log": "use --disable-access-log",
     "uvicorn_log_level": "use --log-level",
     "disable_frontend_multiprocessing": "engine and server share one process",

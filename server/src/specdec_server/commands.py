@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -45,6 +45,15 @@ def serve(
             help="Let in only who sends this key, or one of several; may be repeated.",
         ),
     ] = None,
+    data_parallel_size: Annotated[
+        int,
+        typer.Option(
+            "--data-parallel-size",
+            "-dp",
+            min=1,
+            help="Engine processes behind the port, each with the whole model.",
+        ),
+    ] = 1,
     chat_template: Annotated[
         str | None,
         typer.Option(metavar="FILE|TEXT", help="Jinja template of conversations; default: the tokenizer's."),
@@ -100,6 +109,12 @@ def serve(
         str | None,
         typer.Option(metavar="URL", help="Where to send a span of each request, by OTLP; default: nowhere."),
     ] = None,
+    disable_page: Annotated[
+        bool, typer.Option("--disable-page", help="No page at / to chat with the model.")
+    ] = False,
+    disable_fastapi_docs: Annotated[
+        bool, typer.Option("--disable-fastapi-docs", help="No API reference at /docs, no /openapi.json.")
+    ] = False,
     disable_access_log: Annotated[
         bool, typer.Option("--disable-access-log", help="No line about each request.")
     ] = False,
@@ -116,16 +131,13 @@ def serve(
     --gpu-memory-utilization 0.8 --seed 1 --enforce-eager. Underscores and dashes are the same.
     """
     from specdec_server.http import Http
-    from specdec_server.launch import launch
 
     http = Http(host, port, log_level, root_path, ssl_keyfile, ssl_certfile)
-    launch(
-        context.args,
-        http,
-        model=model,
-        speculative_config=speculative_config,
-        chat_template=chat_template,
-        settings={
+    options: dict[str, Any] = {
+        "model": model,
+        "speculative_config": speculative_config,
+        "chat_template": chat_template,
+        "settings": {
             "tool_parser": tool_call_parser,
             "reasoning_parser": reasoning_parser,
             "max_stored_responses": max_stored_responses,
@@ -138,10 +150,20 @@ def serve(
             "idle_timeout_s": idle_timeout,
             "prepare_timeout_s": prepare_timeout,
             "otlp_traces_endpoint": otlp_traces_endpoint,
+            "is_page_served": not disable_page,
+            "are_docs_served": not disable_fastapi_docs,
             "is_access_logged": not disable_access_log,
             "max_logprobs": max_logprobs,
             "allowed_origins": allowed_origins,
             "request_metrics": per_request_spec_decode_metrics,
             "log_every_s": 0.0 if disable_log_stats else 10.0,
         },
-    )
+    }
+    if data_parallel_size > 1:
+        from specdec_server.data_parallel.launch import launch_engines
+
+        launch_engines(context.args, http, data_parallel_size, **options)
+    else:
+        from specdec_server.launch import launch
+
+        launch(context.args, http, **options)

@@ -12,7 +12,6 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from specdec import ConfigError, EngineError
-from specdec_server.mistakes import explained
 
 _KINDS = {401: "authentication_error", 404: "not_found_error"}
 _SHUT_DOWN = "the server is being shut down: send the request again in a moment, or to another server"
@@ -63,6 +62,8 @@ def error_body(error: Exception) -> dict[str, Any]:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Have every error of an app answered in the same form."""
+    # It brings torch, which the front of several engines does without.
+    from specdec_server.mistakes import explained
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse(error_body(error), status_of(error), getattr(error, "headers", None))

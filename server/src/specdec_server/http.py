@@ -7,14 +7,18 @@ import socket
 from dataclasses import dataclass
 from math import ceil
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import uvicorn
-from fastapi import FastAPI
 
 from specdec import ConfigError
 from specdec_server.connection import limited_by
 from specdec_server.limits import Limits
-from specdec_server.service import Service
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from specdec_server.service import Service
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRACE_S = 5.0
@@ -35,6 +39,8 @@ class Http:
     root_path: str
     ssl_keyfile: str | None
     ssl_certfile: str | None
+    socket_path: str | None = None
+    """A Unix socket to listen at instead, for a process on the same machine that says who its clients are."""
 
     def __post_init__(self) -> None:
         if self.log_level not in LOG_LEVELS:
@@ -46,6 +52,10 @@ class Http:
         Raises:
             ConfigError: if it cannot be.
         """
+        if self.socket_path is not None:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            listener.bind(self.socket_path)
+            return listener
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         # Named as TCP, or asyncio does not know that it may send small packets at once, and each answer waits 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -61,16 +71,19 @@ class Http:
 
     def url(self, listener: socket.socket) -> str:
         """Return the address of a bound socket as clients write it."""
+        if self.socket_path is not None:
+            return self.socket_path
         host, port = listener.getsockname()[:2]
         scheme = "https" if self.ssl_certfile else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
-    def config(self, app: FastAPI, limits: Limits) -> uvicorn.Config:
+    def config(self, app: ASGIApp, limits: Limits, *, has_lifespan: bool = True) -> uvicorn.Config:
         """Return how uvicorn is to run an application.
 
         Args:
             app: the application.
             limits: how long connections may do nothing.
+            has_lifespan: whether the application is told of its beginning and end.
 
         Raises:
             ConfigError: if key and certificate cannot be used.
@@ -87,6 +100,8 @@ class Http:
             http=limited_by(limits),
             ws="none",
             timeout_keep_alive=ceil(limits.idle_timeout_s),
+            lifespan="on" if has_lifespan else "off",
+            forwarded_allow_ips=None if self.socket_path is None else "*",
         )
         try:
             config.load()

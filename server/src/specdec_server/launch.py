@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
@@ -19,8 +18,10 @@ from specdec.config.model_name import check_name
 from specdec.config.zoo import ZOO
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
+from specdec_server.data_parallel.place import Place
 from specdec_server.http import Http, HttpServer
 from specdec_server.limits import Limits
+from specdec_server.logs import set_up_logs
 from specdec_server.reasoning import ReasoningParser
 from specdec_server.settings import Settings
 from specdec_server.tools import ToolParser
@@ -37,6 +38,7 @@ def launch(
     speculative_config: str | None,
     chat_template: str | None,
     settings: Mapping[str, Any],
+    place: Place | None = None,
 ) -> None:
     """Run a server. The address is taken before the model is loaded, so that one in use is told at once.
 
@@ -48,6 +50,7 @@ def launch(
         chat_template: a file with a Jinja template, or the template.
         settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` is a list in JSON, and
             parsers are named.
+        place: which of several engines behind one address this is; None if it is alone.
 
     Raises:
         ConfigError: for what the user can mend.
@@ -59,6 +62,7 @@ def launch(
         **{name: value for name, value in settings.items() if name not in limits},
         "limits": Limits(**limits),
         "model_names": names,
+        "engine": None if place is None else place.index,
         "allowed_origins": _origins(settings["allowed_origins"]),
         "tool_parser": _tool_parser(settings["tool_parser"]),
         "reasoning_parser": _reasoning_parser(settings["reasoning_parser"]),
@@ -69,7 +73,9 @@ def launch(
         arguments["speculative_config"] = speculative_config
     with http.bound() as listener:
         hush_libraries()
-        _log(http.log_level)
+        set_up_logs(http.log_level, checked.engine)
+        if place is not None and "device" not in arguments:
+            place.take_device()
         llm = _engine(target, arguments)
         try:
             if template is not None:
@@ -99,14 +105,6 @@ def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
         if "unknown key" not in str(error):
             raise
         raise ConfigError(f"{error} Options of the server itself: specdec serve --help") from None
-
-
-def _log(level: str) -> None:
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("specdec").setLevel(level.upper())
-    # Nobody sees warnings about old names that point at a line of this program.
-    warnings.filterwarnings("default", r"(LLM|speculative_config): ", DeprecationWarning)
-    logging.captureWarnings(True)
 
 
 def _target(model: str | None, alone: Sequence[str], names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:

@@ -30,7 +30,7 @@ class Service:
 
     def __init__(self, llm: AsyncLLM, settings: Settings) -> None:
         self.llm, self.settings = llm, settings
-        self.telemetry = Telemetry(llm.get_metrics, settings.model_names[0])
+        self.telemetry = Telemetry(llm.get_metrics, settings.model_names[0], settings.engine or 0)
         self._preparation = Preparation(settings.limits.prepare_timeout_s)
 
     async def prepared(self, prepare: Callable[[], Result]) -> Result:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from specdec import ConfigError
 from specdec_server.limits import Limits
-from specdec_server.reasoning import ReasoningParser
-from specdec_server.tools import ToolParser
+
+if TYPE_CHECKING:
+    from specdec_server.reasoning import ReasoningParser
+    from specdec_server.tools import ToolParser
 
 
 class RequestMetrics(StrEnum):
@@ -42,8 +45,14 @@ class Settings:
     """The most answers of `/v1/responses` that are kept for requests that go on from them."""
     limits: Limits = field(default_factory=Limits)
     """What requests may take."""
+    engine: int | None = None
+    """Which of several engines behind one address this is; None if it is alone."""
     is_access_logged: bool = True
     """Whether each request has a line in the log."""
+    is_page_served: bool = True
+    """Whether `/` is a page to chat with the model."""
+    are_docs_served: bool = True
+    """Whether `/docs` is the API's reference and `/openapi.json` its schema."""
     otlp_traces_endpoint: str | None = None
     """Where spans of requests are sent to."""
     log_every_s: float = 10.0

@@ -19,7 +19,6 @@ _TOKENS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 
 _SAMPLES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _REASONS = ("stop", "length", "abort", "error")
 _LABELS = ("model_name", "engine")
-_ENGINE = "0"
 
 
 class _EngineCollector(Collector):
@@ -27,11 +26,11 @@ class _EngineCollector(Collector):
 
     Args:
         read: returns them.
-        model_name: the label of all.
+        labels: of all.
     """
 
-    def __init__(self, read: Callable[[], Sequence[EngineMetric]], model_name: str) -> None:
-        self._read, self._labels = read, [model_name, _ENGINE]
+    def __init__(self, read: Callable[[], Sequence[EngineMetric]], labels: Sequence[str]) -> None:
+        self._read, self._labels = read, labels
 
     def collect(self) -> Iterator[Metric]:
         """Yield every number as Prometheus has it."""
@@ -66,12 +65,13 @@ class Telemetry:
     Args:
         read: returns the engine's own numbers.
         model_name: what the model is called.
+        engine: the number of the engine among several behind one address.
     """
 
-    def __init__(self, read: Callable[[], Sequence[EngineMetric]], model_name: str) -> None:
+    def __init__(self, read: Callable[[], Sequence[EngineMetric]], model_name: str, engine: int = 0) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(_EngineCollector(read, model_name))
-        labels = {"model_name": model_name, "engine": _ENGINE}
+        labels = {"model_name": model_name, "engine": str(engine)}
+        self._registry.register(_EngineCollector(read, list(labels.values())))
 
         def counter(name: str, about: str) -> Counter:
             return Counter(name, about, _LABELS, registry=self._registry).labels(**labels)

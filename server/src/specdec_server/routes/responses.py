@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from specdec import RequestOutput
+from specdec_server.data_parallel.conversation import response_prefix
 from specdec_server.errors import error_body
 from specdec_server.piece import Growth
 from specdec_server.protocol.chat import template_variables
@@ -71,7 +72,9 @@ class _Answer:
         self._turn = Turn(
             TurnRequest([*said, *self._messages], body.choice, params, arguments, effort), service
         )
-        self._head = self._head_of(f"resp_{body.request_id or token_hex(24)}", name)
+        self._head = self._head_of(
+            f"{response_prefix(service.settings.engine)}{body.request_id or token_hex(24)}", name
+        )
         params = self._turn.params
         stream = service.generate(self._turn.prompt, params, self._head["id"], body)
         self._news = merged([stream], service.telemetry, params.n)

@@ -1,0 +1,1 @@
+"""Several engine processes behind one port: a front process that imports no torch, and relays requests to them."""

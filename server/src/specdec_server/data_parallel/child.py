@@ -1,0 +1,37 @@
+"""What runs in an engine process: `python -m specdec_server.data_parallel.child`, with its task on standard input."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+
+from specdec.cli import output
+from specdec.errors import ConfigError, ModelError, PluginError
+from specdec_server.data_parallel.launch import EngineTask
+
+
+def main() -> int:
+    """Serve one engine until a signal, or until the process that started it is gone; return the exit code."""
+    task = pickle.load(sys.stdin.buffer)  # what the process that started this one has written
+    assert isinstance(task, EngineTask)
+    threading.Thread(target=_follow, daemon=True).start()
+    from specdec_server.launch import launch
+
+    try:
+        launch(task.words, task.http, **task.options)
+    except (ConfigError, PluginError, ModelError) as mistake:
+        output.error(str(mistake))
+        return output.USER_ERROR
+    return 0
+
+
+def _follow() -> None:
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Starts engines and serves them at one address until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from math import ceil
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import typer
+import uvicorn
+from starlette.types import ASGIApp
+
+from specdec import ConfigError
+from specdec_server.body import BodyLimit
+from specdec_server.data_parallel.engine import EngineEndedError, EngineProcess, environment_of
+from specdec_server.data_parallel.engines import Engines
+from specdec_server.data_parallel.place import Place
+from specdec_server.data_parallel.relay import Relay
+from specdec_server.http import Http
+from specdec_server.key import KeyCheck
+from specdec_server.limits import Limits
+from specdec_server.logs import set_up_logs
+
+logger = logging.getLogger("specdec")
+
+_DIVIDED = ("max_queued_requests", "max_stored_responses")
+"""Limits on all engines together."""
+
+
+@dataclass(frozen=True)
+class EngineTask:
+    """What an engine process is to serve, as arguments of `specdec_server.launch.launch`."""
+
+    words: Sequence[str]
+    http: Http
+    options: Mapping[str, Any]
+
+
+def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options: Any) -> None:
+    """Run a server of several engines. The address is taken before anything is loaded.
+
+    Args:
+        words: as for `launch`.
+        http: where to listen.
+        num_engines: how many processes, each with the model and a cache of its own.
+        **options: as for `launch`.
+
+    Raises:
+        ConfigError: for what the user can mend.
+        typer.Exit: if an engine ends before it serves; it has said why.
+    """
+    settings = options["settings"]
+    limits = Limits(**{field.name: settings[field.name] for field in fields(Limits)})
+    shares = {name: ceil(settings[name] / num_engines) for name in _DIVIDED}
+    set_up_logs(http.log_level)
+    with http.bound() as listener, TemporaryDirectory(prefix="specdec-") as name:
+        folder, engines = Path(name), []
+        for index in range(num_engines):
+            path = folder / f"{index}.sock"
+            inner = replace(http, socket_path=str(path), ssl_keyfile=None, ssl_certfile=None)
+            own = {"settings": {**settings, **shares}, "place": Place(index, num_engines)}
+            task = pickle.dumps(EngineTask(words, inner, {**options, **own}))
+            command = [sys.executable, "-m", "specdec_server.data_parallel.child"]
+            engines.append(EngineProcess(index, command, task, path, environment_of(num_engines)))
+        front = Engines(engines)
+        app = _app(front, limits, settings["api_key"])
+        config = replace(http, root_path="").config(app, limits, has_lifespan=False)
+        with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            try:
+                runner.run(_serve(FrontServer(config, front, folder), http, listener))
+            except EngineEndedError as error:
+                if error.code < 0:
+                    raise ConfigError(f"{error}: memory may not suffice for {num_engines} engines") from None
+                raise typer.Exit(error.code or 1) from None
+
+
+def _app(engines: Engines, limits: Limits, api_key: tuple[str, ...] | None) -> ASGIApp:
+    app: ASGIApp = BodyLimit(Relay(engines), limits)
+    return app if api_key is None else KeyCheck(app, api_key)
+
+
+async def _serve(server: FrontServer, http: Http, listener: socket.socket) -> None:
+    try:
+        await server.engines.start()
+        listener.listen(server.config.backlog)
+        logger.info("serving %d engines at %s", len(server.engines.all), http.url(listener))
+        await server.serve([listener])
+    finally:
+        await server.engines.stop()
+
+
+class FrontServer(uvicorn.Server):
+    """Ends the engines, which let their requests end for a while, before it ends its connections.
+
+    Args:
+        config: of uvicorn.
+        engines: that are served.
+        folder: of their sockets; it is removed at the end, behind which a signal may end the process at once.
+    """
+
+    def __init__(self, config: uvicorn.Config, engines: Engines, folder: Path) -> None:
+        super().__init__(config)
+        self.engines, self._folder = engines, folder
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, end the engines, and then all connections."""
+        for server in self.servers:
+            server.close()
+        await self.engines.stop()
+        await super().shutdown(sockets)
+        rmtree(self._folder, ignore_errors=True)

@@ -1,0 +1,37 @@
+"""Which of several engines a process is, and the device that it takes."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from specdec import ConfigError
+
+
+@dataclass(frozen=True)
+class Place:
+    """One engine among several."""
+
+    index: int
+    """From 0."""
+    num_engines: int
+
+    def take_device(self) -> None:
+        """Let this process see no GPU but its own, before it uses any.
+
+        Raises:
+            ConfigError: if there are GPUs, and fewer than engines.
+        """
+        import torch
+
+        num_devices = torch.cuda.device_count()
+        if num_devices == 0:
+            return
+        if num_devices < self.num_engines:
+            raise ConfigError(
+                f"--data-parallel-size {self.num_engines} takes a GPU for each engine, and {num_devices} can be seen: "
+                "give a smaller size, or --device cpu"
+            )
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        names = seen.split(",") if seen else list(map(str, range(num_devices)))
+        os.environ["CUDA_VISIBLE_DEVICES"] = names[self.index]
