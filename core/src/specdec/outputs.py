@@ -30,6 +30,8 @@ class DraftStep:
     """Numbers of the drafted tokens that stood, from depth 1 on."""
     num_emitted: int
     """Tokens that the step added to the sample: those that stood and, unless it ended, the correction or bonus token."""
+    time: float
+    """Seconds from the request's arrival to the end of the step."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ def check(sample: CompletionOutput) -> None:
         assert (step.proposer is None) == (not step.token_ids)
         flags += [True] * len(path) + [False] * (step.num_emitted - len(path))
         place += step.num_emitted
+    times = [step.time for step in sample.draft_steps]
+    assert times == sorted(times)
+    assert times[0] > 0
     assert place == len(sample.token_ids)
     assert flags == sample.is_from_draft
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 
 import torch
 
@@ -105,13 +106,16 @@ class Committer:
                 sequence.append(emitted, len(nodes))
                 if sequence.draft_steps is not None:
                     assert row is not None
-                    sequence.draft_steps.append(self._step_of(draft, row, nodes, len(emitted)))
+                    seconds = perf_counter() - sequence.arrival_time
+                    sequence.draft_steps.append(self._step_of(draft, row, nodes, len(emitted), seconds))
                 if sequence.rules is not None and sequence.rules.grammar is not None:
                     sequence.rules.grammar.advance(emitted)
             self._kv.publish(sequence)
         return done
 
-    def _step_of(self, draft: Draft, row: int, nodes: list[int], num_emitted: int) -> DraftStep:
+    def _step_of(
+        self, draft: Draft, row: int, nodes: list[int], num_emitted: int, seconds: float
+    ) -> DraftStep:
         """Return what a step drafted for one row of the draft, `nodes` being those that stood."""
         assert draft.host_rows is not None
         token_ids = list(draft.host_rows[row])
@@ -121,7 +125,7 @@ class Committer:
         proposer = None
         if token_ids:
             proposer = self._proposer_name if draft.proposers is None else str(draft.proposers[row])
-        return DraftStep(proposer, token_ids, parents, nodes, num_emitted)
+        return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
 
     def _record(
         self,
