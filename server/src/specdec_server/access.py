@@ -32,6 +32,7 @@ class Access:
         is_logged: whether requests have lines.
         tracing: makes a span of each request.
         on_refusal: is told the status of every answer that is an error.
+        pages: paths of static files, whose requests have lines at level debug only.
     """
 
     def __init__(
@@ -42,9 +43,11 @@ class Access:
         is_logged: bool,
         tracing: Tracing,
         on_refusal: Callable[[int], None],
+        pages: frozenset[str] = frozenset(),
     ) -> None:
         self._app, self._by_key, self._is_logged = app, by_key, is_logged
         self._tracing, self._on_refusal = tracing, on_refusal
+        self._quiet = _QUIET | pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -73,7 +76,7 @@ class Access:
         finally:
             if (record.status or 0) >= 400:
                 self._on_refusal(record.status or 0)
-            level = logging.DEBUG if record.path in _QUIET else logging.INFO
+            level = logging.DEBUG if record.path in self._quiet else logging.INFO
             if self._is_logged and logger.isEnabledFor(level):
                 logger.log(level, "%s", line_of(record))
             self._tracing.ended(record, Headers(scope=scope), begun)

@@ -17,6 +17,7 @@ from specdec_server.key import KeyCheck
 from specdec_server.queueing import QueueLimit
 from specdec_server.responses import ResponseStore
 from specdec_server.routes import chat, completions, responses, status, tokens
+from specdec_server.routes.page import add_pages, page_paths
 from specdec_server.service import Service
 from specdec_server.settings import Settings
 from specdec_server.speculation_log import log_speculation
@@ -45,14 +46,16 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
             await asyncio.to_thread(service.close)
             await asyncio.to_thread(tracing.close)
 
-    app = FastAPI(title="specdec", lifespan=life, docs_url=None, redoc_url=None)
+    schema = "/openapi.json" if settings.are_docs_served else None
+    pages = page_paths(has_page=settings.is_page_served, has_docs=settings.are_docs_served)
+    app = FastAPI(title="specdec", lifespan=life, docs_url=None, redoc_url=None, openapi_url=schema)
     app.state.service = service
     app.state.responses = ResponseStore(settings.max_stored_responses)
     add_error_handlers(app)
     app.add_middleware(BodyLimit, limits=settings.limits)
     app.add_middleware(QueueLimit, queue=service, limit=settings.limits.max_queued_requests)
     if settings.api_keys:
-        app.add_middleware(KeyCheck, keys=settings.api_keys)
+        app.add_middleware(KeyCheck, keys=settings.api_keys, pages=pages)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]
@@ -63,7 +66,9 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
         is_logged=settings.is_access_logged,
         tracing=tracing,
         on_refusal=service.telemetry.refused,
+        pages=pages,
     )
     for routes in (completions, chat, responses, status, tokens):
         app.include_router(routes.router)
+    add_pages(app, settings)
     return app

@@ -20,14 +20,16 @@ class KeyCheck:
     Args:
         app: what they come to.
         keys: what `Authorization: Bearer ...` must say; one of them.
+        pages: paths of static files, which are open as well: what they then ask for is not.
     """
 
-    def __init__(self, app: ASGIApp, keys: tuple[str, ...]) -> None:
+    def __init__(self, app: ASGIApp, keys: tuple[str, ...], pages: frozenset[str] = frozenset()) -> None:
         self._app, self._keys = app, [key.encode() for key in keys]
+        self._open = _OPEN | pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
-        if scope["type"] != "http" or _path(scope) in _OPEN or self._is_known(Headers(scope=scope)):
+        if scope["type"] != "http" or _path(scope) in self._open or self._is_known(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         error = ApiError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec import CompletionOutput, Logprob
+from specdec import CompletionOutput, DraftStep, Logprob
 
 Entry = dict[int, Logprob]
 
@@ -19,6 +19,8 @@ class Piece:
     logprobs: Sequence[Entry] | None
     finish_reason: str | None
     stop_reason: int | str | None
+    draft_steps: Sequence[DraftStep] | None = None
+    """The steps that made the tokens; None unless they are asked for."""
 
 
 class Growth:
@@ -29,7 +31,7 @@ class Growth:
     """
 
     def __init__(self, *, is_withheld: bool = False) -> None:
-        self._num_chars = self._num_tokens = 0
+        self._num_chars = self._num_tokens = self._num_steps = 0
         self._is_withheld = is_withheld
         self._is_over = False
 
@@ -45,6 +47,8 @@ class Growth:
         if not text and sample.finish_reason is None and (sample.logprobs is None or not tokens):
             return None
         logprobs = None if sample.logprobs is None else sample.logprobs[self._num_tokens :]
+        steps = None if sample.draft_steps is None else sample.draft_steps[self._num_steps :]
         self._num_chars, self._num_tokens = len(sample.text), len(sample.token_ids)
+        self._num_steps += len(steps or ())
         self._is_over = sample.finish_reason is not None
-        return Piece(text, tokens, logprobs, sample.finish_reason, sample.stop_reason)
+        return Piece(text, tokens, logprobs, sample.finish_reason, sample.stop_reason, steps)

@@ -30,6 +30,7 @@ from specdec_server.http import Http
 from specdec_server.key import KeyCheck
 from specdec_server.limits import Limits
 from specdec_server.logs import set_up_logs
+from specdec_server.routes.page import page_paths
 
 logger = logging.getLogger("specdec")
 
@@ -73,7 +74,8 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
             command = [sys.executable, "-m", "specdec_server.data_parallel.child"]
             engines.append(EngineProcess(index, command, task, path, environment_of(num_engines)))
         front = Engines(engines)
-        app = _app(front, limits, settings["api_key"])
+        pages = page_paths(has_page=settings["is_page_served"], has_docs=settings["are_docs_served"])
+        app = _app(front, limits, settings["api_key"], pages)
         config = replace(http, root_path="").config(app, limits, has_lifespan=False)
         with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
             try:
@@ -84,9 +86,11 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
                 raise typer.Exit(error.code or 1) from None
 
 
-def _app(engines: Engines, limits: Limits, api_key: tuple[str, ...] | None) -> ASGIApp:
+def _app(
+    engines: Engines, limits: Limits, api_key: tuple[str, ...] | None, pages: frozenset[str]
+) -> ASGIApp:
     app: ASGIApp = BodyLimit(Relay(engines), limits)
-    return app if api_key is None else KeyCheck(app, api_key)
+    return app if api_key is None else KeyCheck(app, api_key, pages)
 
 
 async def _serve(server: FrontServer, http: Http, listener: socket.socket) -> None:

@@ -17,7 +17,7 @@ _SAMPLING = (
     "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos",
     "include_stop_str_in_output", "skip_special_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "logit_bias", "bad_words", "allowed_token_ids", "truncate_prompt_tokens", "structured_outputs",
-    "speculative",
+    "speculative", "return_draft_steps",
 )  # fmt: skip
 """Fields that are sampling parameters of the same name."""
 
@@ -69,6 +69,8 @@ class GenerationRequest(HarmlessFields):
     response_format: ResponseFormat | None = None
     speculative: Literal[False] | dict[str, int] | None = None
     return_token_ids: bool | None = None
+    return_draft_steps: bool | None = None
+    """Have `draft_steps` in each choice: what every step drafted, who drafted it, and what stood."""
     priority: int | None = None
     """Lower goes first, where the server runs with `--scheduling-policy priority`."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from specdec import CompletionOutput, RequestOutput
+from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import chat_logprobs, raw_logprobs
 from specdec_server.message import Message, MessageParser, deltas
 from specdec_server.piece import Growth, Piece
@@ -67,9 +68,8 @@ class _Chat:
             piece, parser, message = Growth().take(sample), self._turn.parser(), Message()
             assert piece is not None
             message.add([*parser.feed(piece.text), *parser.end()], parser)
-            choices.append(
-                self._choice(sample.index, "message", message.as_chat(), piece, len(message.calls))
-            )
+            choice = self._choice(sample.index, "message", message.as_chat(), piece, len(message.calls))
+            choices.append(choice | _steps_of(self._draft_steps(), piece))
         return {
             **self._head,
             "object": "chat.completion",
@@ -101,15 +101,24 @@ class _Chat:
         index, choices = sample.index, []
         nothing = Piece("", [], None, None, None)
         if index not in self._samples:
-            self._samples[index] = _Sample(self._turn.parser())
+            self._samples[index] = _Sample(self._turn.parser(), self._draft_steps())
             choices.append(self._choice(index, "delta", {"role": "assistant", "content": ""}, nothing))
         state = self._samples[index]
         piece = state.growth.take(sample)
         if piece is not None:
             *before, last = state.deltas(piece) or [{"content": ""} if piece.text else {}]
-            choices += [self._choice(index, "delta", delta, nothing) for delta in before]
-            choices.append(self._choice(index, "delta", last, piece, state.num_calls))
+            news = [self._choice(index, "delta", delta, nothing) for delta in before]
+            news.append(self._choice(index, "delta", last, piece, state.num_calls))
+            news[0] |= _steps_of(state.draft_steps, piece)  # before the text that they made
+            choices += news
         return choices
+
+    def _draft_steps(self) -> DraftSteps | None:
+        params = self._turn.params
+        if not params.return_draft_steps:
+            return None
+        prompt = self._turn.prompt["prompt_token_ids"]
+        return DraftSteps(self._service.tokenizer, prompt, skip_special_tokens=params.skip_special_tokens)
 
     def _choice(
         self, index: int, kind: str, message: dict[str, Any], piece: Piece, num_calls: int = 0
@@ -144,10 +153,12 @@ class _Sample:
 
     Args:
         parser: of its text.
+        draft_steps: tells its steps; None where nobody asks.
     """
 
-    def __init__(self, parser: MessageParser) -> None:
+    def __init__(self, parser: MessageParser, draft_steps: DraftSteps | None) -> None:
         self.growth = Growth()
+        self.draft_steps = draft_steps
         self.num_calls = 0
         self._parser = parser
 
@@ -158,3 +169,7 @@ class _Sample:
             events += self._parser.end()
         self.num_calls += sum(isinstance(event, CallStart) for event in events)
         return deltas(events, self._parser)
+
+
+def _steps_of(steps: DraftSteps | None, piece: Piece) -> dict[str, Any]:
+    return {} if steps is None else {"draft_steps": steps.told(piece)}

@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from specdec import CompletionOutput, RequestOutput
+from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
 from specdec_server.piece import Entry, Growth
 from specdec_server.protocol import CompletionRequest
@@ -92,6 +93,7 @@ class _Choice:
         self._number, self._body, self._service = number, body, service
         self._growth = Growth(is_withheld=body.is_only_prompt)
         self._logprobs = CompletionLogprobs(body.logprobs or 0, self._decode)
+        self._steps: DraftSteps | None = None
         self._has_begun = False
 
     def news(self, output: RequestOutput, sample: CompletionOutput) -> dict[str, Any] | None:
@@ -121,6 +123,14 @@ class _Choice:
         if self._body.return_token_ids:
             choice["token_ids"] = ids
             choice["prompt_token_ids"] = output.prompt_token_ids if is_first else None
+        if piece.draft_steps is not None:
+            if self._steps is None:
+                self._steps = DraftSteps(
+                    self._service.llm.get_tokenizer(),
+                    output.prompt_token_ids,
+                    skip_special_tokens=self._body.skip_special_tokens is not False,
+                )
+            choice["draft_steps"] = self._steps.told(piece)
         return choice
 
     def _decode(self, token_id: int) -> str:

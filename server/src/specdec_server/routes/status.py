@@ -29,6 +29,30 @@ async def version() -> dict[str, str]:
     return {"version": __version__}
 
 
+@router.get("/server_info")
+async def server_info(service: Served) -> dict[str, Any]:
+    """Tell what is served and how: the model, whether it takes conversations, and what drafts."""
+    llm, settings = service.llm, service.settings
+    tokenizer, config = llm.get_tokenizer(), llm.speculative_config
+    return {
+        "version": __version__,
+        "model": settings.model_names[0],
+        "root": settings.root or settings.model_names[0],
+        "max_model_len": llm.target_info.max_model_len,
+        "dtype": str(llm.target_info.dtype).removeprefix("torch."),
+        "device": str(llm.target_info.device),
+        "has_docs": settings.are_docs_served,
+        "has_chat_template": tokenizer is not None and tokenizer.chat_template is not None,
+        "speculative_config": None
+        if config is None
+        else {
+            "method": config.method,
+            "num_speculative_tokens": config.num_speculative_tokens,
+            "rejection_sample_method": config.rejection_sample_method,
+        },
+    }
+
+
 @router.get("/metrics")
 async def metrics(service: Served) -> Response:
     """Return counters in Prometheus' text format."""

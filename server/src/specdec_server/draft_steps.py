@@ -1,0 +1,74 @@
+"""The field `draft_steps` of a choice: what each step drafted and what stood, tokens spelled out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from specdec import DraftStep
+from specdec.engine.text import TextStream
+from specdec_server.piece import Piece
+
+
+class DraftSteps:
+    """Tells the steps of one sample, piece by piece.
+
+    Args:
+        tokenizer: the target's; None where tokens cannot be spelled.
+        prompt_token_ids: the prompt.
+        skip_special_tokens: whether special tokens are no part of the text.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase | None,
+        prompt_token_ids: list[int],
+        *,
+        skip_special_tokens: bool,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._last = prompt_token_ids[-1:]
+        self._stream = None
+        if tokenizer is not None:
+            self._stream = TextStream(tokenizer, prompt_token_ids, skip_special_tokens=skip_special_tokens)
+
+    def told(self, piece: Piece) -> list[dict[str, Any]]:
+        """Return the steps of a piece: `proposer`, `draft_token_ids` and `draft_tokens` `[N]`, `parents` `[N]`, `accepted`,
+        the numbers of those that stood, what the step added to the text, `token_ids` and `tokens`, and `time`, the seconds
+        from the request's arrival to its end.
+        """
+        found, place = [], 0
+        for step in piece.draft_steps or ():
+            emitted = list(piece.token_ids[place : place + step.num_emitted])
+            place += step.num_emitted
+            found.append(
+                {
+                    "proposer": step.proposer,
+                    "draft_token_ids": step.token_ids,
+                    "draft_tokens": self._drafted(step),
+                    "parents": step.parents,
+                    "accepted": step.accepted,
+                    "token_ids": emitted,
+                    "time": round(step.time, 6),
+                    "tokens": ["" if self._stream is None else self._stream.push(i) for i in emitted],
+                }
+            )
+            self._last = emitted[-1:] or self._last
+        return found
+
+    def _drafted(self, step: DraftStep) -> list[str]:
+        """Return what each drafted token adds to the one before it."""
+        before = [
+            step.token_ids[parent : parent + 1] if parent >= 0 else self._last for parent in step.parents
+        ]
+        return [self._spelled(ids, token) for ids, token in zip(before, step.token_ids, strict=True)]
+
+    def _spelled(self, before: list[int], token_id: int) -> str:
+        if self._tokenizer is None:
+            return ""
+        start, both = self._tokenizer.decode(before), self._tokenizer.decode([*before, token_id])
+        assert isinstance(start, str)
+        assert isinstance(both, str)
+        # Where the token completes a character the beginning changes: it then is spelled alone.
+        return both[len(start) :] if both.startswith(start) else str(self._tokenizer.decode([token_id]))
