@@ -8,8 +8,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 # Tests have one thread each, so one process for each core; classes and modules stay together for what their tests share.
 WORKERS ?= --numprocesses logical --maxprocesses 4 --dist loadscope
-PROJECTS := $(wildcard core/pyproject.toml kernels/pyproject.toml server/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml)
-SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/*/src)
+PROJECTS := $(wildcard core/pyproject.toml kernels/pyproject.toml server/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml adapters/*/pyproject.toml)
+SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/*/src adapters/*/src)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

@@ -58,6 +58,6 @@ def packages() -> list[Package]:
         "server",
         "train",
         "zoo",
-        *sorted(f"plugins/{p.name}" for p in (ROOT / "plugins").iterdir()),
+        *sorted(f"{group}/{p.name}" for group in ("adapters", "plugins") for p in (ROOT / group).iterdir()),
     ]
     return [Package(ROOT / folder) for folder in folders if (ROOT / folder / "pyproject.toml").exists()]

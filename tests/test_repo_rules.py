@@ -15,6 +15,7 @@ MAX_LINES = 400
 MAX_KERNEL_LINES = 600
 MAX_MEDIAN_LINES = 120
 FOLDERS = (
+    "adapters",
     "core",
     "kernels",
     "plugins",

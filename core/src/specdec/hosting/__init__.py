@@ -5,7 +5,7 @@ their tokens, and drafts for them behind the engine's own guard.
 """
 
 from specdec.hosting.hosted import HostedProposer
-from specdec.hosting.opening import open_proposer
+from specdec.hosting.opening import open_proposer, resolve_for_host
 from specdec.hosting.target import HostTarget
 
-__all__ = ["HostTarget", "HostedProposer", "open_proposer"]
+__all__ = ["HostTarget", "HostedProposer", "open_proposer", "resolve_for_host"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import partial
 
-from specdec.config import parse_speculative_config
+from specdec.config import ResolvedSpeculation, parse_speculative_config
 from specdec.engine.capabilities import check_capabilities
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.delivery import Delivery, no_states
@@ -23,6 +23,32 @@ from specdec.scorers.memory import num_slots
 
 OWN_VERIFIER = ("strict",)
 """The values of `rejection_sample_method` for a host that verifies drafts by its own draws alone."""
+
+
+def resolve_for_host(
+    speculative_config: object,
+    target: HostTarget,
+    *,
+    host: str,
+    samplers: Collection[str] = OWN_VERIFIER,
+) -> ResolvedSpeculation:
+    """Return what a `speculative_config` means, without making the proposer; arguments and errors as of `open_proposer`."""
+    speculation = (
+        speculative_config
+        if isinstance(speculative_config, ResolvedSpeculation)
+        else parse_speculative_config(speculative_config, target=target.facts)
+    )
+    if speculation is None:
+        raise ConfigError(f"speculative_config: {host} was given none: name a method")
+    config = speculation.config
+    if speculation.sampler_class.name not in samplers:
+        raise ConfigError(
+            f"speculative_config: 'rejection_sample_method': {config.rejection_sample_method!r} is not available in {host}: "
+            f"use one of {', '.join(samplers)}"
+        )
+    if config.adaptive:
+        raise ConfigError(f"speculative_config: 'adaptive' is not available in {host}: leave it out")
+    return speculation
 
 
 def open_proposer(
@@ -47,17 +73,8 @@ def open_proposer(
         PluginError: for a method that is not installed or cannot be loaded.
         ModelError: for a draft that cannot be loaded.
     """
-    speculation = parse_speculative_config(speculative_config, target=target.facts)
-    if speculation is None:
-        raise ConfigError(f"speculative_config: {host} was given none: name a method")
+    speculation = resolve_for_host(speculative_config, target, host=host, samplers=samplers)
     config = speculation.config
-    if speculation.sampler_class.name not in samplers:
-        raise ConfigError(
-            f"speculative_config: 'rejection_sample_method': {config.rejection_sample_method!r} is not available in {host}: "
-            f"use one of {', '.join(samplers)}"
-        )
-    if config.adaptive:
-        raise ConfigError(f"speculative_config: 'adaptive' is not available in {host}: leave it out")
     proposer = speculation.proposer_class(speculation.proposer_config, target.info)
     check_capabilities(proposer, speculation.sampler_class(speculation.sampler_config))
     _check_host(proposer, target, host, frozenset(takes))

@@ -1,0 +1,176 @@
+"""Puts a proposer in the place of vLLM's drafter, and a sampler in that of its rejection sampler."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from specdec import FinishReason
+from specdec.engine.metrics import Counter, Vector
+from specdec.hosting import HostedProposer
+from specdec_vllm.requests import Requests
+from specdec_vllm.verifier import Verifier
+
+logger = logging.getLogger("specdec")
+
+
+class Binding:
+    """What one model runner of vLLM (`GPUModelRunner` or its subclass for CPUs) calls in place of its own functions.
+
+    Args:
+        runner: vLLM's, with its target loaded and `custom_class` as its method.
+        requests: what is kept of requests.
+        hosted: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
+        verifier: in the rejection sampler's place.
+    """
+
+    def __init__(
+        self, runner: Any, requests: Requests, hosted: HostedProposer | None, verifier: Verifier
+    ) -> None:
+        self._runner = runner
+        self._requests = requests
+        self._hosted = hosted
+        self._verifier = verifier
+        self._update_states = type(runner)._update_states.__get__(runner)
+        self._step_started = 0.0
+        self.num_failures = 0
+        """Steps that drafted nothing because this adapter failed, not the proposer."""
+
+    def attach(self) -> None:
+        """Take the runner's functions over; the last binding made for a runner counts."""
+        runner = self._runner
+        runner.propose_draft_token_ids = self.propose_draft_token_ids
+        runner._update_states = self.update_states
+        runner._input_fits_in_drafter = _is_last_stage
+        runner.rejection_sampler = self._verifier
+        if self._hosted is not None and self._hosted.aux_layer_ids:
+            runner.get_model().set_aux_hidden_state_layers(self._hosted.aux_layer_ids)
+        runner.use_aux_hidden_state_outputs = bool(self._hosted and self._hosted.aux_layer_ids)
+
+    def update_states(self, scheduler_output: Any) -> Any:
+        """Tell the proposer which requests have left, then do what vLLM does at the beginning of a step."""
+        self._step_started = time.perf_counter()
+        for name, reason in self._requests.take(scheduler_output.finished_req_ids).items():
+            if self._hosted is not None:
+                self._hosted.finish([name], reason)
+        return self._update_states(scheduler_output)
+
+    def propose_draft_token_ids(
+        self,
+        scheduler_output: Any,
+        sampled_token_ids: list[list[int]],
+        sampling_metadata: Any,
+        hidden_states: torch.Tensor,
+        sample_hidden_states: torch.Tensor,
+        aux_hidden_states: list[torch.Tensor] | None,
+        spec_decode_metadata: Any,
+        common_attn_metadata: Any,
+        slot_mappings: Any,
+    ) -> list[list[int]]:
+        """Return the drafts of the batch, in its order; of vLLM's signature."""
+        names = self._runner.input_batch.req_ids
+        hosted = self._hosted
+        if hosted is None:
+            return [[] for _ in names]
+        hosted.observe_target(time.perf_counter() - self._step_started)
+        states = (hidden_states, *_in_order(aux_hidden_states, hosted.aux_layer_ids))
+        try:
+            return self._propose(hosted, scheduler_output, sampled_token_ids, states)
+        except Exception:
+            if hosted.speculation.config.on_proposer_error == "raise":
+                raise
+            self.num_failures += 1
+            if self.num_failures == 1:
+                logger.exception(
+                    "specdec-vllm failed in a step, which drafts nothing (logged once, counted in specdec:adapter_failures)"
+                )
+            hosted.finish(list(hosted.request_ids), FinishReason.ABORT)
+            return [[] for _ in names]
+
+    def counters(self) -> dict[str, int | float | list[int]]:
+        """Return what was counted, by the names of `LLM.get_metrics`; empty on ranks that do not draft."""
+        if self._hosted is None:
+            return {}
+        counted: dict[str, int | float | list[int]] = {"specdec:adapter_failures": self.num_failures}
+        for metric in self._hosted.metrics():
+            if isinstance(metric, Counter):
+                counted[metric.name] = metric.value
+            elif isinstance(metric, Vector):
+                counted[metric.name] = metric.values
+        return counted
+
+    def _propose(
+        self,
+        hosted: HostedProposer,
+        scheduler_output: Any,
+        sampled_token_ids: list[list[int]],
+        states: tuple[torch.Tensor, ...],
+    ) -> list[list[int]]:
+        batch = self._runner.input_batch
+        drafted: Mapping[str, list[int]] = scheduler_output.scheduled_spec_decode_tokens
+        limit = scheduler_output.num_spec_tokens_to_schedule
+        running: list[str] = []
+        caps: list[int] = []
+        first_row = 0
+        for row, name in enumerate(batch.req_ids):
+            state = self._runner.requests[name]
+            num_rows = scheduler_output.num_scheduled_tokens[name]
+            if state.sampling_params is not None and state.prompt_token_ids is not None:
+                emitted = sampled_token_ids[row]
+                num_rejected = len(drafted.get(name, ())) + 1 - len(emitted) if emitted else 0
+                self._take_in(hosted, name, row, len(emitted), len(drafted.get(name, ())))
+                if hosted.needs_hidden:
+                    last = first_row + num_rows - num_rejected
+                    rows = tuple(kind[first_row:last] for kind in states)
+                    hosted.keep_states(name, state.num_computed_tokens, rows)
+                running.append(name)
+                has_ended = self._requests.of(name, state).ended is not None
+                caps.append(limit if emitted and not has_ended else 0)
+            first_row += num_rows
+        draft = hosted.propose(running, caps)
+        rows_of = dict(zip(running, draft.host_rows or (), strict=True))
+        self._verifier.note_drafts(draft, {name: row for row, name in enumerate(running)})
+        return [list(rows_of.get(name, ())) for name in batch.req_ids]
+
+    def _take_in(
+        self, hosted: HostedProposer, name: str, row: int, num_emitted: int, num_drafted: int
+    ) -> None:
+        """Start a request that is new, and commit what vLLM has appended to its tokens."""
+        batch, state = self._runner.input_batch, self._runner.requests[name]
+        request = self._requests.of(name, state)
+        tokens = batch.token_ids_cpu[row, : batch.num_tokens_no_spec[row]]
+        num_before = len(tokens) - num_emitted
+        if name in hosted.request_ids and hosted.num_tokens(name) not in (num_before, len(tokens)):
+            hosted.finish([name], FinishReason.ABORT)  # vLLM has changed its past: it is told anew
+        if name not in hosted.request_ids:
+            prompt = np.array(tokens[: request.num_prompt_tokens])
+            num_cached = state.num_computed_tokens
+            hosted.start(name, prompt, request.params, seed=request.seed, num_cached=num_cached)
+            if num_before > request.num_prompt_tokens:
+                hosted.commit(name, tokens[request.num_prompt_tokens : num_before].tolist())
+        if num_emitted and hosted.num_tokens(name) == num_before:
+            emitted = tokens[num_before:].tolist()
+            kept = request.until_end(emitted, num_before, self._runner.max_model_len)
+            num_accepted = min(num_emitted - 1, len(kept))
+            hosted.commit(name, kept, num_drafted=num_drafted, num_accepted=num_accepted)
+
+
+def _is_last_stage(common_attn_metadata: Any) -> bool:
+    """Return whether drafts are wanted here. vLLM's own function also says no near the end of the context; caps see to that."""
+    return common_attn_metadata is not None
+
+
+def _in_order(
+    aux_hidden_states: list[torch.Tensor] | None, layer_ids: tuple[int, ...]
+) -> tuple[torch.Tensor, ...]:
+    """Return auxiliary states in the order of their ids; vLLM gives each once, in ascending order."""
+    if not layer_ids:
+        return ()
+    assert aux_hidden_states is not None
+    places = {layer: place for place, layer in enumerate(sorted(set(layer_ids)))}
+    return tuple(aux_hidden_states[places[layer]] for layer in layer_ids)

@@ -1,0 +1,73 @@
+"""What a user of vLLM asks of this adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specdec import ConfigError
+
+KEY = "specdec"
+"""The key of vLLM's `additional_config` that holds our `speculative_config`."""
+MEMORY_KEY = "specdec_kv_cache_memory_bytes"
+"""The key for the memory of keys and values of models that the proposer runs."""
+PROPOSER = "specdec_vllm.Proposer"
+"""The `model` of vLLM's `speculative_config`."""
+_EXAMPLE = (
+    '--speculative-config \'{"method": "custom_class", "model": "specdec_vllm.Proposer", "num_speculative_tokens": 5}\' '
+    '--additional-config \'{"specdec": {"method": "ngram"}}\''
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The part of vLLM's configuration that is for this adapter."""
+
+    speculative_config: Mapping[str, Any]
+    """Ours, with `num_speculative_tokens` set."""
+    num_speculative_tokens: int
+    """vLLM's: the most tokens its scheduler takes."""
+    kv_cache_memory_bytes: int | None
+
+
+def read_settings(vllm_config: Any) -> Settings | None:
+    """Return the settings, or None for an engine without speculation.
+
+    Raises:
+        ConfigError: if one of the two places is missing or they contradict each other.
+    """
+    additional = vllm_config.additional_config
+    additional = additional if isinstance(additional, Mapping) else {}
+    theirs, ours = vllm_config.speculative_config, additional.get(KEY)
+    if theirs is None and ours is None:
+        return None
+    if theirs is None:
+        raise ConfigError(f"additional_config[{KEY!r}] needs vLLM's speculative_config beside it: {_EXAMPLE}")
+    if theirs.method != "custom_class" or theirs.model != PROPOSER:
+        raise ConfigError(
+            f"speculative_config: this worker runs specdec's proposers, not method {theirs.method!r} of model "
+            f"{theirs.model!r}: {_EXAMPLE}"
+        )
+    if not isinstance(ours, Mapping):
+        raise ConfigError(f"additional_config[{KEY!r}] must be specdec's speculative_config: {_EXAMPLE}")
+    return Settings(
+        speculative_config=with_limit(ours, theirs.num_speculative_tokens),
+        num_speculative_tokens=theirs.num_speculative_tokens,
+        kv_cache_memory_bytes=additional.get(MEMORY_KEY),
+    )
+
+
+def with_limit(ours: Mapping[str, Any], limit: int) -> dict[str, Any]:
+    """Return our `speculative_config` with vLLM's `num_speculative_tokens` where it has none.
+
+    Raises:
+        ConfigError: if it asks for more than vLLM's scheduler takes.
+    """
+    k = ours.get("num_speculative_tokens", limit)
+    if isinstance(k, int) and k > limit:
+        raise ConfigError(
+            f"additional_config[{KEY!r}]: num_speculative_tokens={k} is more than the {limit} of vLLM's speculative_config: "
+            "raise that one"
+        )
+    return {**ours, "num_speculative_tokens": k}

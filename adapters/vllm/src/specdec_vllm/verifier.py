@@ -1,0 +1,251 @@
+"""Decides in vLLM which drafted tokens stand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from specdec.engine.sanitize import select_rows
+from specdec.interfaces import Draft, Sampler, Scores, VerifyBatch
+from specdec_vllm.requests import Request, Requests
+
+_REJECTED = -1
+"""What vLLM reads as no token."""
+_MIN_TEMPERATURE = 1e-5
+"""Below it vLLM takes the best token."""
+
+
+class Verifier(nn.Module):
+    """Stands in the place of vLLM's rejection sampler and has its signature.
+
+    Of requests with temperature 0 the longest path of best tokens stands. Of a request with a seed, under `strict`, each token
+    is drawn from the target's law by vLLM's own sampler and the request's own generator, in the order in which it would be
+    without drafts, and a drafted token stands where it is the one drawn: so the text is what vLLM without speculation says.
+    All others are verified by the configured sampler of specdec.
+
+    Args:
+        stock: vLLM's rejection sampler: its logits processors and log probabilities are used.
+        runner: vLLM's, for the batch.
+        requests: what is kept of requests.
+        sampler: specdec's.
+    """
+
+    def __init__(self, stock: Any, runner: Any, requests: Requests, sampler: Sampler) -> None:
+        super().__init__()
+        self.stock = stock
+        self._runner = runner
+        self._requests = requests
+        self._sampler = sampler
+        self._draft: tuple[Draft, dict[str, int]] | None = None
+
+    def note_drafts(self, draft: Draft, rows: dict[str, int]) -> None:
+        """Keep the draft that the next step verifies, and the row of each request in it."""
+        self._draft = (draft, rows) if draft.node_probs is not None else None
+
+    def forward(
+        self, metadata: Any, draft_probs: torch.Tensor | None, logits: torch.Tensor, sampling_metadata: Any
+    ) -> Any:
+        """Verify the drafts of a batch.
+
+        Args:
+            metadata: vLLM's `SpecDecodeMetadata`.
+            draft_probs: vLLM's; not used, the proposer's q is taken from its draft.
+            logits: `[num_draft_tokens + batch_size, V]`, each request's rows together.
+            sampling_metadata: vLLM's, of the batch.
+
+        Returns:
+            vLLM's `SamplerOutput`; tokens `[batch_size, max_draft + 1]` int32, -1 where there is none.
+        """
+        counts: list[int] = metadata.num_draft_tokens
+        if len(counts) != self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
+            return self.stock(metadata, draft_probs, logits, sampling_metadata)
+        final, target = self._final_logits(metadata, logits, sampling_metadata)
+        tokens = self._verify(metadata, final, sampling_metadata)
+        width = metadata.max_spec_len + 1
+        padded = [row + [_REJECTED] * (width - len(row)) for row in tokens]
+        emitted = torch.tensor(padded, dtype=torch.int32, device=logits.device)
+        return self._output(metadata, logits, final, target, emitted, sampling_metadata)
+
+    def _final_logits(
+        self, metadata: Any, logits: torch.Tensor, sampling: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return all rows, and those of drafted tokens, after vLLM's logits processors; in float32, not the given storage."""
+        drafted, last = metadata.target_logits_indices, metadata.bonus_logits_indices
+        target = self.stock.apply_logits_processors(logits[drafted].to(torch.float32), sampling, metadata)
+        bonus = self.stock.sampler.apply_logits_processors(logits[last].to(torch.float32), sampling, True)
+        final = torch.empty_like(logits, dtype=torch.float32)
+        final[drafted], final[last] = target, bonus
+        return final, target
+
+    def _verify(self, metadata: Any, final: torch.Tensor, sampling: Any) -> list[list[int]]:
+        counts: list[int] = metadata.num_draft_tokens
+        flat: list[int] = metadata.draft_token_ids.tolist()
+        drafts, starts, place = [], [], 0
+        for row, count in enumerate(counts):
+            drafts.append(flat[place : place + count])
+            starts.append(place + row)
+            place += count
+        batch = self._runner.input_batch
+        requests = [self._requests.of(name, self._runner.requests[name]) for name in batch.req_ids]
+        drawn = [
+            row for row, request in enumerate(requests) if request.theirs.temperature >= _MIN_TEMPERATURE
+        ]
+        emitted: list[list[int]] = [[] for _ in counts]
+        if len(drawn) < len(counts):
+            best = self.stock.sampler.greedy_sample(final).tolist()
+            for row in set(range(len(counts))) - set(drawn):
+                emitted[row] = _standing(drafts[row], best[starts[row] : starts[row] + counts[row] + 1])
+        if not drawn:
+            return emitted
+        seeded = [row for row in drawn if requests[row].has_vllm_noise]
+        others = [row for row in drawn if row not in set(seeded)]
+        lawful = _Rows(final, starts, sampling, self.stock.sampler)
+        self._draw_in_turn(seeded, drafts, lawful, emitted)
+        if others:
+            self._draw_by_sampler(others, drafts, lawful, requests, emitted)
+        return emitted
+
+    def _draw_in_turn(
+        self, rows: Sequence[int], drafts: list[list[int]], lawful: _Rows, emitted: list[list[int]]
+    ) -> None:
+        """Draw one token of each request at a time, as vLLM does without drafts, as long as drafted tokens are drawn."""
+        waiting, depth = list(rows), 0
+        while waiting:
+            chosen = lawful.draw(waiting, depth)
+            for row, token in zip(waiting, chosen, strict=True):
+                emitted[row].append(token)
+            waiting = [row for row in waiting if drafts[row][depth : depth + 1] == emitted[row][depth:]]
+            depth += 1
+
+    def _draw_by_sampler(
+        self,
+        rows: list[int],
+        drafts: list[list[int]],
+        lawful: _Rows,
+        requests: list[Request],
+        emitted: list[list[int]],
+    ) -> None:
+        batch = self._runner.input_batch
+        counts = [len(drafts[row]) for row in rows]
+        logits = lawful.logits_of(rows, counts)
+        places = [sum(counts[:i]) + i for i in range(len(rows))]
+        verdict = self._sampler.verify(
+            Scores(logits=logits, row_starts=places, raw_logits=logits, first_rows=places),
+            self._drafts_of(
+                [batch.req_ids[row] for row in rows], [drafts[row] for row in rows], logits.device
+            ),
+            VerifyBatch(
+                num_nodes=counts,
+                num_tokens=[int(batch.num_tokens_no_spec[row]) for row in rows],
+                seeds=[requests[row].seed for row in rows],
+                sample_indices=[0] * len(rows),
+                sampling_params=[requests[row].params for row in rows],
+                is_all_greedy=False,
+            ),
+        )
+        for row, token_ids in zip(rows, verdict.token_ids, strict=True):
+            emitted[row] = list(token_ids)
+
+    def _drafts_of(self, names: list[str], drafts: list[list[int]], device: torch.device) -> Draft:
+        """Return what is verified: with q where the proposer gave it for these very tokens."""
+        plain = Draft.from_lists(drafts, device=device)
+        if self._draft is None:
+            return plain
+        draft, places = self._draft
+        if any(name not in places for name in names):
+            return plain
+        chosen = select_rows(draft, [places[name] for name in names])
+        assert chosen.host_rows is not None
+        if any(list(row[: len(ids)]) != ids for row, ids in zip(chosen.host_rows, drafts, strict=True)):
+            return plain
+        return replace(chosen, host_rows=tuple(map(tuple, drafts)))
+
+    def _output(
+        self,
+        metadata: Any,
+        logits: torch.Tensor,
+        final: torch.Tensor,
+        target: torch.Tensor,
+        emitted: torch.Tensor,
+        sampling: Any,
+    ) -> Any:
+        from vllm.v1.outputs import SamplerOutput
+
+        logprobs = None
+        if sampling.max_num_logprobs is not None:
+            drafted, last = metadata.target_logits_indices, metadata.bonus_logits_indices
+            shown = final if self.stock.is_processed_logprobs_mode else logits
+            logprobs = self.stock._get_logprobs_tensors(
+                sampling.max_num_logprobs,
+                metadata,
+                logits,
+                shown[drafted].to(torch.float32),
+                shown[last],
+                emitted,
+            )
+        return SamplerOutput(sampled_token_ids=emitted, logprobs_tensors=logprobs)
+
+
+class _Rows:
+    """The rows of a batch's logits, from which vLLM's temperature and cuts make laws.
+
+    Args:
+        final: `[R, V]` after logits processors.
+        starts: `[B]`: the first row of each request.
+        sampling: vLLM's sampling metadata.
+        sampler: vLLM's sampler.
+    """
+
+    def __init__(self, final: torch.Tensor, starts: list[int], sampling: Any, sampler: Any) -> None:
+        self._final = final
+        self._starts = starts
+        self._sampling = sampling
+        self._sampler = sampler
+
+    def draw(self, rows: list[int], depth: int) -> list[int]:
+        """Draw a token for each of some requests behind `depth` drafted ones, by vLLM's sampler and their generators."""
+        index = torch.tensor(rows, device=self._final.device)
+        logits = self._heated([self._starts[row] + depth for row in rows], index)
+        generators = self._sampling.generators
+        own = {place: generators[row] for place, row in enumerate(rows) if row in generators}
+        drawn, _ = self._sampler.topk_topp_sampler(
+            logits, own, _taken(self._sampling.top_k, index), _taken(self._sampling.top_p, index)
+        )
+        return [int(token) for token in drawn.tolist()]
+
+    def logits_of(self, rows: list[int], counts: list[int]) -> torch.Tensor:
+        """Return the rows of some requests one after another, temperature and cuts applied: what is cut has -inf."""
+        from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
+
+        places = [
+            self._starts[row] + node for row, n in zip(rows, counts, strict=True) for node in range(n + 1)
+        ]
+        owners = [row for row, n in zip(rows, counts, strict=True) for _ in range(n + 1)]
+        index = torch.tensor(owners, device=self._final.device)
+        logits = self._heated(places, index)
+        top_k, top_p = _taken(self._sampling.top_k, index), _taken(self._sampling.top_p, index)
+        lawful: torch.Tensor = apply_top_k_top_p(logits, top_k, top_p)
+        return lawful
+
+    def _heated(self, places: list[int], owners: torch.Tensor) -> torch.Tensor:
+        logits = self._final[torch.tensor(places, device=self._final.device)]
+        logits = logits.div_(self._sampling.temperature[owners].unsqueeze(1))
+        for processor in self._sampling.logitsprocs.argmax_invariant:
+            logits = processor.apply(logits)  # none of vLLM's runs beside speculation
+        return logits
+
+
+def _taken(values: torch.Tensor | None, index: torch.Tensor) -> torch.Tensor | None:
+    return None if values is None else values[index]
+
+
+def _standing(draft: list[int], best: list[int]) -> list[int]:
+    """Return the best tokens up to the first one that was not drafted."""
+    for depth, token in enumerate(draft):
+        if token != best[depth]:
+            return best[: depth + 1]
+    return best

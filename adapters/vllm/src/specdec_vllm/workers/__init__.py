@@ -1,0 +1,1 @@
+"""Workers of vLLM with specdec's proposers."""

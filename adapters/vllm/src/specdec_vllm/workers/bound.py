@@ -1,0 +1,127 @@
+"""What our workers add to vLLM's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from specdec import ConfigError
+from specdec.hosting import HostedProposer, open_proposer, resolve_for_host
+from specdec.interfaces import Capability, Sampler
+from specdec_vllm.binding import Binding
+from specdec_vllm.requests import Requests
+from specdec_vllm.settings import KEY, Settings, read_settings, with_limit
+from specdec_vllm.target import host_target
+from specdec_vllm.verifier import Verifier
+from specdec_vllm.versions import check_version
+
+logger = logging.getLogger("specdec")
+
+SAMPLERS = ("strict", "block", "probabilistic")
+"""The values of `rejection_sample_method` that can be verified in vLLM."""
+
+
+class BoundWorker:
+    """Mixed into a worker of vLLM: binds a proposer to its runner once the target is loaded."""
+
+    model_runner: Any
+    vllm_config: Any
+    _binding: Binding | None = None
+    _settings: Settings | None = None
+    _stock_sampler: Any = None
+
+    def init_device(self) -> None:
+        """Check versions and settings before anything is loaded, then do what vLLM does."""
+        import vllm
+
+        check_version(vllm.__version__)
+        self._settings = read_settings(self.vllm_config)
+        super().init_device()  # type: ignore[misc]  # that of vLLM's worker
+
+    def load_model(self, *, load_dummy_weights: bool = False) -> None:
+        """Load the target, then the proposer."""
+        super().load_model(load_dummy_weights=load_dummy_weights)  # type: ignore[misc]
+        if self._settings is not None and hasattr(self.model_runner, "rejection_sampler"):
+            self._stock_sampler = self.model_runner.rejection_sampler
+            self.open_specdec(self._settings.speculative_config)
+
+    def open_specdec(self, speculative_config: Mapping[str, Any]) -> None:
+        """Put a proposer in the place of the last one, between requests: `llm.collective_rpc("open_specdec", args=(config,))`.
+
+        Raises:
+            ConfigError: for a configuration that is wrong or that this engine cannot run.
+        """
+        if self._settings is None:
+            raise ConfigError(f"additional_config[{KEY!r}] was not given when this engine was started")
+        config = with_limit(speculative_config, self._settings.num_speculative_tokens)
+        runner = self.model_runner
+        memory = self._settings.kv_cache_memory_bytes
+        target = host_target(self.vllm_config, runner.get_model(), runner.device, memory)
+        speculation = resolve_for_host(config, target, host="vLLM", samplers=SAMPLERS)
+        sampler = speculation.sampler_class(speculation.sampler_config)
+        self._check_parallel(sampler)
+        hosted = None
+        if self._tensor_rank() == 0:
+            hosted = open_proposer(
+                speculation, target, host="vLLM", samplers=SAMPLERS, takes=(Capability.DRAFT_PROBS,)
+            )
+            self._say(hosted, sampler)
+        requests = Requests(self.vllm_config.model_config.seed, is_strict=sampler.name == "strict")
+        verifier = Verifier(self._stock_sampler, runner, requests, sampler)
+        self._binding = Binding(runner, requests, hosted, verifier)
+        self._binding.attach()
+
+    def specdec_counters(self) -> dict[str, Any]:
+        """Return what was counted: `llm.collective_rpc("specdec_counters")[0]`."""
+        return {} if self._binding is None else self._binding.counters()
+
+    def shutdown(self) -> None:
+        """Say what the proposer has cost and what went wrong, then do what vLLM does."""
+        if self._binding is not None:
+            _log_counters(self._binding.counters())
+        super().shutdown()  # type: ignore[misc]
+
+    def _tensor_rank(self) -> int:
+        from vllm.distributed import get_tensor_model_parallel_rank
+
+        return int(get_tensor_model_parallel_rank())
+
+    def _check_parallel(self, sampler: Sampler) -> None:
+        size = self.vllm_config.parallel_config.tensor_parallel_size
+        if size > 1 and sampler.name != "strict":
+            raise ConfigError(
+                f"additional_config[{KEY!r}]: 'rejection_sample_method': {sampler.name!r} needs the draft's probabilities on "
+                f"every rank, and with tensor_parallel_size={size} only the first one drafts: use 'strict'"
+            )
+
+    def _say(self, hosted: HostedProposer, sampler: Sampler) -> None:
+        logger.info(
+            "specdec drafts with %r, at most %d tokens, verified by %r",
+            hosted.name, hosted.num_speculative_tokens, sampler.name,
+        )  # fmt: skip
+        if hosted.needs_hidden and self.vllm_config.cache_config.enable_prefix_caching:
+            logger.warning(
+                "proposer %r reads hidden states, and vLLM has none of prefixes in its cache: requests that begin with one get "
+                "no drafts; add --no-enable-prefix-caching",
+                hosted.name,
+            )
+
+
+def _log_counters(counters: Mapping[str, Any]) -> None:
+    shown = {
+        name.split(":")[1]: counters[name]
+        for name in (
+            "vllm:spec_decode_num_drafts",
+            "vllm:spec_decode_num_draft_tokens",
+            "vllm:spec_decode_num_accepted_tokens",
+            "specdec:proposer_errors",
+            "specdec:proposer_nodes_cut",
+            "specdec:proposer_overruns",
+            "specdec:proposer_pauses",
+            "specdec:adapter_failures",
+        )
+        if name in counters
+    }
+    if shown:
+        logger.info("specdec: %s", ", ".join(f"{name} {value}" for name, value in shown.items()))
