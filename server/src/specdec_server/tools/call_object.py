@@ -10,13 +10,13 @@ from specdec_server.tools.json_value import JsonValue
 _BLANKS = " \t\r\n"
 _NAME = "name"
 _ARGUMENTS = ("arguments", "parameters")
-_OTHERS = ("type", "id")
 _NUM_CHECKED = 2
 """Characters of arguments that must be right before a call is believed to be one: `{` alone may be the start of anything."""
 
 
 class CallObject:
-    """Reads one object. Name and arguments are given as soon as they are certain, in whichever order they come.
+    """Reads one object. Name and arguments are given as soon as they are certain, in whichever order they come; of two
+    arguments the first are taken, and other keys are skipped.
 
     Args:
         needs_arguments: whether an object without arguments is no call.
@@ -36,6 +36,11 @@ class CallObject:
         self._arguments: JsonValue | None = None
         self._num_given = 0
         self._has_ended = False
+
+    @property
+    def has_arguments(self) -> bool:
+        """Whether the arguments are whole."""
+        return self._arguments is not None and self._arguments.is_done
 
     def take(self, text: str) -> int:
         """Read text; return how many characters of it belong to the object."""
@@ -83,7 +88,7 @@ class CallObject:
             self._place = "first key"
         elif self._place == "colon" and char == ":":
             self._place, self._value = "value", JsonValue()
-            if self._key in _ARGUMENTS:
+            if self._key in _ARGUMENTS and self._arguments is None:
                 self._arguments = self._value
         elif self._place == "comma" and char == ",":
             self._place = "next key"
@@ -109,8 +114,8 @@ class CallObject:
 
     def _finish_value(self) -> None:
         if self._place == "key":
-            self._key = _loaded(self._value.text) or ""
-            self.is_wrong = self._key not in (_NAME, *_ARGUMENTS, *_OTHERS)
+            key = _loaded(self._value.text)
+            self._key, self.is_wrong = key or "", key is None
             self._place = "colon"
             return
         if self._key == _NAME:

@@ -46,7 +46,7 @@ class HermesParser(ObjectParser):
             self._open_call(self._take(len(BEGIN)), needs_arguments=False)
         call = self._read_call(is_end=is_end)
         if call.name is not None and (call.is_done or call.is_wrong):
-            self._is_behind, self._is_broken = True, call.is_wrong
+            self._is_behind, self._is_broken = True, call.is_wrong and not call.has_arguments
         return bool(self._buffer)
 
     def _step_behind(self, *, is_end: bool) -> bool:

@@ -8,6 +8,8 @@ from specdec_server.tools.object_parser import ObjectParser
 from specdec_server.tools.syntax import CallSyntax
 
 PYTHON_TAG = "<|python_tag|>"
+_LIST = "[{"
+"""Some models put calls into a list."""
 
 
 class LlamaJsonParser(ObjectParser):
@@ -23,12 +25,12 @@ class LlamaJsonParser(ObjectParser):
 
     def _step(self, *, is_end: bool) -> bool:
         if self._call is None:
-            mark = self._say_until(("{", PYTHON_TAG), is_end=is_end)
+            mark = self._say_until(("{", _LIST, PYTHON_TAG), is_end=is_end)
             if mark is None:
                 return False
             if mark == PYTHON_TAG:
                 self._take(len(PYTHON_TAG))
                 return True
-            self._open_call("", needs_arguments=True)
+            self._open_call(self._take(len(_LIST) - 1) if mark == _LIST else "", needs_arguments=True)
         self._read_call(is_end=is_end)
         return bool(self._buffer)
