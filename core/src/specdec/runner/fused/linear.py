@@ -25,12 +25,13 @@ def join(linears: list[nn.Linear]) -> torch.Tensor:
     weight = _joined(linears)
     if weight is not None:
         return weight
-    weight = torch.cat([linear.weight.detach() for linear in linears])
-    start = 0
-    for linear in linears:
-        end = start + linear.out_features
-        linear.weight.data = weight[start:end]
-        start = end
+    with torch.inference_mode(False):  # what a caller does with the model later may need gradients
+        weight = torch.cat([linear.weight.detach() for linear in linears])
+        start = 0
+        for linear in linears:
+            end = start + linear.out_features
+            linear.weight.data = weight[start:end]
+            start = end
     return weight
 
 
