@@ -1,0 +1,122 @@
+"""transformers' logits processors on the rows of one request, along drafted paths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+import torch
+from transformers.generation.logits_process import (
+    EncoderNoRepeatNGramLogitsProcessor,
+    EncoderRepetitionPenaltyLogitsProcessor,
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
+    InfNanRemoveLogitsProcessor,
+    LogitNormalization,
+    LogitsProcessor,
+    MinPLogitsWarper,
+    PrefixConstrainedLogitsProcessor,
+    RepetitionPenaltyLogitsProcessor,
+    SuppressTokensLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopHLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
+
+from specdec.logits.processors import ProcessorRule
+from specdec.logits.rows import RowBlock
+
+_BLIND = (
+    EpsilonLogitsWarper, EtaLogitsWarper, InfNanRemoveLogitsProcessor, LogitNormalization, MinPLogitsWarper,
+    SuppressTokensLogitsProcessor, TemperatureLogitsWarper, TopHLogitsWarper, TopKLogitsWarper, TopPLogitsWarper,
+    TypicalLogitsWarper,
+)  # fmt: skip
+"""Never look at token ids, so they take all rows at once."""
+
+
+class RowProcessors(ProcessorRule):
+    """Calls logits processors with the ids that `generate` would give them: the padded prompt and what stands behind it.
+
+    Args:
+        processors: in their order, made for one row by `for_row`.
+        prompt: `[L]` the row of `input_ids`, padding included.
+        room: the most tokens behind it, drafted ones included.
+    """
+
+    def __init__(self, processors: Sequence[LogitsProcessor], prompt: torch.Tensor, room: int) -> None:
+        super().__init__(())
+        self._row_processors = tuple(processors)
+        self._num_prompt = len(prompt)
+        self._num_ids = len(prompt)
+        self._ids = torch.empty(len(prompt) + room, dtype=torch.long, device=prompt.device)
+        self._ids[: len(prompt)] = prompt
+
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, Exception]]:
+        """Return the processed rows `[num_rows, V]`, and what was raised at rows, which are left as they are."""
+        new = block.output_token_ids[self._num_ids - self._num_prompt :]
+        if len(new):
+            self._ids[self._num_ids : self._num_ids + len(new)] = torch.from_numpy(new.astype("int64"))
+            self._num_ids += len(new)
+        rows = [self._ids_of(path) for path in block.paths()]
+        errors: dict[int, Exception] = {}
+        out = logits
+        for processor in self._row_processors:
+            if type(processor) in _BLIND:
+                out = processor(rows[0], out)
+            else:
+                out = torch.cat(
+                    [self._call(processor, ids, out[row], row, errors) for row, ids in enumerate(rows)]
+                )
+        return out, errors
+
+    def _ids_of(self, path: tuple[int, ...]) -> torch.Tensor:
+        """Return `[1, N]` the ids that a row continues, the row's own: a processor may keep them."""
+        path_ids = torch.tensor(path, dtype=torch.long, device=self._ids.device)
+        return torch.cat([self._ids[: self._num_ids], path_ids])[None]
+
+    def _call(
+        self,
+        processor: LogitsProcessor,
+        ids: torch.Tensor,
+        logits: torch.Tensor,
+        row: int,
+        errors: dict[int, Exception],
+    ) -> torch.Tensor:
+        if row not in errors:
+            try:
+                out: torch.Tensor = processor(ids, logits[None].clone())
+                return out
+            except (
+                Exception
+            ) as error:  # on a path that the text may never take: it counts where a token is chosen from it
+                errors[row] = error
+        return logits[None]
+
+
+def for_row(processor: LogitsProcessor, row: int, num_rows: int) -> LogitsProcessor:
+    """Return a processor for one row of a batch: those that hold something for each row, with that row's alone.
+
+    Args:
+        processor: made for the whole batch.
+        row: which.
+        num_rows: of the batch, every prompt as often as samples of it are asked for.
+    """
+    own = copy(processor)
+    if isinstance(own, RepetitionPenaltyLogitsProcessor) and isinstance(
+        own.prompt_ignore_length, torch.Tensor
+    ):
+        own.prompt_ignore_length = own.prompt_ignore_length[row : row + 1]
+    elif isinstance(own, PrefixConstrainedLogitsProcessor):
+        allowed = own._prefix_allowed_tokens_fn
+        own._prefix_allowed_tokens_fn = lambda _, ids: allowed(row, ids)
+    elif isinstance(own, EncoderRepetitionPenaltyLogitsProcessor):
+        place = row * len(own.encoder_input_ids) // num_rows
+        vars(own)["encoder_input_ids"] = own.encoder_input_ids[place : place + 1]
+    elif isinstance(own, EncoderNoRepeatNGramLogitsProcessor):
+        own.generated_ngrams = [own.generated_ngrams[row * own.batch_size // num_rows]]
+        own.batch_size = 1
+    else:
+        return processor
+    return own

@@ -1,0 +1,138 @@
+"""The engine on a model: made once, made anew when it must be, gone with the model."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+import specdec_transformers
+from specdec import ConfigError
+from specdec_transformers import attached
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3}
+
+
+def call(model: PreTrainedModel, batch: dict[str, torch.Tensor], **given: Any) -> torch.Tensor:
+    asked = {"max_new_tokens": 8, "speculative_config": NGRAM} | given
+    found: torch.Tensor = model.generate(**batch, **asked, custom_generate=specdec_transformers.generate)
+    return found
+
+
+def engine_of(model: PreTrainedModel) -> object:
+    return model._specdec.session.built.engine
+
+
+def test_one_engine_for_like_calls(fresh_model, batch) -> None:
+    call(fresh_model, batch)
+    first = engine_of(fresh_model)
+    call(fresh_model, batch, speculative_config=dict(reversed(NGRAM.items())), do_sample=True)
+    assert engine_of(fresh_model) is first
+    call(fresh_model, batch, speculative_config=NGRAM | {"num_speculative_tokens": 2})
+    assert engine_of(fresh_model) is not first
+
+
+@pytest.mark.parametrize("how", ["in place", "anew"])
+def test_new_weights_count(fresh_model, batch, how) -> None:
+    before = call(fresh_model, batch)
+    layer = fresh_model.model.layers[0].mlp.up_proj
+    with torch.no_grad():
+        if how == "in place":
+            layer.weight.neg_()
+        else:
+            layer.weight = torch.nn.Parameter(-layer.weight)
+    expected = fresh_model.generate(**batch, max_new_tokens=8)
+    assert not torch.equal(expected, before)
+    assert torch.equal(call(fresh_model, batch), expected)
+
+
+def test_an_adapted_layer_counts(fresh_model, batch) -> None:
+    call(fresh_model, batch)
+    plain = fresh_model.model.layers[1].mlp.down_proj
+
+    class Adapted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.more = plain, torch.nn.Linear(48, 32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.base(x) + self.more(x)
+
+    torch.manual_seed(0)
+    fresh_model.model.layers[1].mlp.down_proj = Adapted()
+    expected = fresh_model.generate(**batch, max_new_tokens=8)
+    assert torch.equal(call(fresh_model, batch), expected)
+
+
+def test_hooks_are_called(fresh_model, batch, caplog) -> None:
+    call(fresh_model, batch)
+    handle = fresh_model.model.layers[0].register_forward_hook(lambda module, args, output: output * 0.5)
+    expected = fresh_model.generate(**batch, max_new_tokens=8)
+    assert torch.equal(call(fresh_model, batch), expected)
+    assert "forward hooks" in caplog.text
+    handle.remove()
+    assert torch.equal(call(fresh_model, batch), fresh_model.generate(**batch, max_new_tokens=8))
+
+
+def test_the_model_is_left_as_it_was(fresh_model, batch) -> None:
+    fresh_model.train()
+    num_threads = torch.get_num_threads()
+    names = list(fresh_model.state_dict())
+    call(fresh_model, batch)
+    assert fresh_model.training
+    assert fresh_model.config._attn_implementation == "eager"
+    assert torch.get_num_threads() == num_threads
+    assert list(fresh_model.state_dict()) == names
+    loss = fresh_model(**batch, labels=batch["input_ids"]).loss
+    loss.backward()
+    assert all(parameter.grad is not None for parameter in fresh_model.parameters())
+
+
+def test_copies_begin_without_an_engine(fresh_model, batch) -> None:
+    expected = call(fresh_model, batch)
+    for other in (copy.deepcopy(fresh_model), pickle.loads(pickle.dumps(fresh_model))):
+        assert other._specdec.session is None
+        assert torch.equal(call(other, batch), expected)
+
+
+def test_gone_with_the_model(fresh_model, batch) -> None:
+    model = copy.deepcopy(fresh_model)
+    call(model, batch)
+    engine, kept = weakref.ref(engine_of(model)), weakref.ref(model)
+    del model
+    gc.collect()
+    assert kept() is None
+    assert engine() is None
+
+
+def test_released(fresh_model, batch) -> None:
+    call(fresh_model, batch)
+    assert specdec_transformers.metrics(fresh_model)
+    engine = weakref.ref(engine_of(fresh_model))
+    specdec_transformers.release(fresh_model)
+    gc.collect()
+    assert engine() is None
+    with pytest.raises(ConfigError, match="call generate first"):
+        specdec_transformers.metrics(fresh_model)
+    specdec_transformers.release(fresh_model)
+
+
+def test_one_call_at_a_time(fresh_model, batch) -> None:
+    message = "another call on this model is running"
+    with attached.session_of(fresh_model, NGRAM, {}), pytest.raises(ConfigError, match=message):
+        call(fresh_model, batch)
+    call(fresh_model, batch)
+
+
+@torch.inference_mode()
+def test_weights_made_in_inference_mode(batch, fresh_model) -> None:
+    model = copy.deepcopy(fresh_model)
+    expected = model.generate(**batch, max_new_tokens=8)
+    assert model.lm_head.weight.is_inference()
+    assert torch.equal(call(model, batch), expected)
