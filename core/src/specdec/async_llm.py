@@ -15,6 +15,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from specdec.compiled.openmp import release_threads
+from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
 from specdec.engine.engine import Engine
 from specdec.engine.intake import Intake
@@ -54,6 +55,7 @@ class AsyncLLM:
     """
 
     def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
+        _check_alone(arguments)
         self._subscribers: dict[str, _Subscriber] = {}
         self._orders: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
@@ -167,6 +169,12 @@ class AsyncLLM:
         return None if speculation is None else speculation.config.method
 
     @property
+    def speculative_config(self) -> SpeculativeConfig | None:
+        """The common keys of the configuration, with nothing left open; None without speculation."""
+        speculation = self._built.speculation
+        return None if speculation is None else speculation.config
+
+    @property
     def num_waiting_requests(self) -> int:
         """How many requests none of whose samples has begun to run."""
         return self._built.engine.num_waiting_requests
@@ -263,6 +271,7 @@ class AsyncLLM:
             return
         made.set_result(parts)
         engine = parts[0].engine
+        assert isinstance(engine, Engine)  # alone on its rank, see `_check_alone`
         try:
             self._run(engine)
         except BaseException as failure:  # every waiting caller must hear of it
@@ -301,3 +310,13 @@ class AsyncLLM:
         for subscriber in self._subscribers.values():
             subscriber.put(error)
         self._subscribers.clear()
+
+
+def _check_alone(arguments: Mapping[str, Any]) -> None:
+    """Refuse several ranks: requests would have to come to all of them in one order."""
+    ranks = arguments.get("tensor_parallel_size") or 1
+    if isinstance(ranks, int) and ranks > 1:
+        raise ConfigError(
+            f"LLM: tensor_parallel_size={ranks} runs under torchrun with `LLM` only, not with `AsyncLLM` or `specdec serve`: "
+            "serve a model that needs several devices with device_map='auto', or with vLLM through specdec-vllm"
+        )

@@ -174,6 +174,11 @@ class LLM:
         return type(self._built.sampler)
 
     @property
+    def is_first_rank(self) -> bool:
+        """Whether this process is rank 0, which is to say what comes out; always, where it runs the model alone."""
+        return self._built.info.tensor_parallel_rank == 0
+
+    @property
     def last_step(self) -> StepStats | None:
         """Times and counts of the last step."""
         return self._built.engine.last_step

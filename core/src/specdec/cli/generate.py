@@ -49,6 +49,12 @@ def generate(
     max_model_len: Annotated[
         int | None, typer.Option(min=2, help="Longest context; default: the model's.")
     ] = None,
+    tensor_parallel_size: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Processes that share the model: torchrun --nproc-per-node N -m specdec.cli.main ..."
+        ),
+    ] = 1,
     highlight: Annotated[
         bool, typer.Option("--highlight", help="Colour the tokens that a draft had guessed (on a terminal).")
     ] = False,
@@ -97,9 +103,14 @@ def generate(
         dtype=dtype,
         max_model_len=max_model_len,
         max_num_seqs=1,
+        tensor_parallel_size=tensor_parallel_size,
     )
     tokenizer = llm.get_tokenizer()
     outputs = llm.stream(_prompt(text, tokenizer, is_chat=chat), params)
+    if not llm.is_first_rank:
+        for _ in outputs:
+            pass
+        return
     if as_json:
         *_, output = outputs
         print_json(run_summary.as_json(output, llm.sampler))

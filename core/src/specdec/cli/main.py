@@ -10,7 +10,7 @@ import typer
 
 from specdec.cli import output
 from specdec.cli.lazy import PluginCommands
-from specdec.errors import ConfigError, ModelError, PluginError
+from specdec.errors import ConfigError, EngineError, ModelError, PluginError
 
 app = typer.Typer(
     cls=PluginCommands,
@@ -46,6 +46,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, PluginError, ModelError) as mistake:
         output.error(str(mistake))
         return output.USER_ERROR
+    except EngineError as failure:
+        output.error(str(failure))
+        return 1
     except typer.Abort:
         output.error("aborted")
         return 1

@@ -29,6 +29,9 @@ CONTEXT_KEYS = (
 )
 VOCABULARY_KEYS = ("vocab_size", "text_config.vocab_size")
 
+_ON_ONE_RANK = ("head", "target")
+"""Drafts that are small beside the target: rank 0 has all of one."""
+
 
 @dataclass(frozen=True)
 class DraftFacts:
@@ -94,7 +97,10 @@ def choose_ranks(config: SpeculativeConfig, facts: DraftFacts) -> int:
         ConfigError: if it is neither 1 nor the target's.
     """
     known, given = facts.inferred.known, config.draft_tensor_parallel_size
-    forced = known.forced.get("draft_tensor_parallel_size") if known is not None else None
+    forced = None
+    if known is not None:
+        is_head = known.draft in _ON_ONE_RANK
+        forced = known.forced.get("draft_tensor_parallel_size", 1 if is_head else None)
     if forced is not None:
         if given not in (None, forced):
             notice(

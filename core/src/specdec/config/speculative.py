@@ -37,7 +37,9 @@ class SpeculativeConfig(BaseModel):
         None, gt=0, description="The most tokens drafted in one step for one request (k)."
     )
     draft_tensor_parallel_size: int | None = Field(
-        None, ge=1, description="Ranks the draft is spread over: 1 or the target's. Default: the target's."
+        None,
+        ge=1,
+        description="Ranks the draft is spread over: 1 or the target's. Default: the target's; heads are on one.",
     )
     max_model_len: int | None = Field(
         None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from specdec.loading.target import LoadedTarget, locate
 
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
+    from specdec.parallel.engines import FollowingEngine
 
 DEFAULT_SCORER = "transformers"
 
@@ -40,7 +42,7 @@ DEFAULT_SCORER = "transformers"
 class BuiltEngine:
     """An engine and the facts about its target that the front needs."""
 
-    engine: Engine
+    engine: Engine | FollowingEngine
     scorer: Scorer
     sampler: Sampler
     info: TargetInfo
@@ -70,9 +72,29 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     """
     options = locate(options)
     speculation = parse_speculative_config(speculative_config, target=_facts(options))
-    scorer = registry.scorer(DEFAULT_SCORER)()
+    if options.tensor_parallel_size > 1:
+        from specdec.parallel.build import build_on_ranks  # imports torch.distributed
+
+        return build_on_ranks(options, speculation)
+    return assemble(options, speculation, registry.scorer(DEFAULT_SCORER)(), Engine)
+
+
+def assemble(
+    options: EngineOptions,
+    speculation: ResolvedSpeculation | None,
+    scorer: Scorer,
+    make_engine: Callable[..., Engine],
+) -> BuiltEngine:
+    """Load target and proposer and connect them.
+
+    Args:
+        options: the model named by its directory or hub id.
+        speculation: None for none.
+        scorer: not loaded yet.
+        make_engine: takes the arguments of `Engine`.
+    """
     handle = scorer.load(options)
-    sampler = _sampler(speculation)
+    sampler = make_sampler(speculation)
     guard = delivery = pace = resume = None
     caps = SpeculationCaps(0)
     if speculation is not None:
@@ -91,7 +113,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     kv = KVManager(
         scorer.cache, options.block_size, is_prefix_cached=options.enable_prefix_caching, resume=resume
     )
-    engine = Engine(
+    engine = make_engine(
         scorer,
         sampler,
         Scheduler(
@@ -111,7 +133,8 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, speculation)
 
 
-def _sampler(speculation: ResolvedSpeculation | None) -> Sampler:
+def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:
+    """Return what verifies drafts, or chooses tokens where there are none."""
     if speculation is None:
         sampler_class, config = default_sampler()
         return sampler_class(config)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specdec.errors import ConfigError
+from specdec.parallel.environment import rank_place
 from specdec.runner.attention_backend import ATTENTION_BACKENDS
 
 _INTEGERS = (
@@ -56,6 +57,7 @@ class EngineOptions:
     """Also load checkpoints that are not safetensors; unpickling runs code from the file."""
     device: str | None = None
     tensor_parallel_size: int = 1
+    """Processes that share the model, one device each; `torchrun --nproc-per-node N script.py` starts them."""
     attention_backend: str = "auto"
     """What attends to the cache: `sdpa` is torch's, on any device; `triton` the paged kernels of specdec-kernels, on CUDA
     devices; `auto` takes the kernels where they run and agree with torch when the model is loaded, and torch's elsewhere."""
@@ -95,11 +97,7 @@ class EngineOptions:
                 f"LLM: scheduling_policy={self.scheduling_policy!r} must be one of fcfs, priority"
             )
         if self.tensor_parallel_size > 1:
-            raise ConfigError(
-                f"LLM: tensor_parallel_size={self.tensor_parallel_size} needs one process per rank: run "
-                f"`torchrun --nproc-per-node {self.tensor_parallel_size} your_script.py`; tensor parallelism under "
-                "torchrun is not supported by this version yet, use tensor_parallel_size=1"
-            )
+            rank_place(self.tensor_parallel_size)
         if self.deterministic and self.enforce_eager:
             raise ConfigError(
                 "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"

@@ -73,6 +73,8 @@ class TargetHandle:
     runner_factory: RunnerFactory
     head_runner_factory: HeadRunnerFactory
     model_loader: ModelLoader
+    part_loader: ModelLoader | None = None
+    """Loads models split over the ranks of the target; None where it does not share its work with other ranks."""
 
     def make_runner(self, model: nn.Module) -> ModelRunner:
         """Make a runner for `model` on core's own paged KV cache and attention, counted in the engine's memory.
@@ -99,6 +101,7 @@ class TargetHandle:
         revision: str | None = None,
         dtype: str | torch.dtype = "auto",
         quantization: str | None = None,
+        tensor_parallel_size: int = 1,
     ) -> PreTrainedModel:
         """Load a causal language model with the engine's own rules (safetensors only, no remote code, unless allowed).
 
@@ -109,12 +112,17 @@ class TargetHandle:
             revision: revision on a hub.
             dtype: `auto` for the target's, or a name such as `float32`.
             quantization: the kind of quantisation the checkpoint must have been made with; None for what it has.
+            tensor_parallel_size: ranks that it is split over: the target's (`draft_tensor_parallel_size`), or 1 for all of it
+                on rank 0, where the proposer is. `make_runner` runs either.
 
         Raises:
-            ModelError: if it cannot be loaded or served.
+            ModelError: if it cannot be loaded, split or served.
             ConfigError: if `dtype` or `quantization` do not fit.
         """
-        return self.model_loader(path, revision=revision, dtype=dtype, quantization=quantization)
+        load = self.model_loader
+        if tensor_parallel_size > 1 and self.part_loader is not None:
+            load = self.part_loader
+        return load(path, revision=revision, dtype=dtype, quantization=quantization)
 
 
 class RunnerFactory(Protocol):

@@ -55,9 +55,10 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
     dtype = _dtype(options, config, device)
+    part = _part_of(config, path, options)
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common
+            path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common, **part
         )
     except (OSError, ValueError, KeyError) as error:
         hint = (
@@ -67,10 +68,19 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         )
         raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
     check_model(model, path)
-    if getattr(model, "hf_quantizer", None) is None:
+    if getattr(model, "hf_quantizer", None) is None and not part:
         torch.nn.Module.to(model, device)
     loaded: PreTrainedModel = model.eval()
     return loaded
+
+
+def _part_of(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
+    """Return what loads this rank's part of a model; nothing where one process has all of it."""
+    if options.tensor_parallel_size == 1:
+        return {}
+    from specdec.parallel.splitting import split_arguments  # imports torch.distributed
+
+    return split_arguments(config, path, options.tensor_parallel_size)
 
 
 def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.dtype | str:

@@ -110,10 +110,14 @@ class CachedRunner:
             return None
         return self._recorder, self.backend
 
+    def make_cache(self, num_slots: int) -> KVCache:
+        """Return a cache for `num_slots` tokens, with no layer in it yet."""
+        return KVCache(num_slots, self.device)
+
     def allocate(self, num_slots: int) -> None:
         """Make the cache for `num_slots` tokens."""
         shapes = self.cache.shapes
-        self.cache = KVCache(num_slots, self.device)
+        self.cache = self.make_cache(num_slots)
         for layer, shape in shapes.items():
             self.cache.allocate(layer, shape)
         self.backend = self._make_backend(self.cache, self.max_context)

@@ -39,7 +39,7 @@ class Lender:
         self._is_fused = not options.enforce_eager
         self._device = device
         self._max_model_len = max_model_len
-        self._make_backend = backend_factory(backend)
+        self.make_backend = backend_factory(backend)
         self._recorder = recorder
         self._num_slots = 0
 
@@ -51,11 +51,11 @@ class Lender:
             self._device,
             self._max_model_len,
             fused=self._is_fused,
-            make_backend=self._make_backend,
+            make_backend=self.make_backend,
             recorder=self._recorder,
             is_draft=True,
         )
-        self._lend(runner)
+        self.lend(runner)
         return runner
 
     def make_head_runner(self, head: DraftHead) -> HeadRunner:
@@ -65,10 +65,10 @@ class Lender:
             self._device,
             self._max_model_len,
             fused=self._is_fused,
-            make_backend=self._make_backend,
+            make_backend=self.make_backend,
             recorder=self._recorder,
         )
-        self._lend(runner)
+        self.lend(runner)
         return runner
 
     def allocate(self, num_slots: int) -> None:
@@ -77,7 +77,8 @@ class Lender:
         for runner in self.runners:
             runner.allocate(num_slots)
 
-    def _lend(self, runner: CachedRunner) -> None:
+    def lend(self, runner: CachedRunner) -> None:
+        """Take in a runner that has no cache yet."""
         if self._num_slots:
             runner.allocate(
                 self._num_slots

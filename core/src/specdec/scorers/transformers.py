@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -49,10 +49,8 @@ class TransformersScorer(Scorer):
         )
         invariance = _invariance(options, backend, target.device)
         self._recorder = _recorder(options, backend, target.device)
-        self.runner = ModelRunner(
-            target.model,
-            target.device,
-            target.max_model_len,
+        self.runner = self.make_target_runner(
+            target,
             fused=not options.enforce_eager,
             make_backend=backend_factory(backend, is_invariant=options.deterministic),
             invariance=invariance,
@@ -73,6 +71,10 @@ class TransformersScorer(Scorer):
             head_runner_factory=self._lender.make_head_runner,
             model_loader=partial(load_draft, options, target),
         )
+
+    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModelRunner:
+        """Return what runs the target; `settings` are those of `ModelRunner`."""
+        return ModelRunner(target.model, target.device, target.max_model_len, **settings)
 
     def allocate(self) -> None:
         """Divide the memory for keys and values: as many slots for each model that the proposer runs as for the target."""

@@ -71,7 +71,11 @@ class DraftModelProposer(Proposer):
         config = self._config
         assert config.model is not None
         model = target.load_model(
-            config.model, revision=config.revision, dtype=config.dtype, quantization=config.quantization
+            config.model,
+            revision=config.revision,
+            dtype=config.dtype,
+            quantization=config.quantization,
+            tensor_parallel_size=config.draft_tensor_parallel_size,
         )
         self._runner = target.make_runner(model)
         num_ids = _num_logits(model)

@@ -1,0 +1,51 @@
+"""Puts an engine together on every rank."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from specdec.config import ResolvedSpeculation
+from specdec.engine.build import BuiltEngine, assemble, make_sampler
+from specdec.engine.options import EngineOptions
+from specdec.errors import EngineError
+from specdec.interfaces.capability import Capability
+from specdec.parallel.engines import FollowingEngine, LeadingEngine
+from specdec.parallel.group import join_ranks
+from specdec.parallel.messages import Event
+from specdec.parallel.scorer import SplitScorer
+
+_STATES = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
+
+
+def build_on_ranks(options: EngineOptions, speculation: ResolvedSpeculation | None) -> BuiltEngine:
+    """Load this rank's part of the target, and on rank 0 the proposer and the engine; called by all ranks.
+
+    Raises:
+        ConfigError: as `build_engine` does, likewise the next two.
+        PluginError: ditto.
+        ModelError: ditto; also if the model cannot be split.
+        EngineError: if another rank does not come, fails, or makes another engine.
+    """
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    ranks = join_ranks(options.tensor_parallel_size, torch.device(device).type)
+    number = ranks.new_engine()
+    needs_ends = speculation is not None and bool(_STATES & speculation.proposer_class.capabilities)
+    scorer = SplitScorer(ranks, number, needs_ends=needs_ends)
+    asked = repr((options, None if speculation is None else speculation.config))
+    if ranks.is_leader:
+        with ranks.leading(number):
+            ranks.send(Event(number, "began", asked))
+            built = assemble(options, speculation, scorer, partial(LeadingEngine, ranks, number))
+            ranks.send(Event(number, "built"))
+        return built
+    engine = FollowingEngine(ranks, number, scorer.models)
+    if engine.until("began") != asked:
+        raise ranks.fail(
+            EngineError("was given other arguments of LLM than rank 0; all ranks must run the same script")
+        )
+    handle = scorer.load(options)
+    engine.until("built")
+    sampler = make_sampler(speculation)
+    return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, speculation)

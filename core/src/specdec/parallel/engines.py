@@ -1,0 +1,146 @@
+"""The engine of rank 0, and what stands in for it on the others."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from specdec.engine.engine import Engine
+from specdec.engine.metrics import EngineMetrics
+from specdec.engine.request import Request
+from specdec.engine.stopping import StopWatch
+from specdec.errors import EngineError
+from specdec.interfaces.observer import StepStats
+from specdec.outputs import RequestOutput
+from specdec.parallel.group import RankGroup
+from specdec.parallel.messages import Event, Order, Raised
+from specdec.parallel.models import SplitModels
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """What one or more steps brought."""
+
+    outputs: list[RequestOutput]
+    metrics: EngineMetrics
+    last_step: StepStats | None
+
+
+class LeadingEngine(Engine):
+    """The engine, on rank 0: what its caller gets, the callers of the other ranks get too.
+
+    Args:
+        ranks: all ranks.
+        number: of the engine.
+        *parts: see `Engine`.
+    """
+
+    def __init__(self, ranks: RankGroup, number: int, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._ranks, self._number = ranks, number
+
+    def add(self, request: Request, watches: list[StopWatch]) -> None:
+        """See `Engine.add`."""
+        with self._ranks.leading(self._number):
+            super().add(request, watches)
+            self._announce("added", (request.request_id, fingerprint(request)))
+
+    def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
+        """See `Engine.abort`."""
+        if not request_ids or self._ranks.is_over:
+            return super().abort(request_ids)
+        with self._ranks.leading(self._number):
+            outputs = super().abort(request_ids)
+            self._announce("aborted", len(request_ids))
+            return outputs
+
+    def step(self) -> list[RequestOutput]:
+        """See `Engine.step`."""
+        with self._ranks.leading(self._number):
+            outputs = super().step()
+            if outputs:
+                self._announce("stepped", Stepped(outputs, self.metrics, self.last_step))
+            return outputs
+
+    def _announce(self, kind: str, content: object) -> None:
+        self._ranks.send(Event(self._number, kind, content))
+
+
+class FollowingEngine:
+    """Stands in for the engine on the other ranks: runs their part of the models, and returns what rank 0's engine does.
+
+    Args:
+        ranks: all ranks.
+        number: of the engine.
+        models: this rank's part of them.
+    """
+
+    has_work = False
+    num_sequences = (0, 0)
+    kv_cache_usage = 0.0
+    num_waiting_requests = 0
+
+    def __init__(self, ranks: RankGroup, number: int, models: SplitModels) -> None:
+        self._ranks, self._number, self._models = ranks, number, models
+        self._names: dict[str, str] = {}
+        self.metrics = EngineMetrics()
+        """Rank 0's, as of its last output."""
+        self.last_step: StepStats | None = None
+
+    def add(self, request: Request, watches: list[StopWatch]) -> None:
+        """Wait for rank 0 to add the same request.
+
+        Raises:
+            EngineError: if it adds another one.
+        """
+        name, expected = self.until("added")
+        if fingerprint(request) != expected:
+            self._part(
+                "was given another prompt or other sampling parameters than rank 0: every rank must ask for the same"
+            )
+        self._names[name] = request.request_id
+
+    def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
+        """Wait for rank 0 to abort as many; there is nothing here to end."""
+        if request_ids and not self._ranks.is_over:
+            self.until("aborted")
+        return []
+
+    def step(self) -> list[RequestOutput]:
+        """Run this rank's part of passes until rank 0 has something to show; returns that."""
+        stepped: Stepped = self.until("stepped")
+        self.metrics, self.last_step = stepped.metrics, stepped.last_step
+        return [replace(output, request_id=self._names[output.request_id]) for output in stepped.outputs]
+
+    def until(self, kind: str) -> Any:
+        """Do what rank 0 does until it tells of an event of a kind; returns what it tells.
+
+        Raises:
+            EngineError: if it tells of another event, or has ended; and what its own call raised.
+        """
+        while True:
+            message = self._ranks.receive()
+            if message.engine != self._number:
+                self._part("works with another LLM than rank 0")
+            if isinstance(message, Order):
+                self._models.obey(message)
+            elif isinstance(message, Raised):
+                raise message.error
+            elif message.kind != kind:
+                self._part(f"waits for rank 0 to have {kind!r}, which has {message.kind!r}")
+            else:
+                return message.content
+
+    def _part(self, what: str) -> NoReturn:
+        """End all ranks, since this one does not take the same way as rank 0."""
+        raise self._ranks.fail(EngineError(f"{what}; all ranks must run the same script"))
+
+
+def fingerprint(request: Request) -> str:
+    """Return a hash over what a request asks for."""
+    first = request.sequences[0]
+    params = first.params.model_dump(exclude={"logits_processors"})
+    asked = (first.token_ids[: first.num_prompt_tokens].tolist(), params, request.is_streaming)
+    return hashlib.sha256(repr(asked).encode()).hexdigest()

@@ -1,0 +1,91 @@
+"""The models of one engine that are split over the ranks, as one rank has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from specdec.parallel.group import RankGroup
+from specdec.parallel.messages import Order
+from specdec.parallel.passes import HostPass, on_device
+from specdec.parallel.runner import SplitRunner
+
+LoadPart = Callable[[dict[str, Any]], PreTrainedModel]
+MakeRunner = Callable[[PreTrainedModel], SplitRunner]
+
+
+class SplitModels:
+    """Runners of split models, by number. Rank 0 uses them and tells the other ranks, which run the methods here.
+
+    Args:
+        ranks: all ranks.
+        engine: number of the engine.
+        load_part: loads this rank's part of a draft model.
+        make_runner: makes the runner of one.
+    """
+
+    def __init__(self, ranks: RankGroup, engine: int, load_part: LoadPart, make_runner: MakeRunner) -> None:
+        self.ranks = ranks
+        self.engine = engine
+        self._load_part, self._make_runner = load_part, make_runner
+        self._runners: list[SplitRunner] = []
+        self._drafts: list[PreTrainedModel] = []
+
+    def add(self, runner: SplitRunner) -> int:
+        """Take a runner in, in the same order on all ranks; returns its number."""
+        self._runners.append(runner)
+        return len(self._runners) - 1
+
+    def tell(self, action: str, *arguments: Any) -> None:
+        """Have the other ranks call a method of theirs; does nothing on these."""
+        if self.ranks.is_leader:
+            self.ranks.send(Order(self.engine, action, arguments))
+
+    def obey(self, order: Order) -> None:
+        """Do what rank 0 does."""
+        with self.ranks.together():
+            getattr(self, order.action)(*order.arguments)
+
+    def run_pass(self, number: int, batch: HostPass) -> None:
+        """Run a pass of a runner."""
+        runner = self._runners[number]
+        runner.forward(on_device(batch, runner.device))
+
+    def allocate(self, number: int, num_slots: int) -> None:
+        """Make the cache of a runner."""
+        self._runners[number].allocate(num_slots)
+
+    def capture_hidden(self, aux_layer_ids: tuple[int, ...]) -> None:
+        """Have the target's passes keep hidden states, as rank 0's do."""
+        self._runners[0].capture_hidden(True, aux_layer_ids)
+
+    def copy_rows(self, number: int, source: int, destination: int, num_rows: int) -> None:
+        """Copy rows within a runner's cache."""
+        self._runners[number].cache.copy(source, destination, num_rows)
+
+    def gather_rows(self, number: int, sources: list[int], destination: int) -> None:
+        """Move rows of a runner's cache together."""
+        cache = self._runners[number].cache
+        cache.gather(torch.tensor(sources, device=cache.device), destination)
+
+    def load_draft(self, arguments: dict[str, Any]) -> PreTrainedModel:
+        """Load this rank's part of a draft model."""
+        self.tell("load_draft", arguments)
+        with self.ranks.together():
+            model = self._load_part(arguments)
+        self._drafts.append(model)
+        return model
+
+    def number_of(self, model: nn.Module) -> int | None:
+        """Return which of the models that `load_draft` returned this is; None for none of them."""
+        return next((number for number, draft in enumerate(self._drafts) if draft is model), None)
+
+    def make_draft_runner(self, number: int) -> SplitRunner:
+        """Make the runner of a draft model, by the order in which they were loaded."""
+        self.tell("make_draft_runner", number)
+        with self.ranks.together():
+            return self._make_runner(self._drafts[number])

@@ -1,0 +1,69 @@
+"""A packed pass as it travels to the other ranks: host arrays, which are quickly written and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.runner.packed import PackedBatch, Segment
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class HostPass:
+    """A `PackedBatch` without tensors."""
+
+    token_ids: Array
+    positions: Array
+    slots: Array | None
+    logits_rows: Array | None
+    segments: list[tuple[int, int, int, int, int]]
+    trees: dict[int, tuple[Array, Array | None]]
+    """By segment: its mask, and its depths."""
+
+
+def to_host(batch: PackedBatch) -> HostPass:
+    """Return a pass as it travels."""
+    return HostPass(
+        token_ids=_array(batch.token_ids),
+        positions=_array(batch.positions),
+        slots=None if batch.slots is None else _array(batch.slots),
+        logits_rows=None if batch.logits_rows is None else _array(batch.logits_rows),
+        segments=[(s.row, s.num_rows, s.first_slot, s.num_cached, s.num_branched) for s in batch.segments],
+        trees={
+            index: (_array(s.tree_mask), None if s.depths is None else _array(s.depths))
+            for index, s in enumerate(batch.segments)
+            if s.tree_mask is not None
+        },
+    )
+
+
+def on_device(batch: HostPass, device: torch.device) -> PackedBatch:
+    """Return a pass that arrived, on the device of the model that runs it."""
+    segments = [
+        Segment(row, num_rows, first_slot, num_cached, num_branched=num_branched)
+        for row, num_rows, first_slot, num_cached, num_branched in batch.segments
+    ]
+    for index, (mask, depths) in batch.trees.items():
+        segments[index].tree_mask = _tensor(mask, device)
+        segments[index].depths = None if depths is None else _tensor(depths, device)
+    return PackedBatch(
+        token_ids=_tensor(batch.token_ids, device),
+        positions=_tensor(batch.positions, device),
+        segments=segments,
+        slots=None if batch.slots is None else _tensor(batch.slots, device),
+        logits_rows=None if batch.logits_rows is None else _tensor(batch.logits_rows, device),
+    )
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    return np.ascontiguousarray(tensor.cpu().numpy())
+
+
+def _tensor(array: Array, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(array).to(device)

@@ -1,0 +1,86 @@
+"""Runs one model whose weights are split over the ranks."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import PreTrainedModel
+
+from specdec.parallel.passes import to_host
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.model_runner import ModelRunner
+from specdec.runner.packed import ForwardOutput, PackedBatch
+
+if TYPE_CHECKING:
+    from specdec.parallel.models import SplitModels
+
+logger = logging.getLogger("specdec")
+
+
+class SplitCache(KVCache):
+    """Keys and values of this rank's heads; whatever moves rows moves those of all ranks.
+
+    Args:
+        num_slots: see `KVCache`.
+        device: ditto.
+        models: tells the other ranks.
+        number: of the runner.
+    """
+
+    def __init__(self, num_slots: int, device: torch.device, models: SplitModels, number: int) -> None:
+        super().__init__(num_slots, device)
+        self._models, self._number = models, number
+
+    def copy(self, source: int, destination: int, num_rows: int) -> None:
+        """See `KVCache.copy`."""
+        self._models.tell("copy_rows", self._number, source, destination, num_rows)
+        super().copy(source, destination, num_rows)
+
+    def gather(self, sources: torch.Tensor, destination: int) -> None:
+        """See `KVCache.gather`."""
+        self._models.tell("gather_rows", self._number, sources.tolist(), destination)
+        super().gather(sources, destination)
+
+
+class SplitRunner(ModelRunner):
+    """A `ModelRunner` whose passes all ranks run together: rank 0 tells the others of each.
+
+    The model's own forward runs, with the collectives that `transformers` puts into it.
+
+    Args:
+        model: split by `transformers`.
+        device: this rank's.
+        max_context: the longest sequence, in tokens.
+        models: the split models of the engine, to which this one is added.
+        **settings: see `ModelRunner`.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        device: torch.device,
+        max_context: int,
+        models: SplitModels,
+        **settings: Any,
+    ) -> None:
+        self._models = models
+        self._number = models.add(self)
+        super().__init__(model, device, max_context, fused=False, **settings)
+        self.num_fallbacks = 1
+
+    def make_cache(self, num_slots: int) -> KVCache:
+        """See `CachedRunner.make_cache`."""
+        return SplitCache(num_slots, self.device, self._models, self._number)
+
+    def allocate(self, num_slots: int) -> None:
+        """See `ModelRunner.allocate`; on all ranks."""
+        self._models.tell("allocate", self._number, num_slots)
+        super().allocate(num_slots)
+
+    def forward(self, batch: PackedBatch) -> ForwardOutput:
+        """See `ModelRunner.forward`; on all ranks."""
+        self._models.tell("run_pass", self._number, to_host(batch))
+        with self._models.ranks.together():
+            return super().forward(batch)

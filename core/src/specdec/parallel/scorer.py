@@ -1,0 +1,121 @@
+"""The scorer of a target that is split over the ranks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from specdec.engine.options import EngineOptions
+from specdec.errors import ConfigError
+from specdec.interfaces.target import TargetHandle
+from specdec.loading.draft import load_draft
+from specdec.loading.target import LoadedTarget
+from specdec.parallel.group import RankGroup
+from specdec.parallel.models import SplitModels
+from specdec.parallel.runner import SplitRunner
+from specdec.parallel.splitting import whole_module
+from specdec.runner.model_runner import ModelRunner
+from specdec.scorers.transformers import TransformersScorer
+
+logger = logging.getLogger("specdec")
+
+
+class SplitScorer(TransformersScorer):
+    """A `TransformersScorer` on each rank; only rank 0's is asked for scores.
+
+    Args:
+        ranks: all ranks.
+        engine: number of the engine.
+        needs_ends: whether the proposer, which runs on rank 0, uses the target's embedding and output projection.
+    """
+
+    name: ClassVar[str] = "transformers"
+
+    def __init__(self, ranks: RankGroup, engine: int, *, needs_ends: bool) -> None:
+        self._ranks = ranks
+        self._needs_ends = needs_ends
+        self.models = SplitModels(ranks, engine, self._load_part, self._make_part_runner)
+
+    def load(self, options: EngineOptions) -> TargetHandle:
+        """Load this rank's part of the target; called by all ranks at the same time."""
+        size = self._ranks.size
+        if not isinstance(options.model, str | Path):
+            raise ConfigError(
+                f"LLM: tensor_parallel_size={size} splits a model while it is loaded: give model as a path or a hub id, "
+                f"not a {type(options.model).__name__}"
+            )
+        if options.deterministic:
+            raise ConfigError(
+                f"LLM: deterministic=True needs fused layers, which a model split over tensor_parallel_size={size} ranks has "
+                "not: give one of the two"
+            )
+        device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        if torch.device(device).type == "cuda":
+            torch.cuda.set_device(self._ranks.local_rank)
+            options = replace(options, device=f"cuda:{self._ranks.local_rank}")
+        if not self._ranks.is_leader:
+            transformers_logging.disable_progress_bar()
+        with self._ranks.together():
+            handle = super().load(options)
+            ends = (handle.embed_tokens, handle.lm_head)
+            if self._needs_ends:
+                ends = whole_module(ends[0]), whole_module(ends[1])
+        info = replace(handle.info, tensor_parallel_rank=self._ranks.rank, tensor_parallel_size=size)
+        return replace(
+            handle,
+            info=info,
+            embed_tokens=ends[0],
+            lm_head=ends[1],
+            runner_factory=self._make_runner,
+            model_loader=partial(load_draft, replace(options, tensor_parallel_size=1), self._elsewhere),
+            part_loader=lambda path, **arguments: self.models.load_draft({"path": path, **arguments}),
+        )
+
+    def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
+        """See `TransformersScorer.capture_hidden`; on all ranks."""
+        self.models.tell("capture_hidden", tuple(aux_layer_ids))
+        super().capture_hidden(aux_layer_ids)
+
+    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModelRunner:
+        """See `TransformersScorer.make_target_runner`."""
+        if settings.pop("fused"):
+            logger.warning(
+                "%s: no fused form of a model that is split over %d ranks; the model's own forward runs instead, on the host "
+                "two to four times slower", type(target.model).__name__, self._ranks.size,
+            )  # fmt: skip
+        settings["recorder"] = None
+        return SplitRunner(target.model, target.device, target.max_model_len, self.models, **settings)
+
+    def _load_part(self, arguments: dict[str, Any]) -> PreTrainedModel:
+        return load_draft(self.options, self._elsewhere, **arguments)
+
+    @property
+    def _elsewhere(self) -> LoadedTarget:
+        """The target as one whose weights no draft can share: each rank has but a part of them."""
+        return replace(self.target, path=None)
+
+    def _make_runner(self, model: nn.Module) -> ModelRunner:
+        assert isinstance(model, PreTrainedModel)
+        number = self.models.number_of(model)
+        return self._lender.make_runner(model) if number is None else self.models.make_draft_runner(number)
+
+    def _make_part_runner(self, model: PreTrainedModel) -> SplitRunner:
+        runner = SplitRunner(
+            model,
+            self.target.device,
+            self.target.max_model_len,
+            self.models,
+            make_backend=self._lender.make_backend,
+            is_draft=True,
+        )
+        self._lender.lend(runner)
+        return runner

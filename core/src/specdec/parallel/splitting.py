@@ -1,0 +1,69 @@
+"""Which models can be split over ranks, and what `transformers` is told to split them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import PretrainedConfig
+
+from specdec.errors import ModelError
+
+_KEY_PROJECTIONS = ("k_proj", "qkv_proj", "query_key_value")
+
+
+def split_arguments(config: PretrainedConfig, name: str, size: int) -> dict[str, Any]:
+    """Return arguments of `from_pretrained` that load this rank's part of a model.
+
+    Args:
+        config: of the model.
+        name: path or hub id, for messages.
+        size: how many ranks there are.
+
+    Raises:
+        ModelError: if the model cannot be split over so many.
+    """
+    try:
+        from transformers.distributed.configuration_utils import DistributedConfig
+    except ImportError as error:
+        raise ModelError(
+            "tensor_parallel_size above 1 needs a newer transformers: pip install -U transformers"
+        ) from error
+    text = config.get_text_config()
+    plan = getattr(text, "base_model_tp_plan", None)
+    if not plan:
+        raise ModelError(
+            f"{name}: transformers has no plan to split {text.model_type!r} models over ranks (base_model_tp_plan): use "
+            "tensor_parallel_size=1, or device_map='auto' for layers on several devices"
+        )
+    counts = {"query": text.num_attention_heads}
+    if any(key.rsplit(".", 1)[-1] in _KEY_PROJECTIONS and style == "colwise" for key, style in plan.items()):
+        counts["key and value"] = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    for kind, count in counts.items():
+        if count % size:
+            fitting = [n for n in range(1, size) if all(c % n == 0 for c in counts.values())]
+            raise ModelError(
+                f"{name}: its {count} {kind} heads cannot be divided among {size} ranks: use tensor_parallel_size="
+                f"{' or '.join(map(str, reversed(fitting)))}"
+            )
+    return {"distributed_config": DistributedConfig(tp_plan="auto")}
+
+
+def whole_module(module: nn.Module) -> nn.Module:
+    """Return an embedding or a linear map with all ranks' parts put together, for one rank to use; called by all of them."""
+    if not any(isinstance(parameter, DTensor) for parameter in module.parameters(recurse=False)):
+        return module
+    whole = copy.copy(module)
+    whole.__dict__.pop("forward", None)  # the one with collectives, which was put over the class's own
+    whole._parameters = {
+        name: nn.Parameter(_full(parameter), requires_grad=False) if parameter is not None else None
+        for name, parameter in module._parameters.items()
+    }
+    return whole
+
+
+def _full(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach()
