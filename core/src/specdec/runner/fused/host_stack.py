@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from specdec.runner.fused.ends import Ends
 from specdec.runner.fused.layer import FusedLayer
+from specdec.runner.fused.members import index_by_members
 from specdec.runner.host.attention import NO_WINDOW, HostSegments
 from specdec.runner.host.forward import run_pass
 from specdec.runner.host.frame import Number, Part
@@ -20,6 +21,8 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Norm = tuple[Floats, float]
 """Weight and epsilon."""
+
+index_by_members()
 
 
 class HostStack:

@@ -1,0 +1,25 @@
+"""Lets compiled code index arrays by members of an `IntEnum` where numba cannot yet: before 0.68."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba import types
+from numba.extending import overload
+
+_FIRST_THAT_CAN = (0, 68)
+
+
+def index_by_members() -> None:
+    """Teach an older numba `array[Member.NAME]`; engines that specdec runs in may pin one."""
+    if tuple(map(int, numba.__version__.split(".")[:2])) >= _FIRST_THAT_CAN:
+        return
+
+    @overload(operator.getitem)
+    def by_member(array: Any, index: Any) -> Callable[..., Any] | None:
+        if isinstance(array, types.Array) and isinstance(index, types.IntEnumMember):
+            return lambda array, index: array[index.value]
+        return None
