@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Command = Any
 
 OFFICIAL = {
+    "audit": ("specdec-server", "Ask a server with and without speculation, and compare."),
     "bench": ("specdec-core", "Measure methods against plain decoding on your own prompts."),
     "chat": ("specdec-core", "Talk to a model, accepted drafts in colour."),
     "check": ("specdec-core", "Run the conformance tests on an installed method."),

@@ -1,0 +1,97 @@
+"""One sample of a completion, read from the forms that servers answer in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Token = int | str
+"""A token id where the server tells ids, else the token's text."""
+END = "<end>"
+"""What stands where a text has ended."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a server tells of one generated token.
+
+    The texts of tokens are what lists of log probabilities are keyed by.
+    """
+
+    text: str
+    logprob: float
+    top: Mapping[str, float]
+    """Log probabilities of the most probable tokens, the generated one included."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One sample.
+
+    `tokens` is None if the server tells neither ids nor tokens; `places` is None if it tells no log probabilities.
+    """
+
+    text: str
+    tokens: tuple[Token, ...] | None
+    places: tuple[Place, ...] | None
+    has_ended: bool
+    """Whether the text ended by itself, not at the most tokens."""
+
+    @property
+    def symbols(self) -> tuple[Token, ...]:
+        """The tokens, or the characters where there are none, and `END` behind a text that ended."""
+        shown: Sequence[Token] = self.text if self.tokens is None else self.tokens
+        return (*shown, END) if self.has_ended else tuple(shown)
+
+    def text_at(self, place: int) -> str:
+        """Return the text of the symbol at a place, `END` behind the last one."""
+        symbols = self.symbols
+        if place >= len(symbols) or symbols[place] == END:
+            return END
+        if self.places is not None and place < len(self.places):
+            return self.places[place].text
+        return str(symbols[place])
+
+
+def read_choice(choice: Mapping[str, Any]) -> Answer:
+    """Return a choice of a completion.
+
+    Log probabilities may stand in the form of completions or, as llama.cpp has it, in that of chats.
+
+    Raises:
+        KeyError, TypeError, ValueError: if it has another form than any of these.
+    """
+    places = _places(choice.get("logprobs"))
+    ids = choice.get("token_ids")
+    tokens: tuple[Token, ...] | None = None
+    if isinstance(ids, list) and (places is None or len(ids) == len(places)):
+        tokens = tuple(int(token) for token in ids)
+    elif places is not None:
+        tokens = tuple(place.text for place in places)
+    return Answer(str(choice["text"]), tokens, places, choice.get("finish_reason") == "stop")
+
+
+def _places(given: Mapping[str, Any] | None) -> tuple[Place, ...] | None:
+    if not given:
+        return None
+    if isinstance(given.get("content"), list):
+        return tuple(
+            _place(
+                entry["token"],
+                entry["logprob"],
+                {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or ()},
+            )
+            for entry in given["content"]
+        )
+    tokens, values = given["tokens"], given["token_logprobs"]
+    tops = given.get("top_logprobs") or [None] * len(tokens)
+    return tuple(
+        _place(token, value, top or {}) for token, value, top in zip(tokens, values, tops, strict=True)
+    )
+
+
+def _place(token: str, logprob: float, top: Mapping[str, float]) -> Place:
+    return Place(
+        str(token), float(logprob), {str(token): float(logprob), **{str(t): float(v) for t, v in top.items()}}
+    )

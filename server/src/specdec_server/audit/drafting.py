@@ -1,0 +1,65 @@
+"""How much a server drafted, and how much of it stood."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_NAMES = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """Counts over some requests; `num_drafts` is None where a server tells tokens only."""
+
+    num_drafts: int | None
+    num_draft_tokens: int
+    num_accepted_tokens: int
+
+    def __add__(self, other: Drafting) -> Drafting:
+        return self._combined(other, 1)
+
+    def __sub__(self, other: Drafting) -> Drafting:
+        return self._combined(other, -1)
+
+    def _combined(self, other: Drafting, sign: int) -> Drafting:
+        ours, theirs = self.num_drafts, other.num_drafts
+        return Drafting(
+            None if ours is None or theirs is None else ours + sign * theirs,
+            self.num_draft_tokens + sign * other.num_draft_tokens,
+            self.num_accepted_tokens + sign * other.num_accepted_tokens,
+        )
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Share of drafted tokens that were accepted; None if nothing was drafted."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """1 + accepted tokens per draft; None if that is not known."""
+        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else None
+
+
+def read_metrics(text: str) -> Drafting | None:
+    """Return what a page in Prometheus' format says under vLLM's names, over all its labels; None if it does not."""
+    counts = []
+    for name in _NAMES:
+        found = re.findall(rf"^vllm:spec_decode_{name}(?:_total)?(?:\{{.*\}})? (\S+)", text, re.MULTILINE)
+        if not found:
+            return None
+        counts.append(int(sum(map(float, found))))
+    return Drafting(*counts)
+
+
+def read_reply(reply: Mapping[str, Any]) -> Drafting | None:
+    """Return what the body of a response says of its own request, in vLLM's form or in llama.cpp's; None if it does not."""
+    told = (reply.get("metrics") or {}).get("speculative_decoding")
+    if told:
+        return Drafting(told["num_spec_steps"], told["num_draft_tokens"], told["num_accepted_draft_tokens"])
+    timings = reply.get("timings") or {}
+    if "draft_n" in timings:
+        return Drafting(None, timings["draft_n"], timings.get("draft_n_accepted", 0))
+    return None

@@ -1,0 +1,115 @@
+"""Temperature 0: the same tokens with speculation as without, alone and among others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specdec_server.audit.answer import Answer
+from specdec_server.audit.divergence import Divergence, Kind, first_divergence, gap_noise, tolerance_of
+from specdec_server.audit.prompts import Prompt
+from specdec_server.audit.side import Side, Tick
+
+AGAIN = "without, asked twice"
+BATCHED = "without, alone and among others"
+ALONE = "with and without, alone"
+TOGETHER = "with and without, among others"
+SPECULATIVE_BATCH = "with, alone and among others"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs over the same prompts."""
+
+    name: str
+    num_equal: int
+    divergences: tuple[Divergence, ...]
+
+    def count(self, kind: Kind, tolerance: float) -> int:
+        """Return how many divergences are of a kind."""
+        return sum(found.kind(tolerance) is kind for found in self.divergences)
+
+
+@dataclass(frozen=True)
+class GreedyResult:
+    """What came of asking at temperature 0."""
+
+    num_prompts: int
+    num_tokens: int
+    """Tokens of all answers without speculation."""
+    max_tokens: int
+    tolerance: float
+    """Gap in nats up to which a divergence is a near-tie."""
+    comparisons: tuple[Comparison, ...]
+
+    def named(self, name: str) -> Comparison:
+        """Return the comparison of a name."""
+        return next(found for found in self.comparisons if found.name == name)
+
+    def num_wrong(self, *names: str) -> int:
+        """Return how many divergences in comparisons are wrong tokens."""
+        return sum(self.named(name).count(Kind.WRONG_TOKEN, self.tolerance) for name in names)
+
+    @property
+    def num_unknown(self) -> int:
+        """How many divergences between with and without cannot be told from near-ties."""
+        return sum(self.named(name).count(Kind.UNKNOWN, self.tolerance) for name in (ALONE, TOGETHER))
+
+
+async def ask_greedy(
+    without: Side,
+    with_drafts: Side,
+    prompts: Sequence[Prompt],
+    *,
+    max_tokens: int,
+    width: int,
+    tolerance: float | None,
+    tick: Tick,
+) -> GreedyResult:
+    """Ask all prompts at temperature 0: without speculation three times, with it twice.
+
+    Args:
+        without: no drafts.
+        with_drafts: drafts.
+        prompts: what to go on with.
+        max_tokens: of each answer.
+        width: requests at a time where prompts are asked among others.
+        tolerance: gap in nats up to which a divergence is a near-tie; None takes it from what is seen.
+        tick: is told of answers as they come.
+
+    Raises:
+        ConfigError: if a server does not answer.
+    """
+
+    async def run(side: Side, at_once: int) -> list[Answer]:
+        body = {"max_tokens": max_tokens, "temperature": 0, **side.told}
+        replies = await side.ask(prompts, body, num_samples=1, width=at_once, tick=tick)
+        return [row[0].answers[0] for row in replies]
+
+    expected, again, batched = await run(without, 1), await run(without, 1), await run(without, width)
+    alone, together = await run(with_drafts, 1), await run(with_drafts, width)
+    pairs = {
+        AGAIN: (expected, again),
+        BATCHED: (expected, batched),
+        ALONE: (expected, alone),
+        TOGETHER: (batched, together),
+        SPECULATIVE_BATCH: (alone, together),
+    }
+    noise = [
+        difference
+        for left, right in pairs.values()
+        for a, b in zip(left, right, strict=True)
+        for difference in gap_noise(a, b)
+    ]
+    return GreedyResult(
+        len(prompts),
+        sum(len(answer.symbols) for answer in expected),
+        max_tokens,
+        tolerance_of(noise) if tolerance is None else tolerance,
+        tuple(_compared(name, *pair) for name, pair in pairs.items()),
+    )
+
+
+def _compared(name: str, expected: Sequence[Answer], got: Sequence[Answer]) -> Comparison:
+    found = [first_divergence(index, a, b) for index, (a, b) in enumerate(zip(expected, got, strict=True))]
+    return Comparison(name, found.count(None), tuple(entry for entry in found if entry is not None))

@@ -1,0 +1,130 @@
+"""A temperature above 0: the same distribution of tokens with speculation as without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specdec import ConfigError
+from specdec_server.audit.answer import END, Answer, Token
+from specdec_server.audit.chi_square import NOTHING, POWER, Homogeneity, detectable_variation, homogeneity
+from specdec_server.audit.prompts import Prompt
+from specdec_server.audit.side import Side, Tick
+
+
+@dataclass(frozen=True)
+class Position:
+    """One position of the answers, over all prompts."""
+
+    place: int
+    statistic: float
+    num_freedom: int
+    p_value: float
+    variation: float
+    """Total variation between the samples, mean over prompts: noise is a part of it."""
+    detectable: float
+    """The mean total variation that would have been found with probability 0.95."""
+
+
+@dataclass(frozen=True)
+class SampledResult:
+    """What came of asking at a temperature."""
+
+    temperature: float
+    fields: Mapping[str, Any]
+    """Further sampling parameters of all requests."""
+    num_prompts: int
+    num_samples: int
+    """Of each prompt and side."""
+    false_alarm_rate: float
+    """Probability of calling equal distributions different."""
+    positions: tuple[Position, ...]
+
+    @property
+    def p_value(self) -> float:
+        """The smallest p-value, corrected for the number of positions."""
+        return min(1.0, len(self.positions) * min(position.p_value for position in self.positions))
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether nothing speaks against equal distributions."""
+        return self.p_value >= self.false_alarm_rate
+
+    @property
+    def detectable(self) -> float:
+        """The total variation that would have been found with probability 0.95 at any of the positions behind the first."""
+        return max(position.detectable for position in self.positions[1:] or self.positions)
+
+    @property
+    def power(self) -> float:
+        """The probability that goes with `detectable`."""
+        return POWER
+
+
+async def ask_sampled(
+    without: Side,
+    with_drafts: Side,
+    prompts: Sequence[Prompt],
+    *,
+    temperature: float,
+    fields: Mapping[str, Any],
+    num_samples: int,
+    num_tokens: int,
+    width: int,
+    false_alarm_rate: float,
+    tick: Tick,
+) -> SampledResult:
+    """Ask for samples of all prompts, and compare the tokens at each position.
+
+    Args:
+        without: no drafts.
+        with_drafts: drafts.
+        prompts: what to go on with.
+        temperature: of all requests.
+        fields: further sampling parameters.
+        num_samples: of each prompt and side.
+        num_tokens: positions of each sample.
+        width: requests at a time.
+        false_alarm_rate: probability of calling equal distributions different.
+        tick: is told of samples as they come.
+
+    Raises:
+        ConfigError: if a server does not answer, or tells no tokens.
+    """
+
+    async def run(side: Side) -> list[list[tuple[Token, ...]]]:
+        body = {"max_tokens": num_tokens, "temperature": temperature, **fields, **side.told}
+        replies = await side.ask(prompts, body, num_samples=num_samples, width=width, tick=tick)
+        return [
+            [_filled(answer, num_tokens, side) for reply in row for answer in reply.answers]
+            for row in replies
+        ]
+
+    expected, got = await run(without), await run(with_drafts)
+    level = false_alarm_rate / num_tokens
+    positions = []
+    for place in range(num_tokens):
+        columns = [([s[place] for s in a], [s[place] for s in b]) for a, b in zip(expected, got, strict=True)]
+        total: Homogeneity = sum((homogeneity(a, b) for a, b in columns), NOTHING)
+        positions.append(
+            Position(
+                place,
+                total.statistic,
+                total.num_freedom,
+                total.p_value,
+                total.variation / len(columns),
+                detectable_variation(total.num_freedom, num_samples * len(prompts), level),
+            )
+        )
+    return SampledResult(temperature, fields, len(prompts), num_samples, false_alarm_rate, tuple(positions))
+
+
+def _filled(answer: Answer, length: int, side: Side) -> tuple[Token, ...]:
+    """Return as many symbols as there are positions: behind the end of a text stands `END`."""
+    if answer.tokens is None:
+        raise ConfigError(
+            f"{side.endpoint.url} tells neither token ids nor log probabilities, so distributions cannot be compared: serve "
+            "the model with logprobs, or leave samples out with --temperature 0"
+        )
+    return (*answer.tokens[:length], *[END] * (length - len(answer.tokens)))
