@@ -13,7 +13,7 @@ SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test test-full test-interpreter test-gpu coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo test test-full test-interpreter test-gpu test-browser coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -38,13 +38,20 @@ test: install ## all tests but the slow ones
 	$(BIN)/python -m pytest $(WORKERS)
 
 test-full: install ## all tests
-	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter"
+	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"
 
 test-interpreter: install ## Triton kernels on the CPU
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" core kernels plugins
 
 test-gpu: install ## tests that need a GPU
 	$(BIN)/python -m pytest -m gpu
+
+CHROMIUM ?= chromium
+AXE ?= node_modules/axe-core/axe.min.js
+
+test-browser: install ## the page of specdec serve in Chromium: make test-browser CHROMIUM=PATH AXE=PATH
+	@$(BIN)/python -c "import playwright" && command -v $(CHROMIUM) && test -f $(AXE) || { echo "test-browser needs Chromium (apt install chromium), playwright ($(BIN)/pip install playwright) and axe-core (npm install axe-core): install them, and name their places with CHROMIUM= and AXE="; exit 2; }
+	CHROMIUM=$(shell command -v $(CHROMIUM)) AXE=$(AXE) $(BIN)/python -m pytest -m browser server/tests/browser
 
 coverage: install ## which lines the tests run
 	$(BIN)/coverage run -m pytest

@@ -52,7 +52,7 @@ export class Run {
   /** Tokens per second between the first step and the last one, by the server's clock; null where there is one step. */
   get speed() {
     const [first, last] = [this.steps[0], this.steps.at(-1)];
-    if (!(last?.time > first.time)) return null;
+    if (!last || last.time <= first.time) return null;
     return (this.tokenIds.length - first.token_ids.length) / (last.time - first.time);
   }
 

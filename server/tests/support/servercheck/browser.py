@@ -1,0 +1,94 @@
+"""The page in Chromium, as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROMPT = "import os\nimport sys\n\n\ndef read_lines(path):\n"
+
+
+@dataclass
+class Person:
+    """Somebody in front of the page."""
+
+    page: Any
+    """Playwright's page."""
+    complaints: list[str]
+    """What the browser said of mistakes and of what the security policy forbids."""
+
+    def settings(self, **values: object) -> None:
+        """Fill in fields of the settings, or tick boxes."""
+        for name, value in values.items():
+            field = self.page.locator(f"#settings [name={name}]")
+            if isinstance(value, bool):
+                field.set_checked(value)
+            else:
+                field.fill(str(value))
+
+    def ask(self, text: str = PROMPT) -> None:
+        """Type a message and send it with Enter."""
+        self.page.fill("#message", text)
+        self.page.press("#message", "Enter")
+
+    def wait(self) -> None:
+        """Wait until nothing is written any more."""
+        self.page.wait_for_selector("#turns[aria-busy=true], #error:not([hidden])", state="attached")
+        self.page.wait_for_selector("#turns[aria-busy=false]", state="attached")
+
+    def until(self, expression: str, seconds: float = 60.0) -> None:
+        """Wait until an expression is true; Playwright's own way needs `eval`, which the page forbids."""
+        deadline = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < deadline, expression
+            self.page.wait_for_timeout(10)
+
+    def texts(self) -> list[str]:
+        """Return the answers as they are shown."""
+        return [
+            str(text)
+            for text in self.page.locator(".run .text").evaluate_all("all => all.map(e => e.textContent)")
+        ]
+
+    def turns(self) -> list[dict[str, Any]]:
+        """Return what the page keeps."""
+        kept: list[dict[str, Any]] = json.loads(
+            self.page.evaluate("sessionStorage.getItem('specdec.turns')") or "[]"
+        )
+        return kept
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start the browser that `CHROMIUM` names."""
+    from playwright.sync_api import sync_playwright
+
+    path = os.environ.get("CHROMIUM", "chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def person(browser: Any, url: str, **context_options: Any) -> Iterator[Person]:
+    """Open the page in a fresh profile."""
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | context_options)
+    page = context.new_page()
+    found = Person(page, [])
+    page.on("console", lambda said: found.complaints.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    page.goto(url)
+    yield found
+    context.close()
+
+
+def axe_source() -> str:
+    """Return the script of axe-core, which `AXE` names."""
+    return Path(os.environ["AXE"]).read_text(encoding="utf-8")
