@@ -26,8 +26,8 @@ _HEADER_BYTES = 8
 _IDLE = timedelta(days=365)
 """How long the others wait for rank 0 between passes, when its caller does what it likes; its end they notice at once."""
 _REASON_KEY = "specdec/failure"
-_NUM_LOOKS, _BETWEEN_LOOKS_S = 10, 0.1
-"""A rank that fails says why before it leaves; who notices looks that often."""
+_NUM_LOOKS, _BETWEEN_LOOKS_S = 2, 0.05
+"""A rank that fails says why before it leaves; who notices looks soon, for torchrun is about to end it as well."""
 
 
 class RankGroup:
