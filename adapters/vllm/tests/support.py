@@ -43,7 +43,7 @@ def bound(
         takes = (Capability.DRAFT_PROBS,)
         hosted = open_proposer(speculation, target(), host="vLLM", samplers=SAMPLERS, takes=takes)
     sampler = speculation.sampler_class(speculation.sampler_config)
-    requests = Requests(0, is_strict=sampler.name == "strict")
+    requests = Requests(0, "seeded" if sampler.name == "strict" else "none")
     verifier = Verifier(runner.rejection_sampler, runner, requests, sampler)
     binding = Binding(runner, requests, hosted, verifier)
     binding.attach()

@@ -59,7 +59,7 @@ def test_trial_runs_of_vllm_are_left_to_it() -> None:
     stock = SimpleNamespace(calls=[])
     runner = SimpleNamespace(input_batch=SimpleNamespace(num_reqs=0))
     verifier = Verifier(
-        lambda *given: stock.calls.append(given), runner, Requests(0, is_strict=True), StrictSampler(None)
+        lambda *given: stock.calls.append(given), runner, Requests(0, "seeded"), StrictSampler(None)
     )
     metadata = SimpleNamespace(num_draft_tokens=[1, 1])
     assert verifier(metadata, None, torch.zeros(4, VOCAB), "sampling") is None

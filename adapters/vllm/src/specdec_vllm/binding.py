@@ -78,7 +78,7 @@ class Binding:
         if hosted is None:
             return [[] for _ in names]
         hosted.observe_target(time.perf_counter() - self._step_started)
-        states = (hidden_states, *_in_order(aux_hidden_states, hosted.aux_layer_ids))
+        states = (hidden_states, *in_order(aux_hidden_states, hosted.aux_layer_ids))
         try:
             return self._propose(hosted, scheduler_output, sampled_token_ids, states)
         except Exception:
@@ -165,7 +165,7 @@ def _is_last_stage(common_attn_metadata: Any) -> bool:
     return common_attn_metadata is not None
 
 
-def _in_order(
+def in_order(
     aux_hidden_states: list[torch.Tensor] | None, layer_ids: tuple[int, ...]
 ) -> tuple[torch.Tensor, ...]:
     """Return auxiliary states in the order of their ids; vLLM gives each once, in ascending order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from specdec import FinishReason, SamplingParams
 from specdec_vllm.params import noise_seed, params_of
@@ -60,12 +60,13 @@ class Requests:
 
     Args:
         engine_seed: vLLM's seed; with a request's id it gives the noise of requests without a seed, on every rank the same.
-        is_strict: whether the same seed must give the text that vLLM gives without speculation.
+        vllm_noise: which requests draw their tokens with noise of vLLM's: those with a seed under `strict`, so that the same
+            seed gives the text that vLLM gives without speculation.
     """
 
-    def __init__(self, engine_seed: int | None, *, is_strict: bool) -> None:
+    def __init__(self, engine_seed: int | None, vllm_noise: Literal["seeded", "all", "none"]) -> None:
         self._engine_seed = engine_seed
-        self._is_strict = is_strict
+        self._vllm_noise = vllm_noise
         self._held: dict[str, Request] = {}
 
     def of(self, request_id: str, state: Any) -> Request:
@@ -73,12 +74,17 @@ class Requests:
         found = self._held.get(request_id)
         if found is None:
             theirs = state.sampling_params
-            has_vllm_noise = self._is_strict and theirs.seed is not None
-            own = noise_seed(self._engine_seed, request_id) if theirs.seed is None else theirs.seed
+            is_seeded = theirs.seed is not None
+            has_vllm_noise = self._vllm_noise == "all" or (self._vllm_noise == "seeded" and is_seeded)
+            own = noise_seed(self._engine_seed, request_id) if not is_seeded else theirs.seed
             params = params_of(theirs, is_noise_known=not has_vllm_noise)
             found = Request(theirs, params, own, state.num_prompt_tokens, has_vllm_noise)
             self._held[request_id] = found
         return found
+
+    def find(self, request_id: str) -> Request | None:
+        """Return a request that was asked for before, or None."""
+        return self._held.get(request_id)
 
     def take(self, request_ids: Iterable[str]) -> dict[str, FinishReason]:
         """Forget requests that have left; returns why they did."""

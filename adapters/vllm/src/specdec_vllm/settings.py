@@ -31,8 +31,12 @@ class Settings:
     kv_cache_memory_bytes: int | None
 
 
-def read_settings(vllm_config: Any) -> Settings | None:
+def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Settings | None:
     """Return the settings, or None for an engine without speculation.
+
+    Args:
+        vllm_config: vLLM's whole configuration.
+        is_newer_runner: whether vLLM runs its newer model runner, in which `ngram_gpu` is the way in.
 
     Raises:
         ConfigError: if one of the two places is missing or they contradict each other.
@@ -44,7 +48,8 @@ def read_settings(vllm_config: Any) -> Settings | None:
         return None
     if theirs is None:
         raise ConfigError(f"additional_config[{KEY!r}] needs vLLM's speculative_config beside it: {_EXAMPLE}")
-    if theirs.method != "custom_class" or theirs.model != PROPOSER:
+    is_way_in = is_newer_runner and theirs.method == "ngram_gpu" and ours is not None
+    if not is_way_in and (theirs.method != "custom_class" or theirs.model != PROPOSER):
         raise ConfigError(
             f"speculative_config: this worker runs specdec's proposers, not method {theirs.method!r} of model "
             f"{theirs.model!r}: {_EXAMPLE}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from specdec import ConfigError
+from specdec.config import ResolvedSpeculation
 from specdec.hosting import HostedProposer, open_proposer, resolve_for_host
-from specdec.interfaces import Capability, Sampler
+from specdec.interfaces import Capability
 from specdec_vllm.binding import Binding
 from specdec_vllm.requests import Requests
 from specdec_vllm.settings import KEY, Settings, read_settings, with_limit
@@ -27,6 +28,7 @@ class BoundWorker:
 
     model_runner: Any
     vllm_config: Any
+    use_v2_model_runner: bool
     _binding: Binding | None = None
     _settings: Settings | None = None
     _stock_sampler: Any = None
@@ -36,13 +38,18 @@ class BoundWorker:
         import vllm
 
         check_version(vllm.__version__)
-        self._settings = read_settings(self.vllm_config)
+        is_newer = bool(self.use_v2_model_runner)
+        self._settings = read_settings(self.vllm_config, is_newer_runner=is_newer)
         super().init_device()  # type: ignore[misc]  # that of vLLM's worker
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         """Load the target, then the proposer."""
         super().load_model(load_dummy_weights=load_dummy_weights)  # type: ignore[misc]
-        if self._settings is not None and hasattr(self.model_runner, "rejection_sampler"):
+        if self._settings is None:
+            return
+        if self.use_v2_model_runner:
+            self._attach_speculator(self._settings)
+        elif hasattr(self.model_runner, "rejection_sampler"):  # else another stage of the pipeline drafts
             self._stock_sampler = self.model_runner.rejection_sampler
             self.open_specdec(self._settings.speculative_config)
 
@@ -52,25 +59,50 @@ class BoundWorker:
         Raises:
             ConfigError: for a configuration that is wrong or that this engine cannot run.
         """
-        if self._settings is None:
-            raise ConfigError(f"additional_config[{KEY!r}] was not given when this engine was started")
-        config = with_limit(speculative_config, self._settings.num_speculative_tokens)
-        runner = self.model_runner
-        memory = self._settings.kv_cache_memory_bytes
-        target = host_target(self.vllm_config, runner.get_model(), runner.device, memory)
-        speculation = resolve_for_host(config, target, host="vLLM", samplers=SAMPLERS)
-        sampler = speculation.sampler_class(speculation.sampler_config)
-        self._check_parallel(sampler)
-        hosted = None
-        if self._tensor_rank() == 0:
-            hosted = open_proposer(
-                speculation, target, host="vLLM", samplers=SAMPLERS, takes=(Capability.DRAFT_PROBS,)
+        if self._settings is None or self._stock_sampler is None:
+            raise ConfigError(
+                f"additional_config[{KEY!r}] was not given when this engine was started, or it cannot be changed"
             )
-            self._say(hosted, sampler)
-        requests = Requests(self.vllm_config.model_config.seed, is_strict=sampler.name == "strict")
+        runner = self.model_runner
+        speculation, hosted = self._open(speculative_config, self._settings, SAMPLERS)
+        sampler = speculation.sampler_class(speculation.sampler_config)
+        noise: Literal["seeded", "none"] = "seeded" if sampler.name == "strict" else "none"
+        requests = Requests(self.vllm_config.model_config.seed, noise)
         verifier = Verifier(self._stock_sampler, runner, requests, sampler)
         self._binding = Binding(runner, requests, hosted, verifier)
         self._binding.attach()
+
+    def _attach_speculator(self, settings: Settings) -> None:
+        """Put the proposer into the newer model runner; what is drafted is verified by vLLM's own sampler."""
+        from vllm.distributed import get_tp_group
+
+        from specdec_vllm.speculator import Speculator
+
+        _, hosted = self._open(settings.speculative_config, settings, ("strict",))
+        requests = Requests(self.vllm_config.model_config.seed, "all")
+        is_spread = self.vllm_config.parallel_config.tensor_parallel_size > 1
+        broadcast = get_tp_group().broadcast if is_spread else None
+        if self.model_runner.speculator is not None:  # else another stage of the pipeline drafts
+            Speculator(hosted, self.model_runner, requests, broadcast).attach()
+
+    def _open(
+        self, speculative_config: Mapping[str, Any], settings: Settings, samplers: tuple[str, ...]
+    ) -> tuple[ResolvedSpeculation, HostedProposer | None]:
+        """Return what a configuration means, and the proposer on the rank that drafts."""
+        config = with_limit(speculative_config, settings.num_speculative_tokens)
+        runner = self.model_runner
+        target = host_target(
+            self.vllm_config, runner.get_model(), runner.device, settings.kv_cache_memory_bytes
+        )
+        speculation = resolve_for_host(config, target, host="vLLM", samplers=samplers)
+        self._check_parallel(speculation.sampler_class.name)
+        if self._tensor_rank() != 0:
+            return speculation, None
+        hosted = open_proposer(
+            speculation, target, host="vLLM", samplers=samplers, takes=(Capability.DRAFT_PROBS,)
+        )
+        self._say(hosted, speculation.sampler_class.name)
+        return speculation, hosted
 
     def specdec_counters(self) -> dict[str, Any]:
         """Return what was counted: `llm.collective_rpc("specdec_counters")[0]`."""
@@ -87,18 +119,18 @@ class BoundWorker:
 
         return int(get_tensor_model_parallel_rank())
 
-    def _check_parallel(self, sampler: Sampler) -> None:
+    def _check_parallel(self, sampler: str) -> None:
         size = self.vllm_config.parallel_config.tensor_parallel_size
-        if size > 1 and sampler.name != "strict":
+        if size > 1 and sampler != "strict":
             raise ConfigError(
-                f"additional_config[{KEY!r}]: 'rejection_sample_method': {sampler.name!r} needs the draft's probabilities on "
+                f"additional_config[{KEY!r}]: 'rejection_sample_method': {sampler!r} needs the draft's probabilities on "
                 f"every rank, and with tensor_parallel_size={size} only the first one drafts: use 'strict'"
             )
 
-    def _say(self, hosted: HostedProposer, sampler: Sampler) -> None:
+    def _say(self, hosted: HostedProposer, sampler: str) -> None:
         logger.info(
             "specdec drafts with %r, at most %d tokens, verified by %r",
-            hosted.name, hosted.num_speculative_tokens, sampler.name,
+            hosted.name, hosted.num_speculative_tokens, sampler,
         )  # fmt: skip
         if hosted.needs_hidden and self.vllm_config.cache_config.enable_prefix_caching:
             logger.warning(

@@ -18,8 +18,7 @@ def index_by_members() -> None:
     if tuple(map(int, numba.__version__.split(".")[:2])) >= _FIRST_THAT_CAN:
         return
 
-    @overload(operator.getitem)
-    def by_member(array: Any, index: Any) -> Callable[..., Any] | None:
-        if isinstance(array, types.Array) and isinstance(index, types.IntEnumMember):
-            return lambda array, index: array[index.value]
-        return None
+    @overload(operator.getitem, strict=False)
+    def by_member(array: types.Type, index: types.Type) -> Callable[[Any, Any], Any] | None:
+        is_ours = isinstance(array, types.Array) and isinstance(index, types.IntEnumMember)
+        return (lambda array, index: array[index.value]) if is_ours else None

@@ -1,0 +1,169 @@
+"""The real engine: texts with every method are those of vLLM alone, token for token.
+
+    PYTHON_OF_VLLM adapters/vllm/tests/real/identity.py [--model DIR] [--methods JSON ...] [--tensor-parallel 2]
+
+One process asks vLLM without speculation, greedily and with seeds at temperature 0.8; a second one asks the same of our worker,
+one method after the other in one engine. Exits with 1 if a text differs, or the engine ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+    # On a machine that does other things as well, spinning threads wait for each other most of the time.
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+}
+TEMPERATURES = (0.0, 0.8)
+
+
+def zoo_methods() -> list[dict[str, Any]]:
+    """Return what the zoo's target can be tried with."""
+    from outsiders import HOSTILE
+
+    methods: list[dict[str, Any]] = [{"method": "ngram"}, {"method": "suffix"}]
+    methods += [{"method": m, "model": "zoo"} for m in ("draft_model", "eagle", "eagle3", "mtp")]
+    return methods + [{"method": f"outsiders.{name}"} for name in ("LastSeen", *HOSTILE)]
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--model", help="directory of the target; default: the zoo's")
+    parser.add_argument(
+        "--methods", nargs="+", type=json.loads, help="our speculative_config, one for each run"
+    )
+    parser.add_argument("--num-prompts", type=int, default=6)
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--num-speculative-tokens", type=int, default=5)
+    parser.add_argument("--tensor-parallel", type=int, default=1)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--role", choices=("reference", "adapter"), help=argparse.SUPPRESS)
+    parser.add_argument("--texts", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def make_engine(arguments: argparse.Namespace, **keys: Any) -> Any:
+    from vllm import LLM
+
+    return LLM(
+        arguments.model,
+        dtype=arguments.dtype,
+        enforce_eager=True,
+        max_model_len=512,
+        max_num_seqs=8,
+        enable_prefix_caching=False,
+        tensor_parallel_size=arguments.tensor_parallel,
+        **keys,
+    )
+
+
+def ask(engine: Any, arguments: argparse.Namespace, temperature: float) -> list[list[int]]:
+    """Return the tokens of every prompt, the first ones twice: batches change while they run."""
+    from vllm import SamplingParams
+
+    import specdec_zoo
+
+    lines = (Path(specdec_zoo.__file__).parent / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    prompts = [json.loads(line)["prompt"] for line in lines[: arguments.num_prompts]]
+    params = [
+        SamplingParams(
+            temperature=temperature,
+            seed=100 + i,
+            max_tokens=arguments.max_tokens - 7 * (i % 3),
+            ignore_eos=True,
+        )
+        for i in range(len(prompts))
+    ]
+    outputs = engine.generate(prompts, params, use_tqdm=False)
+    return [list(output.outputs[0].token_ids) for output in outputs]
+
+
+def write_reference(arguments: argparse.Namespace) -> None:
+    engine = make_engine(arguments)
+    arguments.texts.write_text(json.dumps([ask(engine, arguments, t) for t in TEMPERATURES]))
+
+
+def compare(arguments: argparse.Namespace) -> int:
+    """Try every method; returns how many texts differ."""
+    expected = json.loads(arguments.texts.read_text())
+    methods = arguments.methods or zoo_methods()
+    engine = make_engine(
+        arguments,
+        worker_cls="specdec_vllm.CPUWorker",
+        speculative_config={
+            "method": "custom_class",
+            "model": "specdec_vllm.Proposer",
+            "num_speculative_tokens": arguments.num_speculative_tokens,
+        },
+        additional_config={"specdec": methods[0]},
+    )
+    num_wrong = 0
+    for method in methods:
+        engine.collective_rpc("open_specdec", args=(method,))
+        for temperature, texts in zip(TEMPERATURES, expected, strict=True):
+            started = time.perf_counter()
+            got = ask(engine, arguments, temperature)
+            same = sum(a == b for a, b in zip(got, texts, strict=True))
+            num_wrong += len(texts) - same
+            seconds = time.perf_counter() - started
+            print(
+                f"{json.dumps(method)} at {temperature}: {same} of {len(texts)} texts equal, {seconds:.1f} s"
+            )
+        print("   ", shown(engine.collective_rpc("specdec_counters")[0]), flush=True)
+    return num_wrong
+
+
+def shown(counters: dict[str, Any]) -> str:
+    names = (
+        "num_draft_tokens",
+        "num_accepted_tokens",
+        "proposer_errors",
+        "proposer_nodes_cut",
+        "proposer_overruns",
+    )
+    found = {name.split(":")[1].removeprefix("spec_decode_"): value for name, value in counters.items()}
+    return ", ".join(f"{name} {found.get(name, 0)}" for name in (*names, "adapter_failures"))
+
+
+def main() -> int:
+    arguments = read_arguments()
+    if arguments.model is None:
+        import specdec_zoo
+
+        arguments.model = str(specdec_zoo.path("target"))
+    if arguments.role == "reference":
+        write_reference(arguments)
+        return 0
+    if arguments.role == "adapter":
+        return 1 if compare(arguments) else 0
+    environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0" if arguments.tensor_parallel == 1 else "1"}
+    environment |= {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "PYTHONPATH": str(HERE)}
+    environment |= {name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}
+    with tempfile.TemporaryDirectory() as folder:
+        texts = ["--texts", str(Path(folder) / "texts.json")]
+        for role in ("reference", "adapter"):
+            command = [sys.executable, __file__, *sys.argv[1:], "--role", role, *texts]
+            status = subprocess.run(command, env=os.environ | environment, check=False).returncode
+            if status:
+                return status
+    print("all texts are equal")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
