@@ -13,7 +13,7 @@ SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test test-full test-interpreter test-gpu test-browser coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo test test-full test-interpreter test-gpu test-browser test-vllm coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -50,8 +50,15 @@ CHROMIUM ?= chromium
 AXE ?= node_modules/axe-core/axe.min.js
 
 test-browser: install ## the page of specdec serve in Chromium: make test-browser CHROMIUM=PATH AXE=PATH
-	@$(BIN)/python -c "import playwright" && command -v $(CHROMIUM) && test -f $(AXE) || { echo "test-browser needs Chromium (apt install chromium), playwright ($(BIN)/pip install playwright) and axe-core (npm install axe-core): install them, and name their places with CHROMIUM= and AXE="; exit 2; }
+	@{ $(BIN)/python -c "import playwright" && command -v $(CHROMIUM) && test -f $(AXE); } > /dev/null 2>&1 || { echo "needs Chromium (apt install chromium, or CHROMIUM=PATH), playwright ($(BIN)/pip install playwright) and axe-core (npm install --no-save axe-core, or AXE=PATH)"; exit 2; }
 	CHROMIUM=$(shell command -v $(CHROMIUM)) AXE=$(AXE) $(BIN)/python -m pytest -m browser server/tests/browser
+
+VLLM ?= benchmarks/.peers/vllm
+
+test-vllm: ## our proposers in the real vLLM, texts held against its own: make test-vllm VLLM=ENVIRONMENT (adapters/vllm/README.md)
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py
+	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
+	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py
 
 coverage: install ## which lines the tests run
 	$(BIN)/coverage run -m pytest
