@@ -60,6 +60,26 @@ def vllm(
     return Variant.make("vllm", f"{name} {mode}", dtype, settings)
 
 
+def adapted(
+    dtype: str, speculation: Speculation, mode: str = "compiled", has_statistics: bool = False
+) -> Variant:
+    """Return vLLM with a proposer of specdec, by the adapter `specdec-vllm`; arguments as of `vllm`."""
+    arguments: dict[str, object] = {
+        "enforce_eager": VLLM_MODES[mode],
+        "worker_cls": "specdec_vllm.CPUWorker",
+        "additional_config": {"specdec": speculation.ours},
+    }
+    if has_statistics:
+        arguments["disable_log_stats"] = False
+    place = {
+        "method": "custom_class",
+        "model": "specdec_vllm.Proposer",
+        "num_speculative_tokens": speculation.ours["num_speculative_tokens"],
+    }
+    settings: dict[str, object] = {"arguments": arguments, "speculative_config": place}
+    return Variant.make("vllm", f"{speculation.name} {mode} specdec", dtype, settings)
+
+
 def llama_cpp(
     dtype: str,
     file: Path,

@@ -179,11 +179,12 @@ def test_cached_prefixes_have_no_states() -> None:
 
 def test_the_last_binding_counts() -> None:
     texts = stock_texts()
-    runner, first = bound(known({}))
+    runner, first = bound(known({}, "ChainHiddenRecorder"))
     _, second = bound(known(texts))
     second._runner = second._verifier._runner = runner
     second._update_states = type(runner)._update_states.__get__(runner)
     second.attach()
+    assert (runner.use_aux_hidden_state_outputs, runner.model.aux_layers) == (False, ())
     add_all(runner)
     assert runner.run() == texts
     assert counted(first, "num_steps") == 0

@@ -48,9 +48,10 @@ class Binding:
         runner._update_states = self.update_states
         runner._input_fits_in_drafter = _is_last_stage
         runner.rejection_sampler = self._verifier
-        if self._hosted is not None and self._hosted.aux_layer_ids:
-            runner.get_model().set_aux_hidden_state_layers(self._hosted.aux_layer_ids)
-        runner.use_aux_hidden_state_outputs = bool(self._hosted and self._hosted.aux_layer_ids)
+        aux_layer_ids = () if self._hosted is None else self._hosted.aux_layer_ids
+        if aux_layer_ids or runner.use_aux_hidden_state_outputs:
+            runner.get_model().set_aux_hidden_state_layers(aux_layer_ids)
+        runner.use_aux_hidden_state_outputs = bool(aux_layer_ids)
 
     def update_states(self, scheduler_output: Any) -> Any:
         """Tell the proposer which requests have left, then do what vLLM does at the beginning of a step."""
