@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig
 
 from specdec.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _ATTENTION_LAYERS = frozenset(
     {"full_attention", "sliding_attention", "attention", "chunked_attention", "dense", "sparse", "mlp", "moe"}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.hub import offline_arguments
@@ -15,6 +15,9 @@ from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model
 from specdec.runner.fused.linear import has_native_bfloat16
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 logger = logging.getLogger("specdec")
 

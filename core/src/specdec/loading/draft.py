@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedModel
 
 from specdec.config.model_name import resolve_name
 from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.loading.causal import load_checkpoint
 from specdec.loading.target import TargetPlace
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def load_draft(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec.config.hub import offline_arguments
 from specdec.config.model_name import resolve_name
@@ -16,6 +16,9 @@ from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_model, check_rope
 from specdec.loading.causal import first_line, load_checkpoint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class TargetPlace(Protocol):
@@ -81,6 +84,8 @@ def load_target(options: EngineOptions) -> LoadedTarget:
         ModelError: if the model cannot be served right.
         ConfigError: if an argument does not fit the model.
     """
+    from transformers import PreTrainedModel  # takes seconds, and plugins are listed without it
+
     if isinstance(options.model, LoadedTarget):
         return replace(options.model, max_model_len=_max_model_len(options.model.model, options))
     device = torch.device(options.device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -9,9 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AttentionInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from specdec.errors import ModelError
 from specdec.runner.attention_backend import AttentionBackend
@@ -59,6 +56,9 @@ class running:
 
 def register() -> None:
     """Make the attention implementation `specdec` known to `transformers`; may be called any number of times."""
+    from transformers import AttentionInterface  # takes seconds, and plugins are listed without it
+    from transformers.masking_utils import AttentionMaskInterface
+
     AttentionInterface.register(ATTENTION_NAME, _attention)
     AttentionMaskInterface.register(ATTENTION_NAME, _mask)
 
@@ -66,6 +66,8 @@ def register() -> None:
 def _mask(*args: Any, **kwargs: Any) -> torch.Tensor | None:
     context = _ACTIVE.get()
     if context is None:
+        from transformers.masking_utils import sdpa_mask
+
         mask: torch.Tensor | None = sdpa_mask(*args, **kwargs)
         return mask
     if context.probe is not None:
@@ -95,6 +97,8 @@ def _attention(
                 f"{type(module).__name__} uses soft caps or sinks: call model.set_attn_implementation('eager') "
                 "before using the model outside specdec"
             )
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
         out, _ = sdpa_attention_forward(
             module,
             query,

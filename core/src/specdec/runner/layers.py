@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from typing import TYPE_CHECKING
 
 from torch import nn
-from transformers import PreTrainedModel
 
 from specdec.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def decoder_layers(model: PreTrainedModel) -> nn.ModuleList:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from specdec.errors import ModelError
 from specdec.runner.attention_backend import BackendFactory
@@ -23,6 +23,9 @@ from specdec.runner.packed import ForwardOutput, PackedBatch, probe_batch
 from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaBackend
 from specdec.runner.wide import WIDER, in_wider_arithmetic
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class ModelRunner(CachedRunner):
@@ -63,6 +66,8 @@ class ModelRunner(CachedRunner):
         self._keeps_rows = keeps_logits_rows(model)
         self._aux_ids: tuple[int, ...] = ()
         self._wants_hidden = False
+        from transformers import PreTrainedModel  # a base class that takes seconds to import
+
         # The modules that may return the final hidden state; which of them a model calls differs (OPT: the inner decoder).
         self._bodies = [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
         register()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from specdec.engine.options import EngineOptions
 from specdec.runner.attention_backend import backend_factory
@@ -45,6 +44,8 @@ class Lender:
 
     def make_runner(self, model: nn.Module) -> ModelRunner:
         """Make a runner for a causal language model; see `TargetHandle.make_runner`."""
+        from transformers import PreTrainedModel  # takes seconds, and plugins are listed without it
+
         assert isinstance(model, PreTrainedModel)
         runner = ModelRunner(
             model,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from specdec.drafting import ChainCall, ChainLoop, Chooser, Piece, Places, Sketch, draft_of, run
 from specdec.interfaces import (
@@ -28,6 +27,9 @@ from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token
 from specdec_plugin_draft_model.tokenizers import choose_vocabulary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _LAZY_TOKENS = 64
 """Requests that want no draft wait until they have this many tokens to take in."""

@@ -1,10 +1,23 @@
-"""EAGLE, EAGLE-2 and EAGLE-3: a head of one or few layers drafts from the target's hidden states."""
+"""EAGLE, EAGLE-2 and EAGLE-3: a head of one or few layers drafts from the target's hidden states.
 
-from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
-from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
-from specdec_plugin_eagle.proposer import Eagle3Proposer, EagleProposer
-from specdec_plugin_eagle.saving import save_eagle, save_eagle3
-from specdec_plugin_eagle.settings import EagleSettings
+Names load when they are first used: its command shows its options without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec_plugin_eagle.config import Eagle3Config as Eagle3Config
+    from specdec_plugin_eagle.config import EagleConfig as EagleConfig
+    from specdec_plugin_eagle.heads import Eagle3Head as Eagle3Head
+    from specdec_plugin_eagle.heads import EagleHead as EagleHead
+    from specdec_plugin_eagle.proposer import Eagle3Proposer as Eagle3Proposer
+    from specdec_plugin_eagle.proposer import EagleProposer as EagleProposer
+    from specdec_plugin_eagle.saving import save_eagle as save_eagle
+    from specdec_plugin_eagle.saving import save_eagle3 as save_eagle3
+    from specdec_plugin_eagle.settings import EagleSettings as EagleSettings
 
 __all__ = [
     "Eagle3Config",
@@ -17,3 +30,21 @@ __all__ = [
     "save_eagle",
     "save_eagle3",
 ]
+
+_HOME = {
+    "Eagle3Config": "specdec_plugin_eagle.config",
+    "EagleConfig": "specdec_plugin_eagle.config",
+    "Eagle3Head": "specdec_plugin_eagle.heads",
+    "EagleHead": "specdec_plugin_eagle.heads",
+    "Eagle3Proposer": "specdec_plugin_eagle.proposer",
+    "EagleProposer": "specdec_plugin_eagle.proposer",
+    "save_eagle": "specdec_plugin_eagle.saving",
+    "save_eagle3": "specdec_plugin_eagle.saving",
+    "EagleSettings": "specdec_plugin_eagle.settings",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'specdec_plugin_eagle' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

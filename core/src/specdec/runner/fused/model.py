@@ -6,7 +6,6 @@ import logging
 from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedModel
 
 from specdec.errors import ModelError
 from specdec.runner.agreement import agreement
@@ -24,6 +23,8 @@ from specdec.runner.fused.structure import LlamaParts, llama_parts
 from specdec.runner.packed import ForwardOutput, PackedBatch
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from specdec.runner.model_runner import ModelRunner
 
 logger = logging.getLogger("specdec")
