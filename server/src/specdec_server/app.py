@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
-from specdec import AsyncLLM
+from specdec import AsyncLLM, __version__
 from specdec_server.access import Access
 from specdec_server.body import BodyLimit
 from specdec_server.errors import add_error_handlers
@@ -48,7 +48,9 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
 
     schema = "/openapi.json" if settings.are_docs_served else None
     pages = page_paths(has_page=settings.is_page_served, has_docs=settings.are_docs_served)
-    app = FastAPI(title="specdec", lifespan=life, docs_url=None, redoc_url=None, openapi_url=schema)
+    app = FastAPI(
+        title="specdec", version=__version__, lifespan=life, docs_url=None, redoc_url=None, openapi_url=schema
+    )
     app.state.service = service
     app.state.responses = ResponseStore(settings.max_stored_responses)
     add_error_handlers(app)

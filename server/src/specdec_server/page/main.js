@@ -143,6 +143,7 @@ async function follow(turn, run, view, settings) {
     view.tell();
     showPanel(turn);
   };
+  view.element.classList.add("writing");
   await fill(run, body, isChat, page.running.signal, (segments) => {
     const isAtEnd = atEnd();
     view.append(segments);
@@ -151,7 +152,10 @@ async function follow(turn, run, view, settings) {
       isDue = true;
       requestAnimationFrame(refresh);
     }
-  }).finally(refresh);
+  }).finally(() => {
+    view.element.classList.remove("writing");
+    refresh();
+  });
 }
 
 function summary({ run, plain }) {

@@ -4,6 +4,7 @@ import { classesOf, colourOf } from "./colours.js";
 import { $, make, number, visible } from "./dom.js";
 import { depths, firstDifference, statistics } from "./run.js";
 
+const MAX_ROWS = 8;
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Show the speed of a run beside that of the run without drafts, if there is one. */
@@ -51,7 +52,9 @@ export function showPositions(run) {
     $("positions").replaceChildren(make("p", { class: "hint" }, why));
     return;
   }
-  const rows = found.byDepth.map((accepted, index) => {
+  const deepest = found.byDepth.findLastIndex((accepted) => accepted > 0);
+  const shown = found.byDepth.slice(0, Math.min(deepest + 2, MAX_ROWS)); // one row of none says that no deeper one stood
+  const rows = shown.map((accepted, index) => {
     const share = accepted / found.drafts;
     return make(
       "tr", {},
@@ -102,8 +105,8 @@ export function stepSummary(step, segment) {
   const shape = step.parents.every((parent, node) => parent === node - 1) ? "a chain" : "a tree";
   const one = count === 1;
   const accepted = step.accepted.length ? `${step.accepted.length} accepted` : "none accepted";
-  const what = segment.depth ? `depth ${segment.depth}, drafted` : "the target’s own";
-  return `${step.proposer} drafted ${one ? "one token" : `${shape} of ${count} tokens`}: ${accepted}. “${visible(segment.text)}” is ${what}.`;
+  const what = segment.depth ? `was drafted at depth ${segment.depth}` : "is the target’s own";
+  return `${step.proposer} drafted ${one ? "one token" : `${shape} of ${count} tokens`}: ${accepted}. “${visible(segment.text)}” ${what}.`;
 }
 
 /** Return nested lists: each drafted token under the one before it, and the target's own where it continued. */

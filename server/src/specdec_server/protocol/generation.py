@@ -38,7 +38,7 @@ class StreamOptions(BaseModel):
 class GenerationRequest(HarmlessFields):
     """Fields of OpenAI's interface, and sampling parameters that it does not have."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)  # what /docs says of the fields
 
     model: str | None = None
     stream: bool | None = None
