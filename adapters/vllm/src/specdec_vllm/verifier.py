@@ -63,81 +63,62 @@ class Verifier(nn.Module):
         counts: list[int] = metadata.num_draft_tokens
         if len(counts) != self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
             return self.stock(metadata, draft_probs, logits, sampling_metadata)
-        final, target = self._final_logits(metadata, logits, sampling_metadata)
-        tokens = self._verify(metadata, final, sampling_metadata)
+        final = self._final_logits(metadata, logits, sampling_metadata)
+        batch = _Batch(metadata, final, sampling_metadata, self.stock.sampler)
+        tokens = self._verify(batch)
         width = metadata.max_spec_len + 1
         padded = [row + [_REJECTED] * (width - len(row)) for row in tokens]
         emitted = torch.tensor(padded, dtype=torch.int32, device=logits.device)
-        return self._output(metadata, logits, final, target, emitted, sampling_metadata)
+        return self._output(metadata, logits, batch, emitted, sampling_metadata)
 
-    def _final_logits(
-        self, metadata: Any, logits: torch.Tensor, sampling: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return all rows, and those of drafted tokens, after vLLM's logits processors; in float32, not the given storage."""
+    def _final_logits(self, metadata: Any, logits: torch.Tensor, sampling: Any) -> torch.Tensor:
+        """Return all rows after vLLM's logits processors, in float32 and in storage of their own."""
         drafted, last = metadata.target_logits_indices, metadata.bonus_logits_indices
-        target = self.stock.apply_logits_processors(logits[drafted].to(torch.float32), sampling, metadata)
+        # In vLLM's order: the first of these two calls also brings the state of thinking budgets up to date.
         bonus = self.stock.sampler.apply_logits_processors(logits[last].to(torch.float32), sampling, True)
+        target = self.stock.apply_logits_processors(logits[drafted].to(torch.float32), sampling, metadata)
         final = torch.empty_like(logits, dtype=torch.float32)
         final[drafted], final[last] = target, bonus
-        return final, target
+        return final
 
-    def _verify(self, metadata: Any, final: torch.Tensor, sampling: Any) -> list[list[int]]:
-        counts: list[int] = metadata.num_draft_tokens
-        flat: list[int] = metadata.draft_token_ids.tolist()
-        drafts, starts, place = [], [], 0
-        for row, count in enumerate(counts):
-            drafts.append(flat[place : place + count])
-            starts.append(place + row)
-            place += count
+    def _verify(self, laws: _Batch) -> list[list[int]]:
         batch = self._runner.input_batch
         requests = [self._requests.of(name, self._runner.requests[name]) for name in batch.req_ids]
-        drawn = [
-            row for row, request in enumerate(requests) if request.theirs.temperature >= _MIN_TEMPERATURE
-        ]
-        emitted: list[list[int]] = [[] for _ in counts]
-        if len(drawn) < len(counts):
-            best = self.stock.sampler.greedy_sample(final).tolist()
-            for row in set(range(len(counts))) - set(drawn):
-                emitted[row] = _standing(drafts[row], best[starts[row] : starts[row] + counts[row] + 1])
-        if not drawn:
-            return emitted
-        seeded = [row for row in drawn if requests[row].has_vllm_noise]
-        others = [row for row in drawn if row not in set(seeded)]
-        lawful = _Rows(final, starts, sampling, self.stock.sampler)
-        self._draw_in_turn(seeded, drafts, lawful, emitted)
+        laws.drawn = [row for row, r in enumerate(requests) if r.theirs.temperature >= _MIN_TEMPERATURE]
+        emitted: list[list[int]] = [[] for _ in requests]
+        if len(laws.drawn) < len(requests):
+            best = self.stock.sampler.greedy_sample(laws.final).tolist()
+            for row in set(range(len(requests))) - set(laws.drawn):
+                first, draft = laws.starts[row], laws.drafts[row]
+                emitted[row] = _standing(draft, best[first : first + len(draft) + 1])
+        in_turn = [row for row in laws.drawn if requests[row].has_vllm_noise]
+        others = [row for row in laws.drawn if not requests[row].has_vllm_noise]
+        self._draw_in_turn(in_turn, laws, emitted)
         if others:
-            self._draw_by_sampler(others, drafts, lawful, requests, emitted)
+            self._draw_by_sampler(others, laws, requests, emitted)
         return emitted
 
-    def _draw_in_turn(
-        self, rows: Sequence[int], drafts: list[list[int]], lawful: _Rows, emitted: list[list[int]]
-    ) -> None:
+    def _draw_in_turn(self, rows: Sequence[int], laws: _Batch, emitted: list[list[int]]) -> None:
         """Draw one token of each request at a time, as vLLM does without drafts, as long as drafted tokens are drawn."""
         waiting, depth = list(rows), 0
         while waiting:
-            chosen = lawful.draw(waiting, depth)
+            chosen = laws.draw(waiting, depth)
             for row, token in zip(waiting, chosen, strict=True):
                 emitted[row].append(token)
-            waiting = [row for row in waiting if drafts[row][depth : depth + 1] == emitted[row][depth:]]
+            waiting = [row for row in waiting if laws.drafts[row][depth : depth + 1] == emitted[row][depth:]]
             depth += 1
 
     def _draw_by_sampler(
-        self,
-        rows: list[int],
-        drafts: list[list[int]],
-        lawful: _Rows,
-        requests: list[Request],
-        emitted: list[list[int]],
+        self, rows: list[int], laws: _Batch, requests: list[Request], emitted: list[list[int]]
     ) -> None:
         batch = self._runner.input_batch
-        counts = [len(drafts[row]) for row in rows]
-        logits = lawful.logits_of(rows, counts)
+        drafts = [laws.drafts[row] for row in rows]
+        counts = [len(draft) for draft in drafts]
+        logits = laws.logits_of(rows)
         places = [sum(counts[:i]) + i for i in range(len(rows))]
         verdict = self._sampler.verify(
             Scores(logits=logits, row_starts=places, raw_logits=logits, first_rows=places),
-            self._drafts_of(
-                [batch.req_ids[row] for row in rows], [drafts[row] for row in rows], logits.device
-            ),
+            self._drafts_of([batch.req_ids[row] for row in rows], drafts, logits.device),
             VerifyBatch(
                 num_nodes=counts,
                 num_tokens=[int(batch.num_tokens_no_spec[row]) for row in rows],
@@ -165,20 +146,17 @@ class Verifier(nn.Module):
         return replace(chosen, host_rows=tuple(map(tuple, drafts)))
 
     def _output(
-        self,
-        metadata: Any,
-        logits: torch.Tensor,
-        final: torch.Tensor,
-        target: torch.Tensor,
-        emitted: torch.Tensor,
-        sampling: Any,
+        self, metadata: Any, logits: torch.Tensor, batch: _Batch, emitted: torch.Tensor, sampling: Any
     ) -> Any:
         from vllm.v1.outputs import SamplerOutput
 
         logprobs = None
         if sampling.max_num_logprobs is not None:
             drafted, last = metadata.target_logits_indices, metadata.bonus_logits_indices
-            shown = final if self.stock.is_processed_logprobs_mode else logits
+            shown = logits
+            if self.stock.is_processed_logprobs_mode:
+                shown = batch.final
+                shown[batch.places_of(batch.drawn)] = batch.logits_of(batch.drawn)
             logprobs = self.stock._get_logprobs_tensors(
                 sampling.max_num_logprobs,
                 metadata,
@@ -190,53 +168,65 @@ class Verifier(nn.Module):
         return SamplerOutput(sampled_token_ids=emitted, logprobs_tensors=logprobs)
 
 
-class _Rows:
-    """The rows of a batch's logits, from which vLLM's temperature and cuts make laws.
+class _Batch:
+    """The drafts of a batch and its logits, from which vLLM's temperature and cuts make laws.
 
     Args:
+        metadata: vLLM's `SpecDecodeMetadata`.
         final: `[R, V]` after logits processors.
-        starts: `[B]`: the first row of each request.
         sampling: vLLM's sampling metadata.
         sampler: vLLM's sampler.
     """
 
-    def __init__(self, final: torch.Tensor, starts: list[int], sampling: Any, sampler: Any) -> None:
-        self._final = final
-        self._starts = starts
+    def __init__(self, metadata: Any, final: torch.Tensor, sampling: Any, sampler: Any) -> None:
+        self.final = final
+        self.drafts: list[list[int]] = []
+        self.starts: list[int] = []
+        """Row of the last committed token of each request; those of its draft follow."""
+        self.drawn: list[int] = []
+        """Requests above temperature 0."""
         self._sampling = sampling
         self._sampler = sampler
+        flat: list[int] = metadata.draft_token_ids.tolist()
+        place = 0
+        for row, count in enumerate(metadata.num_draft_tokens):
+            self.drafts.append(flat[place : place + count])
+            self.starts.append(place + row)
+            place += count
 
     def draw(self, rows: list[int], depth: int) -> list[int]:
         """Draw a token for each of some requests behind `depth` drafted ones, by vLLM's sampler and their generators."""
-        index = torch.tensor(rows, device=self._final.device)
-        logits = self._heated([self._starts[row] + depth for row in rows], index)
+        owners = torch.tensor(rows, device=self.final.device)
+        places = torch.tensor([self.starts[row] + depth for row in rows], device=self.final.device)
         generators = self._sampling.generators
         own = {place: generators[row] for place, row in enumerate(rows) if row in generators}
-        drawn, _ = self._sampler.topk_topp_sampler(
-            logits, own, _taken(self._sampling.top_k, index), _taken(self._sampling.top_p, index)
-        )
+        drawn, _ = self._sampler.topk_topp_sampler(self._heated(places, owners), own, *self._cuts(owners))
         return [int(token) for token in drawn.tolist()]
 
-    def logits_of(self, rows: list[int], counts: list[int]) -> torch.Tensor:
-        """Return the rows of some requests one after another, temperature and cuts applied: what is cut has -inf."""
+    def places_of(self, rows: list[int]) -> torch.Tensor:
+        """Return the rows of `final` that belong to some requests, one request after another."""
+        places = [self.starts[row] + node for row in rows for node in range(len(self.drafts[row]) + 1)]
+        return torch.tensor(places, dtype=torch.int64, device=self.final.device)
+
+    def logits_of(self, rows: list[int]) -> torch.Tensor:
+        """Return these rows, temperature and cuts applied: what is cut has -inf."""
         from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
-        places = [
-            self._starts[row] + node for row, n in zip(rows, counts, strict=True) for node in range(n + 1)
-        ]
-        owners = [row for row, n in zip(rows, counts, strict=True) for _ in range(n + 1)]
-        index = torch.tensor(owners, device=self._final.device)
-        logits = self._heated(places, index)
-        top_k, top_p = _taken(self._sampling.top_k, index), _taken(self._sampling.top_p, index)
-        lawful: torch.Tensor = apply_top_k_top_p(logits, top_k, top_p)
+        owners = [row for row in rows for _ in range(len(self.drafts[row]) + 1)]
+        index = torch.tensor(owners, dtype=torch.int64, device=self.final.device)
+        lawful: torch.Tensor = apply_top_k_top_p(
+            self._heated(self.places_of(rows), index), *self._cuts(index)
+        )
         return lawful
 
-    def _heated(self, places: list[int], owners: torch.Tensor) -> torch.Tensor:
-        logits = self._final[torch.tensor(places, device=self._final.device)]
-        logits = logits.div_(self._sampling.temperature[owners].unsqueeze(1))
+    def _heated(self, places: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+        logits = self.final[places].div_(self._sampling.temperature[owners].unsqueeze(1))
         for processor in self._sampling.logitsprocs.argmax_invariant:
             logits = processor.apply(logits)  # none of vLLM's runs beside speculation
         return logits
+
+    def _cuts(self, owners: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        return _taken(self._sampling.top_k, owners), _taken(self._sampling.top_p, owners)
 
 
 def _taken(values: torch.Tensor | None, index: torch.Tensor) -> torch.Tensor | None:
