@@ -1,0 +1,52 @@
+"""Proposers that break what they can."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from specdec.interfaces import Capability, Draft, ProposeBatch, Proposer
+
+
+class _Hostile(Proposer):
+    capabilities = frozenset({Capability.TOKENS_ONLY})
+
+
+class Raises(_Hostile):
+    name = "raises"
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        raise RuntimeError("no")
+
+
+class ReturnsNone(_Hostile):
+    name = "returns-none"
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        return None  # type: ignore[return-value]  # that is the point
+
+
+class Outside(_Hostile):
+    name = "outside"
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        return Draft.from_lists([[10**6, -5, 3]] * batch.batch_size)
+
+
+class Sleeps(_Hostile):
+    name = "sleeps"
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        time.sleep(0.2)
+        return Draft.from_lists([[3]] * batch.batch_size)
+
+
+class Writes(_Hostile):
+    name = "writes"
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        ids = batch.token_ids(0)
+        ids.flags.writeable = True
+        ids[:] = np.zeros_like(ids)
+        return Draft.from_lists([[3]] * batch.batch_size)
