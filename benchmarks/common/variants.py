@@ -38,6 +38,13 @@ def transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
     return Variant.make("transformers", speculation.name, dtype, speculation.transformers)
 
 
+def inside_transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
+    """Return `generate` of transformers with specdec's loop inside, by the adapter `specdec-transformers`."""
+    config = None if speculation is None else speculation.ours
+    name = "none" if speculation is None else speculation.name
+    return Variant.make("transformers", f"{name} specdec", dtype, {"speculative_config": config})
+
+
 def vllm(
     dtype: str, speculation: Speculation | None = None, mode: str = "compiled", has_statistics: bool = False
 ) -> Variant:

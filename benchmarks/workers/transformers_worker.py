@@ -1,4 +1,7 @@
-"""`generate` of transformers as a worker. Settings are further arguments of `generate`; `assistant_model` is a folder."""
+"""`generate` of transformers as a worker. Settings are further arguments of `generate`.
+
+`assistant_model` is a folder; with `speculative_config` the loop is specdec's.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +70,13 @@ def make_engine(model: PreTrainedModel, settings: Settings) -> TransformersEngin
         assistant.generation_config.num_assistant_tokens_schedule = "constant"
         assistant.generation_config.assistant_confidence_threshold = 0.0
         settings["assistant_model"] = assistant
+    if "speculative_config" in settings:
+        from specdec_transformers import (
+            generate,
+        )  # imported where it is measured, for it sets how threads wait
+
+        settings["custom_generate"] = generate
+        settings["engine_options"] = {"enable_prefix_caching": False}  # rounds ask the same prompts again
     return TransformersEngine(model, settings)
 
 
