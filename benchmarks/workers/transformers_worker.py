@@ -71,9 +71,8 @@ def make_engine(model: PreTrainedModel, settings: Settings) -> TransformersEngin
         assistant.generation_config.assistant_confidence_threshold = 0.0
         settings["assistant_model"] = assistant
     if "speculative_config" in settings:
-        from specdec_transformers import (
-            generate,
-        )  # imported where it is measured, for it sets how threads wait
+        # Imported where it is measured, for it sets how threads wait.
+        from specdec_transformers import generate
 
         settings["custom_generate"] = generate
         settings["engine_options"] = {"enable_prefix_caching": False}  # rounds ask the same prompts again
