@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from numbers import Integral
 from typing import Any
 
@@ -56,6 +58,8 @@ class EngineOptions:
     allow_pickle: bool = False
     """Also load checkpoints that are not safetensors; unpickling runs code from the file."""
     device: str | None = None
+    device_map: Any = None
+    """`auto`, or names of modules and the device of each: layers on several devices, which run one after another."""
     tensor_parallel_size: int = 1
     """Processes that share the model, one device each; `torchrun --nproc-per-node N script.py` starts them."""
     attention_backend: str = "auto"
@@ -96,12 +100,26 @@ class EngineOptions:
             raise ConfigError(
                 f"LLM: scheduling_policy={self.scheduling_policy!r} must be one of fcfs, priority"
             )
+        if self.device_map is not None:
+            _check_device_map(self)
         if self.tensor_parallel_size > 1:
             rank_place(self.tensor_parallel_size)
         if self.deterministic and self.enforce_eager:
             raise ConfigError(
                 "LLM: deterministic=True needs fused layers, and enforce_eager=True runs the model's own: give one of the two"
             )
+
+
+def _check_device_map(options: EngineOptions) -> None:
+    if not isinstance(options.device_map, str | Mapping):
+        raise ConfigError(
+            f"LLM: device_map={options.device_map!r} must be 'auto' or name modules and devices"
+        )
+    if options.device is not None or options.tensor_parallel_size > 1:
+        other = "device" if options.device is not None else "tensor_parallel_size"
+        raise ConfigError(f"LLM: device_map and {other} both say where the model is: give one of the two")
+    if find_spec("accelerate") is None:
+        raise ConfigError("LLM: device_map needs accelerate: pip install accelerate")
 
 
 def _check_device(name: object) -> None:

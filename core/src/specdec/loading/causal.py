@@ -58,7 +58,7 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
     dtype = _dtype(options, config, device)
-    part = _part_of(config, path, options)
+    part = _places(config, path, options)
     try:
         model = AutoModelForCausalLM.from_pretrained(
             path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common, **part
@@ -71,14 +71,16 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         )
         raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
     check_model(model, path)
-    if getattr(model, "hf_quantizer", None) is None and not part:
+    if getattr(model, "hf_quantizer", None) is None and not part and options.device_map is None:
         torch.nn.Module.to(model, device)
     loaded: PreTrainedModel = model.eval()
     return loaded
 
 
-def _part_of(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
-    """Return what loads this rank's part of a model; nothing where one process has all of it."""
+def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
+    """Return what loads this rank's part of a model, or spreads it over devices; nothing where one device has all of it."""
+    if options.device_map is not None:
+        return {"device_map": options.device_map}
     if options.tensor_parallel_size == 1:
         return {}
     from specdec.parallel.splitting import split_arguments  # imports torch.distributed

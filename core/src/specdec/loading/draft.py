@@ -44,7 +44,8 @@ def load_draft(
     if is_same and target.model is not None:
         model = _alias(target.model)
     else:
-        model = load_checkpoint(path, replace(options, dtype=wanted, revision=revision), target.device)
+        own = replace(options, dtype=wanted, revision=revision, device_map=None)
+        model = load_checkpoint(path, own, target.device)
     held = getattr(getattr(model, "hf_quantizer", None), "quantization_config", None)
     method = None if held is None else str(getattr(held.quant_method, "value", held.quant_method))
     if quantization is not None and quantization != method:

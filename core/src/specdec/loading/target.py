@@ -16,6 +16,7 @@ from specdec.engine.options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_model, check_rope
 from specdec.loading.causal import first_line, load_checkpoint
+from specdec.runner.spread import input_device, places
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -105,6 +106,8 @@ def load_target(options: EngineOptions) -> LoadedTarget:
         )
     max_model_len = _max_model_len(model, options)
     check_rope(model.config, max_model_len, name)
+    if places(model) or options.device_map is not None:
+        device = input_device(model)
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
     return LoadedTarget(model, _tokenizer(options, path), path, device, dtype, max_model_len)
 

@@ -20,6 +20,8 @@ class LayerShape:
     key_dim: int
     value_dim: int
     dtype: torch.dtype
+    device: torch.device | None = None
+    """Where the layer is; None for where the cache is."""
 
     @property
     def num_bytes(self) -> int:
@@ -41,10 +43,10 @@ class KVCache:
     def allocate(self, layer: int, shape: LayerShape) -> None:
         """Make the tensors of one layer. On the host, pages are taken by the system only once they are written."""
         self.shapes[layer] = shape
-        rows = (self.num_slots, shape.num_kv_heads)
-        self.keys[layer] = torch.empty((*rows, shape.key_dim), dtype=shape.dtype, device=self.device)
-        self.values[layer] = torch.empty((*rows, shape.value_dim), dtype=shape.dtype, device=self.device)
-        if self.device.type == "cpu" and shape.dtype in (torch.float32, torch.bfloat16):
+        rows, device = (self.num_slots, shape.num_kv_heads), shape.device or self.device
+        self.keys[layer] = torch.empty((*rows, shape.key_dim), dtype=shape.dtype, device=device)
+        self.values[layer] = torch.empty((*rows, shape.value_dim), dtype=shape.dtype, device=device)
+        if device.type == "cpu" and shape.dtype in (torch.float32, torch.bfloat16):
             self._host[layer] = _stored(self.keys[layer]), _stored(self.values[layer])
 
     def host_rows(self, layer: int) -> tuple[Stored, Stored]:
@@ -54,7 +56,9 @@ class KVCache:
     def ensure(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Make the tensors of a layer that is about to take its first `keys` and `values` `[T, Hkv, D]`."""
         if layer not in self.keys:
-            self.allocate(layer, LayerShape(keys.shape[1], keys.shape[2], values.shape[2], keys.dtype))
+            device = None if keys.device == self.device else keys.device
+            sizes = keys.shape[1], keys.shape[2], values.shape[2]
+            self.allocate(layer, LayerShape(*sizes, keys.dtype, device))
 
     def write(
         self,
@@ -82,7 +86,16 @@ class KVCache:
         """Move the rows `sources` `[n]` of every layer to consecutive slots from `destination` on."""
         for tensors in (self.keys, self.values):
             for tensor in tensors.values():
-                tensor[destination : destination + sources.shape[0]] = tensor[sources]
+                tensor[destination : destination + sources.shape[0]] = tensor[sources.to(tensor.device)]
+
+    @property
+    def bytes_by_device(self) -> dict[torch.device, int]:
+        """Bytes that one token takes on each device."""
+        found: dict[torch.device, int] = {}
+        for shape in self.shapes.values():
+            device = shape.device or self.device
+            found[device] = found.get(device, 0) + shape.num_bytes
+        return found
 
     @property
     def bytes_per_token(self) -> int:

@@ -209,9 +209,9 @@ class ModelRunner(CachedRunner):
         if batch.logits_rows is not None and not keep:
             logits = logits[batch.logits_rows]
         return ForwardOutput(
-            logits=logits,
-            hidden_states=hidden[-1][0] if self._wants_hidden else None,
-            aux_hidden_states=tuple(aux[k][0] for k in self._aux_ids),
+            logits=logits.to(self.device),
+            hidden_states=hidden[-1][0].to(self.device) if self._wants_hidden else None,
+            aux_hidden_states=tuple(aux[k][0].to(self.device) for k in self._aux_ids),
         )
 
     @in_inference_mode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import psutil
 import torch
@@ -19,7 +19,11 @@ _FLOAT32_COPIES = 2
 
 
 def num_slots(
-    options: EngineOptions, target: TargetPlace, bytes_per_token: int, needed: Callable[[], int]
+    options: EngineOptions,
+    target: TargetPlace,
+    bytes_per_token: int,
+    needed: Callable[[], int],
+    spread: Mapping[torch.device, int] | None = None,
 ) -> int:
     """Return how many tokens the caches hold: what fits, and no more than the batch can use.
 
@@ -28,6 +32,7 @@ def num_slots(
         target: where it is, and its longest context.
         bytes_per_token: over all caches.
         needed: tells the bytes of device memory that a step takes at most; called where it counts.
+        spread: bytes per token on each device of a target that lies on several.
 
     Raises:
         ConfigError: if one sequence does not fit.
@@ -45,6 +50,9 @@ def num_slots(
     budget = options.kv_cache_memory_bytes
     if budget is None:
         budget = _budget(options, target.device, needed)
+        for device, part in (spread or {}).items():
+            if device.type == "cuda" and device != target.device:
+                budget = min(budget, _available(options, device) * bytes_per_token // part)
     slots = min(per_sequence * options.max_num_seqs, budget // bytes_per_token // size * size)
     if slots < per_sequence:
         raise ConfigError(
@@ -59,8 +67,13 @@ def _budget(options: EngineOptions, device: torch.device, needed: Callable[[], i
     if device.type != "cuda":
         return int(psutil.virtual_memory().available) // 4
     taken = needed()
+    return max(0, _available(options, device) - taken)
+
+
+def _available(options: EngineOptions, device: torch.device) -> int:
+    """Return the bytes of a CUDA device that may still be taken."""
     free, total = torch.cuda.mem_get_info(device)
-    return int(max(0, free - (1 - options.gpu_memory_utilization) * total - taken))
+    return int(max(0, free - (1 - options.gpu_memory_utilization) * total))
 
 
 def step_bytes(runner: ModelRunner, options: EngineOptions, num_recorded: int) -> int:

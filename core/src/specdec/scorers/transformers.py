@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -28,9 +29,12 @@ from specdec.runner.graphs import ChainGraphs, CudaRecorder, PassGraphs, Recorde
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.layers import input_embedding, output_head
 from specdec.runner.model_runner import ModelRunner
+from specdec.runner.spread import SpreadBackend, near, offloaded, places
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots, step_bytes
 from specdec.scorers.packing import pack
+
+logger = logging.getLogger("specdec")
 
 
 class TransformersScorer(Scorer):
@@ -43,7 +47,7 @@ class TransformersScorer(Scorer):
         self.options = options
         self.target = target = load_target(options)
         backend = choose_backend(
-            options.attention_backend,
+            spread_attention(options, target) or options.attention_backend,
             target.device,
             partial(disagreement, target.device, target.model.dtype, target.model.config),
         )
@@ -52,7 +56,9 @@ class TransformersScorer(Scorer):
         self.runner = self.make_target_runner(
             target,
             fused=not options.enforce_eager,
-            make_backend=backend_factory(backend, is_invariant=options.deterministic),
+            make_backend=SpreadBackend
+            if places(target.model)
+            else backend_factory(backend, is_invariant=options.deterministic),
             invariance=invariance,
             recorder=self._recorder,
         )
@@ -63,8 +69,8 @@ class TransformersScorer(Scorer):
             path=target.path,
             revision=options.revision,
             config=target.model.config,
-            embed_tokens=input_embedding(target.model),
-            lm_head=output_head(target.model),
+            embed_tokens=near(input_embedding(target.model), target.model),
+            lm_head=near(output_head(target.model), target.model),
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
             tokenizer=target.tokenizer,
             runner_factory=self._lender.make_runner,
@@ -82,7 +88,8 @@ class TransformersScorer(Scorer):
         num_recorded = sum(runner.num_recorded for runner in runners)
         needed = partial(step_bytes, self.runner, self.options, num_recorded)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
-        slots = num_slots(self.options, self.target, bytes_per_token, needed)
+        spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}
+        slots = num_slots(self.options, self.target, bytes_per_token, needed, spread)
         self.runner.allocate(slots)
         self._lender.allocate(slots)
 
@@ -146,6 +153,27 @@ class TransformersScorer(Scorer):
             hidden_states=output.hidden_states,
             aux_hidden_states=output.aux_hidden_states,
         )
+
+
+def spread_attention(options: EngineOptions, target: LoadedTarget) -> str | None:
+    """Return the attention of a model that is spread over several devices; None for a model on one.
+
+    Raises:
+        ConfigError: if another is asked for.
+    """
+    if not places(target.model):
+        return None
+    if options.attention_backend == "triton":
+        raise ConfigError(
+            "LLM: attention_backend='triton' runs on one device, and device_map spreads the model over several: leave it out"
+        )
+    slow = offloaded(target.model)
+    if slow:
+        logger.warning(
+            "device_map keeps weights on %s, from where every pass fetches them: a step takes as long as reading them",
+            " and ".join(sorted(slow)),
+        )
+    return "sdpa"
 
 
 def _recorder(options: EngineOptions, backend: str, device: torch.device) -> Recorder | None:

@@ -169,7 +169,9 @@ def fuse(model: PreTrainedModel, runner: ModelRunner, invariance: Invariance) ->
                 f"{name}: deterministic=True runs layers of the Llama structure through operations that keep a row's bits, "
                 "and this model's own forward does not: leave deterministic out"
             )
-        logger.warning("%s: no fused form, its layers are not of the Llama structure; %s", name, _COST)
+        is_hooked = any(hasattr(module, "_hf_hook") for module in model.modules())
+        reason = "are spread by device_map" if is_hooked else "are not of the Llama structure"
+        logger.warning("%s: no fused form, its layers %s; %s", name, reason, _COST)
         return None
     batch = runner.probe_batch()
     own = runner.forward_reference(batch).logits

@@ -1,0 +1,116 @@
+"""A model whose layers lie on several devices: attention runs where a layer is, over keys and values that are there too."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from specdec.runner.attention_backend import AttentionBackend
+from specdec.runner.kv_cache import KVCache
+from specdec.runner.packed import PackedBatch
+from specdec.runner.sdpa import SdpaBackend
+
+_HELD_ELSEWHERE = ("cpu", "disk")
+
+
+def places(model: PreTrainedModel) -> set[str]:
+    """Return the devices that `device_map` has spread a model over, and `disk`; none where it lies on one."""
+    found = {_name(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
+    return found if len(found) > 1 else set()
+
+
+def offloaded(model: PreTrainedModel) -> set[str]:
+    """Return from where weights are fetched in every pass: the host or the disk, beside an accelerator."""
+    found = places(model)
+    is_hosts_own = found <= set(_HELD_ELSEWHERE)
+    return found & ({"disk"} if is_hosts_own else set(_HELD_ELSEWHERE))
+
+
+def input_device(model: PreTrainedModel) -> torch.device:
+    """Return where a model takes its inputs, which is where it gives its logits too."""
+    embedding = model.get_input_embeddings()
+    device = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
+    if device is None:
+        return next(model.parameters()).device
+    return torch.device(_name(device))
+
+
+def near(module: nn.Module, model: PreTrainedModel) -> nn.Module:
+    """Return a module of a model with its weights where inputs are, for a proposer there: a copy where they lie elsewhere.
+
+    Weights that are fetched in every pass are left to that.
+    """
+    if not places(model):
+        return module
+    device = input_device(model)
+    devices = {parameter.device for parameter in module.parameters()}
+    if devices <= {device, torch.device("meta")}:
+        return module
+    moved = copy.deepcopy(module)
+    for name in ("_hf_hook", "_old_forward", "forward"):
+        moved.__dict__.pop(name, None)
+    return moved.to(device)
+
+
+class SpreadBackend:
+    """Torch's attention on each device that has layers; see `AttentionBackend`.
+
+    Args:
+        cache: with each layer on the device of that layer.
+        max_context: the longest sequence, in tokens.
+    """
+
+    def __init__(self, cache: KVCache, max_context: int) -> None:
+        self._cache, self._max_context = cache, max_context
+        self._backends: dict[torch.device, AttentionBackend] = {}
+        self._batch: PackedBatch | None = None
+        self._moved: dict[torch.device, PackedBatch] = {}
+
+    def attend(
+        self,
+        layer: int,
+        batch: PackedBatch,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """See `AttentionBackend.attend`."""
+        device = query.device
+        if device not in self._backends:
+            self._backends[device] = SdpaBackend(self._cache, self._max_context)
+        if batch is not self._batch:
+            self._batch, self._moved = batch, {}
+        if device not in self._moved:
+            self._moved[device] = _moved(batch, device)
+        return self._backends[device].attend(
+            layer, self._moved[device], query, key, value,
+            scaling=scaling, window=window, softcap=softcap, sinks=sinks,
+        )  # fmt: skip
+
+
+def _moved(batch: PackedBatch, device: torch.device) -> PackedBatch:
+    """Return a pass with what attention reads on a device."""
+    if batch.token_ids.device == device:
+        return batch
+    segments = [
+        replace(
+            segment,
+            tree_mask=None if segment.tree_mask is None else segment.tree_mask.to(device),
+            depths=None if segment.depths is None else segment.depths.to(device),
+        )
+        for segment in batch.segments
+    ]
+    return replace(batch, segments=segments, slots=None if batch.slots is None else batch.slots.to(device))
+
+
+def _name(place: object) -> str:
+    return f"cuda:{place}" if isinstance(place, int) else str(place)
