@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.runner.host.attention import MAX_ROWS, is_short
+from specdec.runner.host.segments import MAX_ROWS, is_short
 from specdec.runner.kv_cache import KVCache, LayerShape
 from specdec.runner.packed import PackedBatch, Segment
 from specdec.runner.sdpa import SdpaBackend

@@ -16,11 +16,12 @@ from specdec.compiled.math import fast_exp, narrow, widen
 from specdec.runner.fused.linear import FastLinear
 from specdec.runner.host.blend import row_blends
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
+from specdec.runner.host.lanes import HAS_BFLOAT16_PAIRS
 from specdec.runner.host.product import compact, multiply, product
-from specdec.runner.host.tile import HAS_BFLOAT16_TILES
+from specdec.runner.host.scores import as_multiplied, score_keys
 
 ROUNDED = pytest.mark.skipif(
-    not HAS_BFLOAT16_TILES, reason="this processor does not multiply bfloat16 numbers"
+    not HAS_BFLOAT16_PAIRS, reason="this processor does not multiply bfloat16 numbers"
 )
 
 SIZES = [
@@ -98,12 +99,38 @@ def blend(weights, values, start, head, out):
     row_blends(weights, values, start, head, weights.shape[1], out)
 
 
+@pytest.mark.parametrize(("num_queries", "length"), [(1, 1), (3, 16), (5, 33), (8, 7), (15, 20), (17, 3)])
+@pytest.mark.parametrize("depth", [1, 6, 7, 16, 32, 33, 64, 80])
+@pytest.mark.parametrize("is_half", [False, True])
+def test_scores_equal_float64(num_queries, length, depth, is_half):
+    torch.manual_seed(depth)
+    queries, keys = torch.randn(num_queries, depth), torch.randn(length + 2, 3, depth)
+    if is_half:
+        keys = keys.bfloat16()
+        queries = queries.bfloat16().float() if HAS_BFLOAT16_PAIRS else queries
+    stored = keys.view(torch.int16).numpy().view(np.uint16) if is_half else keys.numpy()
+    out = np.full((num_queries, length + 15), np.nan, np.float32)
+    score(queries.numpy(), stored, 2, 1, length, out)
+    exact = queries.double() @ keys[2:, 1].double().T
+    np.testing.assert_allclose(out[:, :length], exact.numpy(), rtol=0, atol=2e-6 * (1 + depth) ** 0.5)
+    alone = np.full((1, length + 15), np.nan, np.float32)
+    for r in (0, num_queries - 1):
+        score(queries.numpy()[r : r + 1], stored, 2, 1, length, alone)
+        assert np.array_equal(alone[0, :length], out[r, :length])
+
+
+@njit
+def score(queries, keys, start, head, length, out):
+    score_keys(as_multiplied(queries, keys), keys, keys, start, head, length, out)
+
+
 @pytest.mark.full
 def test_processors_without_wide_registers_get_the_same():
     """The same code for the registers that every x86-64, or every processor, has."""
     program = (
         "import numpy as np, torch; from specdec.runner.host.lanes import LANES;"
-        "from specdec.runner.host.attention import host_attention, host_segments;"
+        "from specdec.runner.host.attention import host_attention;"
+        "from specdec.runner.host.segments import host_segments;"
         "from specdec.runner.host.product import compact, multiply; from specdec.runner import PackedBatch, Segment;"
         "assert LANES == 4; torch.manual_seed(0); x, w = torch.randn(7, 37), torch.randn(11, 37).bfloat16();"
         "out = np.full((7, 11), np.nan, np.float32); multiply(x.numpy(), compact(w), out, False);"

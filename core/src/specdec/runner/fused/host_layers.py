@@ -15,16 +15,9 @@ from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.norm import FastNorm
 from specdec.runner.fused.pieces import pass_slots
 from specdec.runner.fused.rotary import RotaryTable
-from specdec.runner.host.attention import (
-    NO_WINDOW,
-    HostSegments,
-    attend,
-    host_segments,
-    is_available,
-    is_short,
-    use_threads,
-)
+from specdec.runner.host.attention import NO_WINDOW, attend, is_available, scratch_for, use_threads
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
+from specdec.runner.host.segments import HostSegments, host_segments, is_short
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch
 
@@ -93,6 +86,7 @@ class HostLayers:
         aux: dict[int, torch.Tensor] = {}
         weight, epsilon = self.norms[0]
         norm(residual, weight, epsilon, buffers.normed)
+        scratch = scratch_for(segments.table, buffers.query.shape[1], self._layers[0].num_kv_heads)
         for index, layer in enumerate(self._layers):
             if index in aux_ids:
                 aux[index] = x.clone()
@@ -105,7 +99,7 @@ class HostLayers:
             window = NO_WINDOW if layer.window is None else layer.window
             attend(
                 buffers.query, keys, values, segments.table, segments.visible, window, np.float32(layer.scaling),
-                buffers.attended,
+                scratch, buffers.attended,
             )  # fmt: skip
             weight, epsilon = self.norms[2 * index + 1]
             add_norm(residual, layer.out.host(buffers.attended_rows), weight, epsilon, buffers.normed)

@@ -10,10 +10,11 @@ import numpy.typing as npt
 from specdec.runner.fused.ends import Ends
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.members import index_by_members
-from specdec.runner.host.attention import NO_WINDOW, HostSegments
+from specdec.runner.host.attention import NO_WINDOW
 from specdec.runner.host.forward import run_pass
 from specdec.runner.host.frame import Number, Part
 from specdec.runner.host.product import Weights, widened
+from specdec.runner.host.segments import HostSegments
 from specdec.runner.host.stack import Column
 from specdec.runner.kv_cache import KVCache, Stored
 

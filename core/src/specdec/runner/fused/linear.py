@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from specdec.runner.host.attention import is_available
+from specdec.runner.host.lanes import HAS_BFLOAT16_PAIRS
 from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
-from specdec.runner.host.tile import HAS_BFLOAT16_TILES
 
 _MAX_NATIVE_ROWS = 8
 """Where the processor multiplies bfloat16 matrices and compiled code cannot, oneDNN's products win earlier."""
@@ -69,8 +69,8 @@ class FastLinear:
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
         self.compact = compact(self.weight) if is_compact and is_available() else None
         is_half = self.weight.dtype == torch.bfloat16
-        self.is_rounded = is_half and HAS_BFLOAT16_TILES
-        is_slow = is_half and has_native_bfloat16() and not HAS_BFLOAT16_TILES
+        self.is_rounded = is_half and HAS_BFLOAT16_PAIRS
+        is_slow = is_half and has_native_bfloat16() and not HAS_BFLOAT16_PAIRS
         self.max_product_rows = _MAX_NATIVE_ROWS if is_slow else MAX_PRODUCT_ROWS
         self._num_out = self.weight.shape[0]
         self.host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()

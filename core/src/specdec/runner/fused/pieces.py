@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from specdec.runner.fused.host_stack import HostStack
-from specdec.runner.host.attention import MAX_ROWS, HostSegments, host_segments
 from specdec.runner.host.product import MAX_PRODUCT_ROWS
+from specdec.runner.host.segments import MAX_ROWS, HostSegments, host_segments
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numba
 import numpy as np
@@ -14,60 +14,23 @@ from numba import njit, prange
 from numba.core import config
 
 from specdec.runner.host.blend import row_blends
-from specdec.runner.host.prefetch import prefetch
-from specdec.runner.host.product import dot
+from specdec.runner.host.memory import floats
+from specdec.runner.host.scores import as_multiplied, score_keys
+from specdec.runner.host.segments import HostSegments
 from specdec.runner.host.softmax import CHUNK, close_up, spread, weigh
-from specdec.runner.host.tile import TILE_WEIGHTS, row_tiles
 from specdec.runner.kv_cache import Stored
-from specdec.runner.packed import PackedBatch
 
 logger = logging.getLogger("specdec")
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-MAX_ROWS = 32
-"""The most rows of one request that this path takes; longer pieces are faster as matrix products."""
 NO_WINDOW = 2**31 - 1
 _MANY_ROWS = 8
 """Rows of a request, on average, from which on attention takes longer to compute than to read."""
-_KEYS_AHEAD = 16
-"""How many keys before they are read they are prefetched: one head's lie apart, which the processor does not foresee."""
 
-
-@dataclass(slots=True)
-class HostSegments:
-    """The segments of a pass as arrays, made once per pass."""
-
-    table: Ints
-    """`[5, S]` first row; number of rows; slot of position 0; rows in the cache before the pass; how many of these, the last
-    ones, are branches that not every new row sees, or -1 for a chain."""
-    visible: npt.NDArray[np.bool_]
-    """`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees; empty if all segments
-    are chains."""
-
-
-def is_short(batch: PackedBatch) -> bool:
-    """Return whether no request has more rows than this path is the fastest for."""
-    return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
-
-
-def host_segments(batch: PackedBatch) -> HostSegments:
-    """Return the segments of a pass as arrays."""
-    segments = batch.segments
-    visible = np.empty((0, 0), np.bool_)
-    if any(segment.tree_mask is not None for segment in segments):
-        width = max(s.num_branched + s.num_rows for s in segments)
-        visible = np.zeros((batch.token_ids.shape[0], width), np.bool_)
-        for s in segments:
-            if s.tree_mask is not None:
-                visible[s.row : s.row + s.num_rows, : s.tree_mask.shape[1]] = s.tree_mask.numpy()
-    table = np.array(
-        [
-            (s.row, s.num_rows, s.first_slot, s.num_cached, -1 if s.tree_mask is None else s.num_branched)
-            for s in segments
-        ]
-    )
-    return HostSegments(table.T.copy(), visible)
+_FEW_HEADS = 8
+"""Up to so many heads of all requests, threads share the work on each: else one of two has nothing to do while the other is at
+work on the third head of three."""
 
 
 @njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
@@ -79,6 +42,7 @@ def attend(
     visible: npt.NDArray[np.bool_],
     window: int,
     scaling: np.float32,
+    scratch: Floats,
     out: Floats,
 ) -> None:
     """Attend; the pass's own keys and values are in the cache already.
@@ -94,47 +58,146 @@ def attend(
         visible: see `HostSegments`.
         window: positions that a row sees, itself included, or `NO_WINDOW`.
         scaling: factor on the scores.
+        scratch: see `scratch_for`.
         out: `[T, H, Dv]`, written.
     """
-    num_heads, key_dim = query.shape[1], query.shape[2]
-    num_kv_heads, value_dim = keys.shape[1], values.shape[2]
-    group = num_heads // num_kv_heads
-    num_segments = segments.shape[1]
+    num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
+    group = query.shape[1] // num_kv_heads
+    if num_segments * num_kv_heads <= _FEW_HEADS:
+        _attend_together(query, keys, values, segments, visible, window, scaling, scratch, out)
+        return
     is_by_heads = _is_by_heads(segments)
     for unit in prange(num_segments * num_kv_heads):
         if is_by_heads:
             segment, head = unit % num_segments, unit // num_segments
         else:
             segment, head = unit // num_kv_heads, unit % num_kv_heads
-        row, count, base = segments[0, segment], segments[1, segment], segments[2, segment]
-        before, branched = segments[3, segment], segments[4, segment]
-        is_tree = branched >= 0
-        common = before - max(branched, 0)
-        first = max(0, common - window + 1) // CHUNK * CHUNK
-        length = before + count - first
+        first, length = _keys_of(segments[:, segment], window)
+        num_queries = segments[1, segment] * group
+        queries = _queries(query, keys, segments[:, segment], head, scaling)
         width = (length + CHUNK - 1) // CHUNK * CHUNK
-        num_queries = count * group
-        scaled = np.empty((num_queries, key_dim), np.float32)
-        for r in range(num_queries):
-            for d in range(key_dim):
-                scaled[r, d] = query[row + r // group, head * group + r % group, d] * scaling
-        scores = np.empty((num_queries, width), np.float32)
-        masses = np.empty(num_queries, np.float32)
-        _scores(scaled, keys, values, base + first, head, length, scores)
-        for r in range(num_queries):
-            local = r // group
-            if is_tree:
-                seen, own = visible[row + local], scores[r, common - first :]
-                num_own = close_up(own, seen, branched + count)
-                masses[r] = weigh(scores[r], common - first + num_own, window)
-                spread(own, seen, branched + count, num_own)
-            else:
-                masses[r] = weigh(scores[r], before - first + local + 1, window)
-        sums = np.empty((num_queries, value_dim), np.float32)
-        row_blends(scores, values, base + first, head, length, sums)
-        for r in range(num_queries):
-            for d in range(value_dim):
-                out[row + r // group, head * group + r % group, d] = sums[r, d] / masses[r]
+        scores = floats(num_queries * width).reshape(num_queries, width)
+        score_keys(queries, keys, values, segments[2, segment] + first, head, length, scores)
+        _blend(scores, values, segments[:, segment], visible, window, head, (0, num_queries), out)
+
+
+@njit(parallel=True, fastmath=True, nogil=True, error_model="numpy")
+def _attend_together(
+    query: Floats, keys: Stored, values: Stored, segments: Ints, visible: npt.NDArray[np.bool_], window: int,
+    scaling: np.float32, scratch: Floats, out: Floats,
+) -> None:  # fmt: skip
+    """Attend, with the threads at work on the same heads: first each on a part of the keys, then on a part of the rows."""
+    num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
+    group = query.shape[1] // num_kv_heads
+    num_parts = max(2, _FEW_HEADS // (num_segments * num_kv_heads))
+    most, width = _largest(segments)
+    scores = scratch[: num_segments * num_kv_heads * most * group * width]
+    scores = scores.reshape(num_segments, num_kv_heads, most * group, width)
+    for unit in prange(num_segments * num_kv_heads * num_parts):
+        part, rest = unit % num_parts, unit // num_parts
+        head, segment = rest % num_kv_heads, rest // num_kv_heads
+        first, length = _keys_of(segments[:, segment], window)
+        num_chunks = (length + CHUNK - 1) // CHUNK
+        start, end = (
+            part * num_chunks // num_parts * CHUNK,
+            min(length, (part + 1) * num_chunks // num_parts * CHUNK),
+        )
+        if start < end:
+            queries = _queries(query, keys, segments[:, segment], head, scaling)
+            score_keys(
+                queries, keys, values, segments[2, segment] + first + start, head, end - start,
+                scores[segment, head, : queries.shape[0], start:],
+            )  # fmt: skip
+    for unit in prange(num_segments * num_kv_heads * num_parts):
+        part, rest = unit % num_parts, unit // num_parts
+        head, segment = rest % num_kv_heads, rest // num_kv_heads
+        num_queries, length = segments[1, segment] * group, _keys_of(segments[:, segment], window)[1]
+        rows = part * num_queries // num_parts, (part + 1) * num_queries // num_parts
+        if rows[0] < rows[1]:
+            used = (length + CHUNK - 1) // CHUNK * CHUNK
+            _blend(
+                scores[segment, head, rows[0] : rows[1], :used],
+                values,
+                segments[:, segment],
+                visible,
+                window,
+                head,
+                rows,
+                out,
+            )
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def scratch_for(segments: Ints, num_heads: int, num_kv_heads: int) -> Floats:
+    """Return the memory that `attend` needs; once for all layers of a pass, since fresh memory is slow."""
+    num_segments = segments.shape[1]
+    if num_segments * num_kv_heads > _FEW_HEADS:
+        return np.empty(0, np.float32)
+    most, width = _largest(segments)
+    return floats(num_segments * num_heads * most * width)
+
+
+@njit(inline="always")
+def _largest(segments: Ints) -> tuple[int, int]:
+    """Return the most rows of a segment, and the longest row of scores."""
+    most = longest = 0
+    for s in range(segments.shape[1]):
+        most = max(most, segments[1, s])
+        longest = max(longest, segments[3, s] + segments[1, s])
+    return most, (longest + CHUNK - 1) // CHUNK * CHUNK
+
+
+@njit(inline="always")
+def _keys_of(segment: Ints, window: int) -> tuple[int, int]:
+    """Return the first position of a segment that counts, a multiple of `CHUNK`, and how many keys there are from there on."""
+    common = segment[3] - max(segment[4], 0)
+    first = max(0, common - window + 1) // CHUNK * CHUNK
+    return first, segment[3] + segment[1] - first
+
+
+@njit(fastmath=True, nogil=True, error_model="numpy")
+def _queries(query: Floats, keys: Stored, segment: Ints, head: int, scaling: np.float32) -> Any:
+    """Return a segment's scaled queries under a key-value head, row by row, as its keys are multiplied with them."""
+    group = query.shape[1] // keys.shape[1]
+    scaled = np.empty((segment[1] * group, query.shape[2]), np.float32)
+    for r in range(scaled.shape[0]):
+        for d in range(scaled.shape[1]):
+            scaled[r, d] = query[segment[0] + r // group, head * group + r % group, d] * scaling
+    return as_multiplied(scaled, keys)
+
+
+@njit(fastmath=True, nogil=True, error_model="numpy")
+def _blend(
+    scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int, head: int,
+    rows: tuple[int, int], out: Floats,
+) -> None:  # fmt: skip
+    """Write the attended values of some of a segment's queries under a key-value head.
+
+    Args:
+        scores: `[n, W]` of these queries, overwritten; W a multiple of `CHUNK`.
+        rows: number of the first of these queries, and of the one behind the last.
+        out: `[T, H, Dv]`.
+    """
+    group = out.shape[1] // values.shape[1]
+    row, count, before, branched = segment[0], segment[1], segment[3], segment[4]
+    first, length = _keys_of(segment, window)
+    common = before - max(branched, 0) - first
+    masses = np.empty(rows[1] - rows[0], np.float32)
+    for r in range(rows[1] - rows[0]):
+        local = (rows[0] + r) // group
+        if branched >= 0:
+            seen, own = visible[row + local], scores[r, common:]
+            num_own = close_up(own, seen, branched + count)
+            masses[r] = weigh(scores[r], common + num_own, window)
+            spread(own, seen, branched + count, num_own)
+        else:
+            masses[r] = weigh(scores[r], before - first + local + 1, window)
+    sums = floats((rows[1] - rows[0]) * values.shape[2]).reshape(rows[1] - rows[0], values.shape[2])
+    row_blends(scores, values, segment[2] + first, head, length, sums)
+    for r in range(rows[1] - rows[0]):
+        place = rows[0] + r
+        for d in range(values.shape[2]):
+            out[row + place // group, head * group + place % group, d] = sums[r, d] / masses[r]
 
 
 @njit(inline="always")
@@ -153,40 +216,6 @@ def _is_by_heads(segments: Ints) -> bool:
     return num_rows >= _MANY_ROWS * segments.shape[1] or 2 * longest > total
 
 
-@njit(fastmath=True, inline="always", error_model="numpy")
-def _scores(
-    query: Floats, keys: Stored, values: Stored, start: int, head: int, length: int, out: Floats
-) -> None:
-    """Write the products of `query [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, W]`, W >= L.
-
-    The values, which come next, are asked for meanwhile.
-
-    Keys that fill no tile of their own are multiplied in one that goes back to keys that are done, or, where there are not
-    enough, in tiles of one key each, so that a product has the same bits wherever the last key is.
-    """
-    num_queries, width = out.shape
-    depth = query.shape[1]
-    step = keys.strides[0]
-    first = keys.ctypes.data + start * step + head * keys.strides[1]
-    num_value_bytes = values.shape[2] * values.itemsize
-    value_step = values.strides[0]
-    first_value = values.ctypes.data + start * value_step + head * values.strides[1]
-    is_short = length < TILE_WEIGHTS
-    for block in range(length if is_short else (length + TILE_WEIGHTS - 1) // TILE_WEIGHTS):
-        j = block if is_short else min(block * TILE_WEIGHTS, length - TILE_WEIGHTS)
-        for i in range(TILE_WEIGHTS):
-            prefetch(first_value + (j + i) * value_step, num_value_bytes)
-        done = row_tiles(
-            query, keys, num_queries, query.ctypes.data, depth * 4, first + j * step, 0 if is_short else step,
-            out.ctypes.data + j * 4, width * 4, depth, _KEYS_AHEAD * step,
-        )  # fmt: skip
-        if done < depth:
-            for r in range(num_queries):
-                for i in range(TILE_WEIGHTS):
-                    key = start + j + (0 if is_short else i)
-                    out[r, j + i] += dot(query[r], keys[key, head], done)
-
-
 def host_attention(
     query: torch.Tensor,
     rows: tuple[Stored, Stored],
@@ -199,7 +228,8 @@ def host_attention(
     out = np.empty((query.shape[0], query.shape[1], values.shape[2]), np.float32)
     attend(
         query.contiguous().numpy(), keys, values, segments.table, segments.visible,
-        NO_WINDOW if window is None else window, np.float32(scaling), out,
+        NO_WINDOW if window is None else window, np.float32(scaling),
+        scratch_for(segments.table, query.shape[1], keys.shape[1]), out,
     )  # fmt: skip
     return torch.from_numpy(out)
 
@@ -223,7 +253,17 @@ def is_available() -> bool:
         config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
         one = np.ones((1, 1, 4), np.float32)
         segment = np.array([[0], [1], [0], [0], [-1]])
-        attend(one, one, one, segment, np.empty((0, 0), np.bool_), NO_WINDOW, np.float32(1), one)
+        attend(
+            one,
+            one,
+            one,
+            segment,
+            np.empty((0, 0), np.bool_),
+            NO_WINDOW,
+            np.float32(1),
+            np.empty(16, np.float32),
+            one,
+        )
     except Exception as error:  # whatever a platform's threading raises, torch's own attention works
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         logger.warning(

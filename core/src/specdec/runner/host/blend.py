@@ -10,16 +10,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 from specdec.compiled.math import widen
-from specdec.runner.host.lanes import (
-    FEATURES,
-    FLOAT,
-    FLOATS,
-    INDEX,
-    LANES,
-    load_floats,
-    multiply_add,
-    pointer,
-)
+from specdec.runner.host.lanes import FEATURES, FLOAT, INDEX, LANES, load_floats, multiply_add, pointer, splat
+from specdec.runner.host.loops import loop
 
 _MAX_ROWS = 6 if FEATURES.get("avx512f") else 2
 """Sums kept at a time: four registers each, of 32 or of 16."""
@@ -54,40 +46,28 @@ def _emit(
     values_step: Any, out: Any, out_step: Any, length: Any,
 ) -> Any:  # fmt: skip
     """Emit the loop over L; see `_blend`."""
-    before, head = builder.basic_block, builder.append_basic_block("values")
-    body, end = builder.append_basic_block("products"), builder.append_basic_block("sums")
-    builder.branch(head)
-    builder.position_at_end(head)
-    j = builder.phi(INDEX)
-    j.add_incoming(ir.Constant(INDEX, 0), before)
-    sums = [[builder.phi(FLOATS) for _ in range(num_vectors)] for _ in range(num_rows)]
-    builder.cbranch(builder.icmp_signed("<", j, length), body, end)
+    zero = ir.Constant(INDEX, 0)
 
-    builder.position_at_end(body)
-    row = builder.add(values, builder.mul(j, values_step))
-    vectors = [
-        load_floats(builder, row, 0, values_step, ir.Constant(INDEX, c * LANES), is_half)
-        for c in range(num_vectors)
-    ]
-    for i, totals in enumerate(sums):
-        weight = builder.load(pointer(builder, weights, i, weights_step, j, FLOAT), align=4)
-        one = builder.insert_element(
-            ir.Constant(FLOATS, ir.Undefined), weight, ir.Constant(ir.IntType(32), 0)
-        )
-        spread = builder.shuffle_vector(
-            one, one, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        )
-        for total, vector in zip(totals, vectors, strict=True):
-            total.add_incoming(ir.Constant(FLOATS, [0.0] * LANES), before)
-            total.add_incoming(multiply_add(builder, spread, vector, total), body)
-    j.add_incoming(builder.add(j, ir.Constant(INDEX, 1)), body)
-    builder.branch(head)
+    def added(j: Any, sums: list[Any]) -> list[Any]:
+        row = builder.add(values, builder.mul(j, values_step))
+        vectors = [
+            load_floats(builder, row, 0, values_step, ir.Constant(INDEX, c * LANES), is_half)
+            for c in range(num_vectors)
+        ]
+        results = []
+        for i in range(num_rows):
+            weight = splat(
+                builder, builder.load(pointer(builder, weights, i, weights_step, j, FLOAT), align=4)
+            )
+            for c, vector in enumerate(vectors):
+                results.append(multiply_add(builder, weight, vector, sums[i * num_vectors + c]))
+        return results
 
-    builder.position_at_end(end)
-    for i, totals in enumerate(sums):
-        for c, total in enumerate(totals):
-            place = pointer(builder, out, i, out_step, ir.Constant(INDEX, c * LANES), FLOAT, LANES)
-            builder.store(total, place, align=4)
+    sums = loop(builder, zero, length, 1, [0.0] * (num_rows * num_vectors), added)
+    for number, total in enumerate(sums):
+        i, c = divmod(number, num_vectors)
+        place = pointer(builder, out, i, out_step, ir.Constant(INDEX, c * LANES), FLOAT, LANES)
+        builder.store(total, place, align=4)
     return length
 
 
@@ -103,14 +83,14 @@ def row_blends(weights: Any, values: Any, start: int, head: int, length: int, ou
     Values are added up one after another, so that a weight of 0 leaves a sum as it is.
 
     Args:
-        weights: `[n, W]` float32, contiguous.
+        weights: `[n, W]` float32, rows contiguous.
         values: `[num_slots, Hkv, D]` float32 or the bits of bfloat16, contiguous.
         start: slot of the first value.
         head: key-value head.
         length: L, at most W.
         out: `[n, D]` float32, contiguous, written.
     """
-    num_rows, weights_step = weights.shape[0], weights.shape[1] * 4
+    num_rows, weights_step = weights.shape[0], weights.strides[0]
     size = out.shape[1]
     step = values.strides[0]
     first = values.ctypes.data + start * step + head * values.strides[1]

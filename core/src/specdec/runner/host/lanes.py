@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import Enum
 from typing import Any
 
 from llvmlite import binding, ir
@@ -25,6 +26,59 @@ LANES = 16 if FEATURES.get("avx512f") else 8 if FEATURES.get("avx") else 4
 
 FLOAT, HALF, WORD, INDEX = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 FLOATS = ir.VectorType(FLOAT, LANES)
+
+
+HAS_BFLOAT16_PAIRS = bool(FEATURES.get("avx512bf16")) and binding.llvm_version_info[0] >= 20
+"""Whether this processor multiplies bfloat16 numbers in pairs and sums them in float32 (AVX512_BF16)."""
+
+
+class Kind(Enum):
+    """What is multiplied with what."""
+
+    FLOATS = "float32 with float32"
+    WIDENED = "float32 with bfloat16, made float32 first, which loses nothing"
+    BFLOATS = "bfloat16 with bfloat16, summed in float32"
+
+    @property
+    def step(self) -> int:
+        """Numbers of a row that are taken at a time."""
+        return 2 * LANES if self is Kind.BFLOATS else LANES
+
+
+class _BFloat(ir.types.Type):  # type: ignore[misc]  # llvmlite is untyped
+    """LLVM's `bfloat`, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash("bfloat")
+
+
+BFLOATS = ir.VectorType(_BFloat(), 2 * LANES)
+
+
+def load_pairs(builder: Any, base: Any, row: int, step: Any, k: Any) -> Any:
+    """Load a vector register of bfloat16 numbers from number `k` of row `row` on."""
+    halves = builder.load(pointer(builder, base, row, step, k, HALF, 2 * LANES), align=2)
+    return builder.bitcast(halves, BFLOATS)
+
+
+def add_pairs(builder: Any, left: Any, right: Any, total: Any) -> Any:
+    """Return `total` and the products of `left` with `right`, bfloat16, two to a lane; only where `HAS_BFLOAT16_PAIRS`."""
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}"
+    return builder.call(declared(builder, name, FLOATS, [FLOATS, BFLOATS, BFLOATS]), [total, left, right])
+
+
+def splat(builder: Any, number: Any) -> Any:
+    """Return a register with a number in every lane."""
+    one = builder.insert_element(
+        ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined), number, ir.Constant(WORD, 0)
+    )
+    return builder.shuffle_vector(one, one, lanes([0] * LANES))
 
 
 def load_floats(builder: Any, base: Any, row: int, step: Any, k: Any, is_half: bool) -> Any:

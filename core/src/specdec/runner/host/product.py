@@ -34,7 +34,7 @@ def product(x: Rows, weight: Weights, out: Floats) -> None:
     A row's result does not depend on how many rows there are.
 
     Args:
-        x: `[T, K]` float32, or uint16 with the bits of bfloat16 (only where `HAS_BFLOAT16_TILES`, with such weights).
+        x: `[T, K]` float32, or uint16 with the bits of bfloat16 (only where `HAS_BFLOAT16_PAIRS`, with such weights).
         weight: `[N, K]` float32, or uint16 with the bits of bfloat16.
         out: `[T, N]` float32, contiguous, written.
     """

@@ -6,6 +6,7 @@ whichever chunk it is, and chunks are added up lane by lane, in order; what a ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,9 @@ from specdec.runner.host.lanes import (
     lanes,
     multiply_add,
     pointer,
+    splat,
 )
+from specdec.runner.host.loops import loop
 
 Floats = npt.NDArray[np.float32]
 CHUNK = 16
@@ -47,11 +50,8 @@ def weigh(score: Floats, num_seen: int, window: int) -> np.float32:
         score[j] = _HIDDEN
     for j in range(num_seen, width):
         score[j] = _HIDDEN
-    highest = score[0]
-    for j in range(1, width):
-        if score[j] > highest:
-            highest = score[j]
-    return _exponentials(score, highest)
+    total: np.float32 = _chunks(score.ctypes.data, width)
+    return total
 
 
 @njit(fastmath=True, nogil=True, error_model="numpy")
@@ -79,61 +79,66 @@ def spread(score: Floats, visible: npt.NDArray[np.bool_], count: int, num_seen: 
             score[j] = np.float32(0.0)
 
 
-@njit(nogil=True, error_model="numpy")
-def _exponentials(score: Floats, highest: np.float32) -> np.float32:
-    """Replace each of `[W]` scores s by `e^(s - highest)`, 0 below e^-87, and return their sum.
+def _chunked(typing_context: Any, address: Any, count: Any) -> Any:
+    """Replace each of `count` scores s at an address by `e^(s - highest)`, 0 below e^-87, and return their sum.
 
-    Without fast arithmetic: the order of the sum is what this is for.
+    The order of the sum is what this is for: it is in no function that may change it.
     """
-    total: np.float32 = _chunks(score.ctypes.data, score.shape[0], highest)
-    return total
 
-
-def _chunked(typing_context: Any, address: Any, count: Any, highest: Any) -> Any:
     def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return _emit(builder, *arguments)
 
-    return types.float32(types.int64, types.int64, types.float32), codegen
+    return types.float32(types.int64, types.int64), codegen
 
 
 _chunks: Any = intrinsic(_chunked)
 
 
-def _emit(builder: Any, address: Any, count: Any, highest: Any) -> Any:
-    """Emit the loop over chunks, then the sum of the lanes by halves."""
-    one = builder.insert_element(ir.Constant(FLOATS, ir.Undefined), highest, ir.Constant(WORD, 0))
-    level = builder.shuffle_vector(one, one, lanes([0] * LANES))
-    before, head = builder.basic_block, builder.append_basic_block("chunks")
-    body, end = builder.append_basic_block("chunk"), builder.append_basic_block("fold")
-    builder.branch(head)
-    builder.position_at_end(head)
-    j = builder.phi(INDEX)
-    j.add_incoming(ir.Constant(INDEX, 0), before)
-    totals = [builder.phi(FLOATS) for _ in range(CHUNK // LANES)]
-    builder.cbranch(builder.icmp_signed("<", j, count), body, end)
+def _emit(builder: Any, address: Any, count: Any) -> Any:
+    """Emit a loop over chunks for the highest score, one for the weights, and the sum of the lanes by halves."""
+    zero, num_registers = ir.Constant(INDEX, 0), CHUNK // LANES
 
-    builder.position_at_end(body)
-    zero = ir.Constant(INDEX, 0)
-    for number, total in enumerate(totals):
+    def place(j: Any, number: int) -> Any:
         k = builder.add(j, ir.Constant(INDEX, number * LANES))
-        place = pointer(builder, address, 0, zero, k, FLOAT, LANES)
-        weights = _exponential(builder, builder.fsub(builder.load(place, align=4), level))
-        builder.store(weights, place, align=4)
-        total.add_incoming(_constant(0.0), before)
-        total.add_incoming(builder.fadd(total, weights), body)
-    j.add_incoming(builder.add(j, ir.Constant(INDEX, CHUNK)), body)
-    builder.branch(head)
+        return pointer(builder, address, 0, zero, k, FLOAT, LANES)
 
-    builder.position_at_end(end)
-    total = totals[0]
-    for other in totals[1:]:
-        total = builder.fadd(total, other)
+    def higher(j: Any, carried: list[Any]) -> list[Any]:
+        scores = [builder.load(place(j, number), align=4) for number in range(len(carried))]
+        return [_larger(builder, s, c) for s, c in zip(scores, carried, strict=True)]
+
+    tops = loop(builder, zero, count, CHUNK, [float(_HIDDEN)] * num_registers, higher)
+    top = _folded(builder, tops, _larger)
+    level = splat(builder, builder.extract_element(top, ir.Constant(WORD, 0)))
+
+    def added(j: Any, carried: list[Any]) -> list[Any]:
+        totals = []
+        for number, total in enumerate(carried):
+            scores = builder.load(place(j, number), align=4)
+            weights = _exponential(builder, builder.fsub(scores, level))
+            builder.store(weights, place(j, number), align=4)
+            totals.append(builder.fadd(total, weights))
+        return totals
+
+    totals = loop(builder, zero, count, CHUNK, [0.0] * num_registers, added)
+    total = _folded(builder, totals, lambda b, left, right: b.fadd(left, right))
+    return builder.extract_element(total, ir.Constant(WORD, 0))
+
+
+def _folded(builder: Any, registers: list[Any], combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """Combine registers, then the lanes of the result by halves, into one lane."""
+    total = registers[0]
+    for other in registers[1:]:
+        total = combine(builder, total, other)
     width = LANES
     while width > 1:
         width //= 2
         low, high = (builder.shuffle_vector(total, total, lanes(range(s, s + width))) for s in (0, width))
-        total = builder.fadd(low, high)
-    return builder.extract_element(total, ir.Constant(WORD, 0))
+        total = combine(builder, low, high)
+    return total
+
+
+def _larger(builder: Any, left: Any, right: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", left, right), left, right)
 
 
 def _exponential(builder: Any, x: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from specdec.runner.host.attention import attend
+from specdec.runner.host.attention import attend, scratch_for
 from specdec.runner.host.elementwise import add_norm, rotate_and_store, silu_multiply
 from specdec.runner.host.frame import Number, Part
 from specdec.runner.host.pointer import array_at
@@ -91,6 +91,7 @@ def run_layers(
     query = np.empty((num_rows, num_heads, dim), np.float32)
     attended = np.empty((num_rows, num_heads, dim), np.float32)
     activated = np.empty((num_rows, intermediate), np.float32)
+    scratch = scratch_for(segments, num_heads, num_kv_heads)
     joined = np.empty((num_rows, max(width, 2 * intermediate, hidden)), np.float32).reshape(-1)
     heads = joined[: num_rows * width].reshape(num_rows, width)
     gate_up = joined[: num_rows * 2 * intermediate].reshape(num_rows, 2 * intermediate)
@@ -113,7 +114,7 @@ def run_layers(
             heads.reshape(num_rows, num_heads + 2 * num_kv_heads, dim), cos, sin, positions, slots,
             array_at(row[Column.HEAD_NORMS], (num_norms, dim), x), head_epsilon, keys, values, query,
         )  # fmt: skip
-        attend(query, keys, values, segments, visible, row[Column.WINDOW], scaling, attended)
+        attend(query, keys, values, segments, visible, row[Column.WINDOW], scaling, scratch, attended)
         multiply(flat, array_at(row[Column.OUT], (hidden, num_heads * dim), like), delta, is_rounded)
         add_bias(delta, row[Column.OUT_BIAS])
         add_norm(x, delta, array_at(row[Column.POST_NORM], (hidden,), x), epsilon, normed)

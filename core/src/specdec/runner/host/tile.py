@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
 from specdec.runner.host.lanes import (
     FEATURES,
     FLOAT,
-    FLOATS,
     HALF,
+    HAS_BFLOAT16_PAIRS,
     INDEX,
     LANES,
-    declared,
+    Kind,
+    add_pairs,
     lanes,
     load_floats,
+    load_pairs,
     multiply_add,
     pointer,
 )
+from specdec.runner.host.loops import loop
 from specdec.runner.host.prefetch import emit_prefetch
 
 TILE_WEIGHTS = 4
@@ -32,40 +34,10 @@ TILE_WEIGHTS = 4
 MAX_TILE_ROWS = 6 if FEATURES.get("avx512f") else 3
 """Rows of a tile: four sums each in 32 or in 16 registers, with room for what is multiplied."""
 
-HAS_BFLOAT16_TILES = bool(FEATURES.get("avx512bf16")) and binding.llvm_version_info[0] >= 20
-"""Whether this processor multiplies bfloat16 numbers in pairs and sums them in float32 (AVX512_BF16)."""
-
-
-class _BFloat(ir.types.Type):  # type: ignore[misc]  # llvmlite is untyped
-    """LLVM's `bfloat`, which llvmlite has no name for."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat)
-
-    def __hash__(self) -> int:
-        return hash("bfloat")
-
-
-class _Kind(Enum):
-    """What is multiplied with what."""
-
-    FLOATS = "float32 with float32"
-    WIDENED = "float32 with bfloat16, made float32 first, which loses nothing"
-    BFLOATS = "bfloat16 with bfloat16, summed in float32"
-
-    @property
-    def step(self) -> int:
-        """Numbers of a row that are taken at a time."""
-        return 2 * LANES if self is _Kind.BFLOATS else LANES
-
-
 _KINDS = {
-    (types.float32, types.float32): _Kind.FLOATS,
-    (types.float32, types.uint16): _Kind.WIDENED,
-} | ({(types.uint16, types.uint16): _Kind.BFLOATS} if HAS_BFLOAT16_TILES else {})
+    (types.float32, types.float32): Kind.FLOATS,
+    (types.float32, types.uint16): Kind.WIDENED,
+} | ({(types.uint16, types.uint16): Kind.BFLOATS} if HAS_BFLOAT16_PAIRS else {})
 """By the types of rows and weights; bfloat16 is held as uint16."""
 
 
@@ -103,47 +75,39 @@ def _tile(num_rows: int, *, is_first: bool) -> Callable[..., int]:
 
 
 def _emit(
-    builder: Any, kind: _Kind, num_rows: int, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
+    builder: Any, kind: Kind, num_rows: int, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
     out: Any, out_step: Any, depth: Any, *, ahead: Any | None,
 ) -> Any:  # fmt: skip
     """Emit the loop over K, then the sums; see `_tile`."""
     whole = builder.and_(depth, ir.Constant(INDEX, -kind.step))
-    before, head = builder.basic_block, builder.append_basic_block("depth")
-    body, end = builder.append_basic_block("products"), builder.append_basic_block("sums")
-    builder.branch(head)
-    builder.position_at_end(head)
-    k = builder.phi(INDEX)
-    k.add_incoming(ir.Constant(INDEX, 0), before)
-    sums = [[builder.phi(FLOATS) for _ in range(TILE_WEIGHTS)] for _ in range(num_rows)]
-    builder.cbranch(builder.icmp_signed("<", k, whole), body, end)
 
-    builder.position_at_end(body)
-    if ahead is not None:
-        for j in range(TILE_WEIGHTS):
-            address = pointer(builder, builder.add(columns, ahead), j, columns_step, k, _number(kind))
-            emit_prefetch(builder, address)
-    weights = [
-        _load(builder, kind, columns, j, columns_step, k, kind is not _Kind.FLOATS)
-        for j in range(TILE_WEIGHTS)
-    ]
-    for i, row in enumerate(sums):
-        numbers = _load(builder, kind, rows, i, rows_step, k, kind is _Kind.BFLOATS)
-        for j, total in enumerate(row):
-            total.add_incoming(ir.Constant(FLOATS, [0.0] * LANES), before)
-            total.add_incoming(_multiply_add(builder, kind, numbers, weights[j], total), body)
-    k.add_incoming(builder.add(k, ir.Constant(INDEX, kind.step)), body)
-    builder.branch(head)
+    def added(k: Any, sums: list[Any]) -> list[Any]:
+        if ahead is not None:
+            for j in range(TILE_WEIGHTS):
+                address = pointer(builder, builder.add(columns, ahead), j, columns_step, k, _number(kind))
+                emit_prefetch(builder, address)
+        weights = [
+            _load(builder, kind, columns, j, columns_step, k, kind is not Kind.FLOATS)
+            for j in range(TILE_WEIGHTS)
+        ]
+        results = []
+        for i in range(num_rows):
+            numbers = _load(builder, kind, rows, i, rows_step, k, kind is Kind.BFLOATS)
+            for j, weight in enumerate(weights):
+                results.append(_multiply_add(builder, kind, numbers, weight, sums[i * TILE_WEIGHTS + j]))
+        return results
 
-    builder.position_at_end(end)
-    for i, row in enumerate(sums):
+    sums = loop(builder, ir.Constant(INDEX, 0), whole, kind.step, [0.0] * (num_rows * TILE_WEIGHTS), added)
+    for i in range(num_rows):
         address = pointer(builder, out, i, out_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS)
+        row = sums[i * TILE_WEIGHTS : (i + 1) * TILE_WEIGHTS]
         builder.store(_totals(builder, row), address, align=4)
     return whole
 
 
-def _number(kind: _Kind) -> Any:
+def _number(kind: Kind) -> Any:
     """Return the type that weights are stored in."""
-    return FLOAT if kind is _Kind.FLOATS else HALF
+    return FLOAT if kind is Kind.FLOATS else HALF
 
 
 def _totals(builder: Any, vectors: list[Any]) -> Any:
@@ -176,19 +140,17 @@ def _totals(builder: Any, vectors: list[Any]) -> Any:
     return total
 
 
-def _load(builder: Any, kind: _Kind, base: Any, row: int, step: Any, k: Any, is_half: bool) -> Any:
+def _load(builder: Any, kind: Kind, base: Any, row: int, step: Any, k: Any, is_half: bool) -> Any:
     """Load the next numbers of a row as what is multiplied."""
-    if kind is not _Kind.BFLOATS:
-        return load_floats(builder, base, row, step, k, is_half)
-    halves = builder.load(pointer(builder, base, row, step, k, HALF, kind.step), align=2)
-    return builder.bitcast(halves, ir.VectorType(_BFloat(), kind.step))
+    if kind is Kind.BFLOATS:
+        return load_pairs(builder, base, row, step, k)
+    return load_floats(builder, base, row, step, k, is_half)
 
 
-def _multiply_add(builder: Any, kind: _Kind, numbers: Any, weights: Any, total: Any) -> Any:
-    if kind is not _Kind.BFLOATS:
-        return multiply_add(builder, numbers, weights, total)
-    name, pairs = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}", ir.VectorType(_BFloat(), kind.step)
-    return builder.call(declared(builder, name, FLOATS, [FLOATS, pairs, pairs]), [total, numbers, weights])
+def _multiply_add(builder: Any, kind: Kind, numbers: Any, weights: Any, total: Any) -> Any:
+    if kind is Kind.BFLOATS:
+        return add_pairs(builder, numbers, weights, total)
+    return multiply_add(builder, numbers, weights, total)
 
 
 _FIRST_1, _FIRST_2, _FIRST_3, _FIRST_4, _FIRST_5, _FIRST_6 = (_tile(n, is_first=True) for n in range(1, 7))
@@ -204,7 +166,7 @@ def row_tiles(
 
     Args:
         x: the array of rows, float32 or uint16; for its type only.
-        weight: the array of weights, likewise; both uint16 only where `HAS_BFLOAT16_TILES`.
+        weight: the array of weights, likewise; both uint16 only where `HAS_BFLOAT16_PAIRS`.
         num_rows: rows to multiply.
         rows: address of the first.
         rows_step: bytes from a row to the next.

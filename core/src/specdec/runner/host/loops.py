@@ -1,0 +1,51 @@
+"""Loops of code that is written for vector registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from specdec.runner.host.lanes import FLOATS, INDEX, LANES
+
+
+def loop(
+    builder: Any,
+    start: Any,
+    end: Any,
+    step: int,
+    starts: Sequence[float],
+    emit: Callable[[Any, list[Any]], list[Any]],
+) -> list[Any]:
+    """Emit a loop from `start` to `end` that carries registers of float32.
+
+    Args:
+        builder: what emits.
+        start: first value of the counter.
+        end: where it ends; beyond the last value.
+        step: how far it goes at a time.
+        starts: what all lanes of each register begin with.
+        emit: emits the body for the counter and the registers; returns the registers that follow.
+
+    Returns:
+        the registers at the end.
+    """
+    before, head = builder.basic_block, builder.append_basic_block("head")
+    body, after = builder.append_basic_block("body"), builder.append_basic_block("after")
+    builder.branch(head)
+    builder.position_at_end(head)
+    counter = builder.phi(INDEX)
+    counter.add_incoming(start, before)
+    carried = [builder.phi(FLOATS) for _ in starts]
+    builder.cbranch(builder.icmp_signed("<", counter, end), body, after)
+    builder.position_at_end(body)
+    following = emit(counter, carried)
+    last = builder.basic_block
+    for register, first, result in zip(carried, starts, following, strict=True):
+        register.add_incoming(ir.Constant(FLOATS, [first] * LANES), before)
+        register.add_incoming(result, last)
+    counter.add_incoming(builder.add(counter, ir.Constant(INDEX, step)), last)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return carried

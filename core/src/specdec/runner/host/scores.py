@@ -1,0 +1,191 @@
+"""Products of queries with cached keys: the inner loop of attention's scores, one key in each lane of a vector register.
+
+A tile of keys is turned on its side once and then multiplied with every query, so that no register is ever added up across its
+lanes, and a score is one sum in the order of the head's dimensions, whichever query and key it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic, overload
+
+from specdec.compiled.math import narrow
+from specdec.runner.host.lanes import (
+    BFLOATS,
+    FLOAT,
+    INDEX,
+    LANES,
+    WORD,
+    Kind,
+    add_pairs,
+    multiply_add,
+    pointer,
+    splat,
+)
+from specdec.runner.host.loops import loop
+from specdec.runner.host.memory import floats
+from specdec.runner.host.prefetch import prefetch
+from specdec.runner.host.turn import TILE_KEYS, key_kind, num_words, turn_keys
+
+_TILE_QUERIES = 8
+"""Queries that are multiplied at a time: as many sums run beside each other, which hides how long one takes."""
+_KEYS_AHEAD = 16
+"""How many keys before they are read they are prefetched: one head's lie apart, which the processor does not foresee."""
+
+
+def _tile(num_queries: int) -> Callable[..., None]:
+    """Return what multiplies queries with a turned tile, for compiled code.
+
+    It takes the array of keys (for its type only); address and bytes per row of the queries, float32, or pairs of bfloat16
+    where the keys are; the address of the turned tile; address and bytes per row of the output, of which `TILE_KEYS` float32
+    are written for each query; and the depth.
+    """
+
+    def typed(
+        typing_context: Any,
+        key: Any,
+        queries: Any,
+        queries_step: Any,
+        turned: Any,
+        out: Any,
+        out_step: Any,
+        depth: Any,
+    ) -> Any:
+        kind = key_kind(key.dtype)
+
+        def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            _emit(builder, kind is Kind.BFLOATS, num_queries, *arguments[1:])
+            return target.get_dummy_value()
+
+        return types.void(key, *[types.int64] * 6), codegen
+
+    compiled: Callable[..., None] = intrinsic(typed)
+    return compiled
+
+
+def _emit(
+    builder: Any, is_paired: bool, num_queries: int, queries: Any, queries_step: Any, turned: Any, out: Any,
+    out_step: Any, depth: Any,
+) -> None:  # fmt: skip
+    zero, size = ir.Constant(INDEX, 0), ir.Constant(INDEX, 4 * LANES)
+
+    def multiplied(k: Any, sums: list[Any]) -> list[Any]:
+        keys = builder.load(
+            pointer(builder, builder.add(turned, builder.mul(k, size)), 0, size, zero, FLOAT, LANES), align=4
+        )
+        results = []
+        for i, total in enumerate(sums):
+            word = pointer(builder, queries, i, queries_step, k, WORD if is_paired else FLOAT)
+            number = splat(builder, builder.load(word, align=4))
+            if is_paired:
+                pairs = builder.bitcast(keys, BFLOATS), builder.bitcast(number, BFLOATS)
+                results.append(add_pairs(builder, *pairs, total))
+            else:
+                results.append(multiply_add(builder, keys, number, total))
+        return results
+
+    words = num_words(builder, depth, is_paired=is_paired)
+    for i, total in enumerate(loop(builder, zero, words, 1, [0.0] * num_queries, multiplied)):
+        builder.store(total, pointer(builder, out, i, out_step, zero, FLOAT, LANES), align=4)
+
+
+_TILE_1, _TILE_2, _TILE_3, _TILE_4, _TILE_5, _TILE_6, _TILE_7, _TILE_8 = (
+    _tile(n) for n in range(1, _TILE_QUERIES + 1)
+)
+
+
+@njit(inline="always")
+def score_tile(
+    key: Any,
+    num_queries: int,
+    queries: int,
+    queries_step: int,
+    turned: int,
+    out: int,
+    out_step: int,
+    depth: int,
+) -> None:
+    """Multiply any number of queries with a turned tile; a query's products do not depend on the others; see `_tile`."""
+    t = 0
+    while t < num_queries:
+        groups = (num_queries - t + _TILE_QUERIES - 1) // _TILE_QUERIES
+        count = (num_queries - t + groups - 1) // groups
+        a, c = queries + t * queries_step, out + t * out_step
+        if count == 1:
+            _TILE_1(key, a, queries_step, turned, c, out_step, depth)
+        elif count == 2:
+            _TILE_2(key, a, queries_step, turned, c, out_step, depth)
+        elif count == 3:
+            _TILE_3(key, a, queries_step, turned, c, out_step, depth)
+        elif count == 4:
+            _TILE_4(key, a, queries_step, turned, c, out_step, depth)
+        elif count == 5:
+            _TILE_5(key, a, queries_step, turned, c, out_step, depth)
+        elif count == 6:
+            _TILE_6(key, a, queries_step, turned, c, out_step, depth)
+        elif count == 7:
+            _TILE_7(key, a, queries_step, turned, c, out_step, depth)
+        else:
+            _TILE_8(key, a, queries_step, turned, c, out_step, depth)
+        t += count
+
+
+def as_multiplied(queries: Any, keys: Any) -> Any:
+    """Return queries `[n, D]` as keys of this type are multiplied with them; compiled code only.
+
+    Where the processor multiplies pairs of bfloat16 and the keys are bfloat16, the queries are rounded to it, as a model that
+    runs in bfloat16 does; with a zero behind them if D is odd.
+    """
+    raise NotImplementedError("compiled code only")
+
+
+@overload(as_multiplied, strict=False)
+def _overload_as_multiplied(queries: Any, keys: Any) -> Callable[[Any, Any], Any]:
+    if key_kind(keys.dtype) is not Kind.BFLOATS:
+        return lambda queries, keys: queries
+
+    def rounded(queries: Any, keys: Any) -> Any:
+        num_queries, depth = queries.shape
+        halves = np.zeros((num_queries, depth + depth % 2), np.uint16)
+        for r in range(num_queries):
+            for d in range(depth):
+                halves[r, d] = narrow(queries[r, d], halves[r, d])
+        return halves
+
+    return rounded
+
+
+@njit(inline="always")
+def score_keys(queries: Any, keys: Any, values: Any, start: int, head: int, length: int, out: Any) -> None:
+    """Write the products of `queries [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, W]`.
+
+    The values, which come next, are asked for meanwhile.
+
+    Args:
+        queries: `[n, D]`, see `as_multiplied`; contiguous.
+        keys: `[num_slots, Hkv, D]` float32 or the bits of bfloat16.
+        values: `[num_slots, Hkv, Dv]`.
+        start: slot of the first key.
+        head: key-value head.
+        length: number of keys, L.
+        out: `[n, W]` float32, rows contiguous; W at least L rounded up to `TILE_KEYS`, what lies behind L may be anything.
+    """
+    step, value_step = keys.strides[0], values.strides[0]
+    first = keys.ctypes.data + start * step + head * keys.strides[1]
+    first_value = values.ctypes.data + start * value_step + head * values.strides[1]
+    depth, num_bytes, num_value_bytes = keys.shape[2], keys.strides[1], values.strides[1]
+    turned = floats(depth * LANES)
+    for j in range(0, length, TILE_KEYS):
+        for i in range(TILE_KEYS):
+            prefetch(first + (j + i + _KEYS_AHEAD) * step, num_bytes)
+            prefetch(first_value + (j + i) * value_step, num_value_bytes)
+        turn_keys(keys, first + j * step, step, length - j, depth, turned.ctypes.data)
+        score_tile(
+            keys, queries.shape[0], queries.ctypes.data, queries.strides[0], turned.ctypes.data,
+            out.ctypes.data + j * 4, out.strides[0], depth,
+        )  # fmt: skip
