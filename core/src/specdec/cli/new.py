@@ -13,6 +13,9 @@ from specdec.cli.output import print_json
 from specdec.errors import ConfigError
 from specdec.scaffold import KINDS, plugin_names, write_package
 
+_OTHERS = {"policy": ": how much is drafted is a proposer's own judgement, or that of one that wraps others"}
+"""What people ask for that is not a kind of plugin, and what does it."""
+
 
 @hookimpl
 def specdec_register_commands(app: typer.Typer) -> None:
@@ -35,7 +38,7 @@ def new(
     It can be installed as it is, works, and passes its tests; put your idea in the place of the one that it comes with.
     """
     if kind not in KINDS:
-        raise ConfigError(f"--kind: {kind!r} is none of {', '.join(KINDS)}")
+        raise ConfigError(f"--kind: {kind!r} is none of {', '.join(KINDS)}{_OTHERS.get(kind, '')}")
     names = plugin_names(name, KINDS[kind].group)
     files = write_package(names, KINDS[kind], directory)
     if as_json:
