@@ -37,7 +37,10 @@ def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     [
         (["My Idea"], "name 'My Idea': use lower-case words"),
         (["medusa"], "name 'medusa' is that of a published method"),
-        (["my-idea", "--kind", "policy"], "scorer: how much is drafted is a proposer's own judgement"),
+        (
+            ["my-idea", "--kind", "policy"],
+            "--kind: 'policy' is none of proposer, head, tree, sampler, scorer: how much",
+        ),
         (["my-idea", "--kind", "idea"], "--kind: 'idea' is none of proposer, head, tree, sampler, scorer"),
         (["my-idea", "--directory", "nowhere"], "--directory: there is no folder 'nowhere'"),
         (["there"], "'there' is there already, and nothing is overwritten"),
