@@ -1,0 +1,226 @@
+"""The worker: what it checks before and after the target is loaded, and what it lends of it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from speccheck.hosting import ChainRecorder
+from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubRunner
+from support import add_all, known, stock_texts
+from transformers import LlamaConfig
+
+from specdec import ConfigError
+from specdec_vllm.target import host_target
+from specdec_vllm.workers.bound import BoundWorker
+
+THEIRS = SimpleNamespace(method="custom_class", model="specdec_vllm.Proposer", num_speculative_tokens=4)
+
+
+class StubWorker:
+    """vLLM's worker."""
+
+    use_v2_model_runner = False
+
+    def __init__(self, vllm_config) -> None:
+        self.vllm_config, self.is_shut_down = vllm_config, False
+
+    def init_device(self) -> None:
+        self.model_runner = StubRunner()
+
+    def load_model(self, *, load_dummy_weights: bool = False) -> None:
+        self.model_runner.model.is_loaded = True
+
+    def shutdown(self) -> None:
+        self.is_shut_down = True
+
+
+class Worker(BoundWorker, StubWorker):
+    """Ours over the stub, as `CPUWorker` is over vLLM's."""
+
+
+def vllm_config(
+    specdec: dict | None, theirs=THEIRS, *, path: str = "/nowhere", size: int = 1, cached: bool = False
+):
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        eos_token_id=[3, 4],
+        tie_word_embeddings=False,
+    )
+    model_config = SimpleNamespace(
+        hf_config=config,
+        seed=0,
+        model=path,
+        revision=None,
+        tokenizer=path,
+        tokenizer_revision=None,
+        trust_remote_code=False,
+        skip_tokenizer_init=True,
+        dtype=torch.float32,
+        max_model_len=MAX_LEN,
+        get_vocab_size=lambda: VOCAB,
+        get_hidden_size=lambda: HIDDEN,
+        try_get_generation_config=lambda: {},
+    )
+    return SimpleNamespace(
+        model_config=model_config,
+        speculative_config=theirs,
+        additional_config={} if specdec is None else {"specdec": specdec},
+        scheduler_config=SimpleNamespace(max_num_seqs=8),
+        parallel_config=SimpleNamespace(tensor_parallel_size=size),
+        cache_config=SimpleNamespace(enable_prefix_caching=cached),
+    )
+
+
+@pytest.fixture(autouse=True)
+def ranks(monkeypatch):
+    """Which rank this is; tests change it."""
+    found = SimpleNamespace(rank=0)
+    module = ModuleType("vllm.distributed")
+    module.get_tensor_model_parallel_rank = lambda: found.rank  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm.distributed", module)
+    return found
+
+
+def started(*arguments, **keys) -> Worker:
+    worker = Worker(vllm_config(*arguments, **keys))
+    worker.init_device()
+    worker.load_model()
+    return worker
+
+
+def test_a_worker_drafts_and_counts(caplog) -> None:
+    texts = stock_texts()
+    with caplog.at_level(logging.INFO, "specdec"):
+        worker = started(known(texts))
+        add_all(worker.model_runner)
+        assert worker.model_runner.run() == texts
+        counters = worker.specdec_counters()
+        worker.shutdown()
+    assert counters["vllm:spec_decode_num_accepted_tokens"] > 20
+    assert (
+        sum(counters["vllm:spec_decode_num_accepted_tokens_per_pos"])
+        == counters["vllm:spec_decode_num_accepted_tokens"]
+    )
+    assert worker.is_shut_down
+    assert "specdec drafts with 'recorder', at most 4 tokens, verified by 'strict'" in caplog.text
+    assert f"spec_decode_num_drafts {counters['vllm:spec_decode_num_drafts']}" in caplog.text
+
+
+def test_the_proposer_can_be_changed() -> None:
+    texts = stock_texts()
+    worker = started(known({}))
+    first = worker._binding
+    worker.open_specdec(known(texts, num_speculative_tokens=2))
+    add_all(worker.model_runner)
+    assert worker.model_runner.run() == texts
+    assert worker.specdec_counters()["vllm:spec_decode_num_accepted_tokens"] > 20
+    assert first.counters()["specdec:num_steps"] == 0
+    with pytest.raises(ConfigError, match="more than the 4"):
+        worker.open_specdec(known(texts, num_speculative_tokens=5))
+
+
+def test_without_speculation_nothing_is_touched() -> None:
+    worker = started(None, None)
+    assert worker.specdec_counters() == {}
+    assert "propose_draft_token_ids" not in vars(worker.model_runner)
+    with pytest.raises(ConfigError, match="was not given"):
+        worker.open_specdec({"method": "ngram"})
+    worker.shutdown()
+    assert worker.is_shut_down
+
+
+def test_other_versions_end_the_start(monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules["vllm"], "__version__", "0.12.0")
+    with pytest.raises(ConfigError, match=r"this is 0\.12\.0"):
+        Worker(vllm_config({"method": "ngram"})).init_device()
+
+
+@pytest.mark.parametrize("name", ["ChainRecorder", "ChainHiddenRecorder"])
+def test_heads_are_warned_of_the_prefix_cache(caplog, name) -> None:
+    with caplog.at_level(logging.WARNING, "specdec"):
+        started(known({}, name), cached=True)
+    assert ("--no-enable-prefix-caching" in caplog.text) is (name == "ChainHiddenRecorder")
+
+
+def test_only_the_first_rank_has_a_proposer(ranks, monkeypatch) -> None:
+    made = []
+    monkeypatch.setattr(ChainRecorder, "load", lambda self, target: made.append(1))
+    texts = stock_texts()
+    ranks.rank = 1
+    worker = started(known(texts), size=2)
+    assert made == []
+    assert worker.specdec_counters() == {}
+    ranks.rank = 0
+    started(known(texts), size=2)
+    assert made == [1]
+    with pytest.raises(ConfigError, match="tensor_parallel_size=2 only the first one drafts: use 'strict'"):
+        started(known(texts, rejection_sample_method="block"), size=2)
+
+
+REFUSED = {
+    "trees": ({"method": "speccheck.proposers.Scripted"}, "vLLM verifies only chains"),
+    "sampler": ({"rejection_sample_method": "typical"}, "not available in vLLM: use one of strict, block, probabilistic"),
+    "adaptive": ({"adaptive": True}, "'adaptive' is not available in vLLM"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_vllm_cannot_do_is_refused(what) -> None:
+    keys, message = REFUSED[what]
+    with pytest.raises(ConfigError, match=message):
+        started(known({}) | keys)
+
+
+def weights() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return tuple(torch.randn(VOCAB, HIDDEN, generator=generator) for _ in range(2))
+
+
+def lent(config, embed: torch.Tensor | None, head: torch.Tensor | None):
+    model = torch.nn.Module()
+    model.model = torch.nn.Module()
+    if embed is not None:
+        model.model.embed_tokens = torch.nn.Embedding.from_pretrained(embed)
+    if head is not None:
+        model.lm_head = torch.nn.Module()
+        model.lm_head.weight = torch.nn.Parameter(head, requires_grad=False)
+    return host_target(config, model, torch.device("cpu"), 1000)
+
+
+def test_whole_weights_are_shared() -> None:
+    embed, head = weights()
+    padded = torch.cat((embed, torch.zeros(5, HIDDEN)))  # vLLM pads a vocabulary
+    target = lent(vllm_config(None), padded, head)
+    assert target.embed_tokens.weight.data_ptr() == padded.data_ptr()
+    assert target.lm_head.weight.data_ptr() == head.data_ptr()
+    states = torch.randn(3, HIDDEN)
+    assert torch.equal(target.lm_head(states), states @ head.T)
+    assert torch.equal(target.embed_tokens(torch.tensor([VOCAB - 1]))[0], embed[-1])
+    assert (target.eos_token_ids, target.max_num_seqs, target.num_layers) == ((3, 4), 8, 3)
+    assert not target.has_aux_hidden_states
+
+
+def test_spread_and_packed_weights_are_read_from_the_checkpoint(tmp_path) -> None:
+    embed, head = weights()
+    save_file({"model.embed_tokens.weight": embed, "lm_head.weight": head}, tmp_path / "model.safetensors")
+    config = vllm_config(None, path=str(tmp_path))
+    target = lent(config, embed[: VOCAB // 2], torch.zeros(VOCAB * HIDDEN // 8, dtype=torch.int32))
+    assert torch.equal(target.embed_tokens.weight, embed)
+    assert torch.equal(target.lm_head.weight, head)
+    config.model_config.hf_config.tie_word_embeddings = True
+    tied = lent(config, embed, None)
+    assert tied.lm_head.weight.data_ptr() == embed.data_ptr()
+
+
+def test_what_cannot_be_lent_is_left_out() -> None:
+    target = lent(vllm_config(None), None, None)
+    assert (target.embed_tokens, target.lm_head) == (None, None)
+    assert {c.value for c in target.gives} == {"hidden_states", "own_kv"}
