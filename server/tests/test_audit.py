@@ -171,7 +171,9 @@ def test_refusals_name_the_server_and_why(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_our_server_passes_and_the_page_is_whole(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--samples", "16", "--sampled-prompts", "2", "--sample-tokens", "4", "--max-tokens", "12"]
+    prompts = ("def read_lines(path):\n    return read_lines(", "import os\nimport sys\nimport os\nimport ")
+    Path("prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    words = ["--prompts", "prompts.jsonl", "--samples", "16", "--sample-tokens", "4", "--max-tokens", "12"]
     status = run(["audit", served.url, *words, "--html", "page.html", "--api-key", "<secret>"])
     said = capsys.readouterr().out
     assert (status, said.partition(":")[0]) == (0, "lossless"), said

@@ -64,11 +64,11 @@ def launch(
         "model_names": names,
         "engine": None if place is None else place.index,
         "allowed_origins": _origins(settings["allowed_origins"]),
-        "tool_parser": _tool_parser(settings["tool_parser"]),
-        "reasoning_parser": _reasoning_parser(settings["reasoning_parser"]),
+        "tool_parser": tool_parser_named(settings["tool_parser"]),
+        "reasoning_parser": reasoning_parser_named(settings["reasoning_parser"]),
     }
     checked = Settings(root=target, **given)
-    template = None if chat_template is None else _template(chat_template)
+    template = None if chat_template is None else read_template(chat_template)
     if speculative_config is not None:
         arguments["speculative_config"] = speculative_config
     with http.bound() as listener:
@@ -79,7 +79,7 @@ def launch(
         llm = _engine(target, arguments)
         try:
             if template is not None:
-                _set_template(llm, template)
+                set_template(llm, template)
             # What is loaded stays: looking through it again and again would stop the engine for a moment each time.
             gc.collect()
             gc.freeze()
@@ -124,17 +124,24 @@ def _origins(text: str) -> tuple[str, ...]:
     raise ConfigError(f'--allowed-origins {text!r} is no list of texts in JSON, such as ["*"]')
 
 
-def _tool_parser(name: str | None) -> type[ToolParser] | None:
+def tool_parser_named(name: str | None) -> type[ToolParser] | None:
+    """Return the parser of a name or class path; None for None."""
     base: type[ToolParser] = ToolParser  # type: ignore[type-abstract]  # to compare with, not to make
     return None if name is None else parser_class(TOOL_PARSERS, name, base, "--tool-call-parser")
 
 
-def _reasoning_parser(name: str | None) -> type[ReasoningParser] | None:
+def reasoning_parser_named(name: str | None) -> type[ReasoningParser] | None:
+    """Return the parser of a name or class path; None for None."""
     base: type[ReasoningParser] = ReasoningParser  # type: ignore[type-abstract]  # to compare with, not to make
     return None if name is None else parser_class(REASONING_PARSERS, name, base, "--reasoning-parser")
 
 
-def _template(given: str) -> str:
+def read_template(given: str) -> str:
+    """Return a chat template that is given as a file or as itself.
+
+    Raises:
+        ConfigError: if the file cannot be read.
+    """
     if "{" in given:
         return given
     try:
@@ -145,7 +152,12 @@ def _template(given: str) -> str:
         raise ConfigError(f"--chat-template: {given!r} is not UTF-8 text: {error.reason}") from None
 
 
-def _set_template(llm: AsyncLLM, template: str) -> None:
+def set_template(llm: AsyncLLM, template: str) -> None:
+    """Give a model's tokenizer a chat template.
+
+    Raises:
+        ConfigError: if there is no tokenizer.
+    """
     tokenizer = llm.get_tokenizer()
     if tokenizer is None:
         raise ConfigError("--chat-template needs a model with a tokenizer")

@@ -1,0 +1,111 @@
+"""Arguments of the application: Ray's, the server's, and those of `LLM`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from specdec import ConfigError
+
+VARIABLE = "SPECDEC_RAY_ARGS"
+"""Environment variable with arguments as JSON; those that Ray hands over come first."""
+
+
+class RayArguments(BaseModel):
+    """What the application takes; every further one is an argument of `LLM`."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
+
+    model: str = "zoo"
+    served_model_name: str | None = None
+    """What requests call the model; None says as `model`."""
+    api_key: str | None = Field(default_factory=lambda: os.environ.get("SPECDEC_API_KEY"), repr=False)
+    chat_template: str | None = None
+    tool_call_parser: str | None = None
+    reasoning_parser: str | None = None
+
+    num_replicas: int | None = Field(None, ge=1)
+    """A fixed number of replicas; None has as many as `min_replicas` and `max_replicas` say."""
+    min_replicas: int = Field(1, ge=0)
+    max_replicas: int | None = Field(None, ge=1)
+    """With autoscaling the most replicas; None has one replica unless `num_replicas` says otherwise."""
+    target_ongoing_requests: float = Field(16, gt=0)
+    """Requests of each replica that autoscaling aims at."""
+    max_ongoing_requests: int = Field(256, ge=1)
+    """The most requests that a replica is given; further ones wait in Ray's proxy."""
+    max_queued_requests: int = Field(-1, ge=-1)
+    """The most that wait there, -1 for no bound; more are refused with status 503."""
+    num_cpus: float = Field(1, ge=0)
+    """Processors that Ray sets aside for each replica, and the threads that torch has in it."""
+    num_gpus: float = Field(0, ge=0)
+    graceful_shutdown_timeout_s: float = Field(120, gt=0)
+    """Seconds that requests have to end in when their replica is replaced or is one too many."""
+    health_check_period_s: float = Field(5, gt=0)
+
+    @property
+    def of_llm(self) -> dict[str, Any]:
+        """The arguments of `LLM`."""
+        return dict(self.model_extra or {})
+
+    @property
+    def scale(self) -> dict[str, Any]:
+        """How many replicas there are, as options of a deployment.
+
+        Raises:
+            ConfigError: for a fixed number and bounds together.
+        """
+        if self.max_replicas is None:
+            return {"num_replicas": self.num_replicas or 1}
+        if self.num_replicas is not None:
+            raise ConfigError("num_replicas and max_replicas are two ways to say one thing: give one")
+        if self.max_replicas < self.min_replicas:
+            raise ConfigError(
+                f"max_replicas = {self.max_replicas} is below min_replicas = {self.min_replicas}"
+            )
+        return {
+            "autoscaling_config": {
+                "min_replicas": self.min_replicas,
+                "max_replicas": self.max_replicas,
+                "target_ongoing_requests": self.target_ongoing_requests,
+            }
+        }
+
+
+def read_arguments(given: Mapping[str, Any]) -> RayArguments:
+    """Return arguments as Ray hands them over, completed from the environment; texts are read as JSON where they are JSON.
+
+    Raises:
+        ConfigError: naming the one that is wrong.
+    """
+    text = os.environ.get(VARIABLE, "{}")
+    try:
+        inherited = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{VARIABLE} {text!r} is not JSON: {error}") from None
+    if not isinstance(inherited, dict):
+        raise ConfigError(f"{VARIABLE}: give an object of arguments and values, not {text}")
+    named = {name.replace("-", "_"): value for name, value in {**inherited, **given}.items()}
+    try:
+        found = RayArguments(**{name: _value(name, value) for name, value in named.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(
+            f"{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}"
+        ) from None
+    assert found.scale
+    return found
+
+
+def _value(name: str, given: Any) -> Any:
+    field = RayArguments.model_fields.get(name)
+    is_text = field is not None and field.annotation in (str, str | None)
+    if is_text or not isinstance(given, str):
+        return given
+    try:
+        return json.loads(given)
+    except ValueError:
+        return given

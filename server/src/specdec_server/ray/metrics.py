@@ -1,0 +1,67 @@
+"""The engine's numbers as metrics of Ray, which has a page of those of all replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from specdec.engine.metrics import Counter, Gauge, Metric, Vector
+
+EVERY_S = 2.0
+"""Seconds between two looks at the engine."""
+
+
+class MetricExport:
+    """Hands the growth of the engine's counters on to Ray's, under their names with `_` in place of `:`.
+
+    Args:
+        make_counter: makes one of Ray's counters from a name, a description and the keys of its tags.
+        make_gauge: makes one of Ray's gauges likewise.
+    """
+
+    def __init__(self, make_counter: Callable[..., Any], make_gauge: Callable[..., Any]) -> None:
+        self._makers: dict[bool, Callable[..., Any]] = {False: make_counter, True: make_gauge}
+        self._made: dict[str, Any] = {}
+        self._last: dict[tuple[str, str | None], float] = {}
+
+    def update(self, metrics: Sequence[Metric]) -> None:
+        """Take in what the engine says now; its distributions of times are left out, since Ray has its own latencies."""
+        for name, position, value, is_gauge in _flat(metrics):
+            made = self._made.get(name)
+            if made is None:
+                keys = () if position is None else ("position",)
+                about = name.partition("_")[2].replace("_", " ")
+                made = self._made[name] = self._makers[is_gauge](name, description=about, tag_keys=keys)
+            tags = {} if position is None else {"position": position}
+            if is_gauge:
+                made.set(value, tags=tags)
+                continue
+            grown = value - self._last.get((name, position), 0.0)
+            self._last[name, position] = value
+            if grown > 0:
+                made.inc(grown, tags=tags)
+
+
+async def export_metrics(read: Callable[[], Sequence[Metric]]) -> None:
+    """Look at an engine again and again, until cancelled.
+
+    Args:
+        read: returns its numbers.
+    """
+    from ray.serve import metrics  # type: ignore[import-not-found]  # an extra
+
+    export = MetricExport(metrics.Counter, metrics.Gauge)
+    while True:
+        export.update(read())
+        await asyncio.sleep(EVERY_S)
+
+
+def _flat(metrics: Sequence[Metric]) -> Iterator[tuple[str, str | None, float, bool]]:
+    for metric in metrics:
+        name = metric.name.replace(":", "_")
+        if isinstance(metric, Vector):
+            for position, count in enumerate(metric.values):
+                yield name, str(position), float(count), False
+        elif isinstance(metric, Counter | Gauge):
+            yield name, None, float(metric.value), isinstance(metric, Gauge)
