@@ -93,7 +93,7 @@ def test_stop_keeps_what_has_come_and_a_reload_keeps_the_conversation(someone: P
     someone.ask()
     someone.until("document.querySelectorAll('.run .token').length > 20")
     page.click("#stop")
-    page.wait_for_selector("#turns[aria-busy=false]", state="attached")
+    someone.wait()
     (text,) = someone.texts()
     assert text
     assert "stopped" in page.inner_text(".meta")
@@ -182,7 +182,7 @@ def test_the_keyboard_alone_does_everything(someone: Person) -> None:
     page.keyboard.type("import os\n")
     someone.until("document.querySelectorAll('.turn:last-child .token').length > 5")
     page.keyboard.press("Escape")
-    page.wait_for_selector("#turns[aria-busy=false]", state="attached")
+    someone.wait()
     assert "stopped" in page.locator(".meta").last.inner_text()
 
 

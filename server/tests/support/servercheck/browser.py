@@ -38,9 +38,8 @@ class Person:
         self.page.press("#message", "Enter")
 
     def wait(self) -> None:
-        """Wait until nothing is written any more."""
-        self.page.wait_for_selector("#turns[aria-busy=true], #error:not([hidden])", state="attached")
-        self.page.wait_for_selector("#turns[aria-busy=false]", state="attached")
+        """Wait until nothing is written any more; the page is busy as soon as a message is sent."""
+        self.until("document.getElementById('turns').ariaBusy === 'false'")
 
     def until(self, expression: str, seconds: float = 60.0) -> None:
         """Wait until an expression is true; Playwright's own way needs `eval`, which the page forbids."""
