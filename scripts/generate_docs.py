@@ -47,10 +47,12 @@ def _line(command: str, package: Package) -> str:
 def methods(_: str) -> str:
     """The methods that official packages have."""
     known = known_methods()
+    other = {alias: method.name for method in known.values() for alias in method.aliases}
     rows = [
-        [f"`{name}`", known[name].summary if name in known else "", f"`{package.name}`"]
+        [f"`{name}`", known[name].summary, f"`{package.name}`"]
         for package in packages()
         for name in package.entry_points("specdec.proposers")
+        if name not in other
     ]
     return markdown_table([["method", "how it guesses", "package"], *rows])
 
