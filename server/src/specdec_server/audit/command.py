@@ -66,7 +66,7 @@ def audit(
         typer.Option("--json", metavar="OUT", help="Write everything as JSON; - for the standard output."),
     ] = None,
 ) -> None:
-    """Ask a server the same prompts with speculation and without, and compare.
+    """Ask a server with and without speculation, and compare.
 
     Any server with OpenAI's completions: specdec, vLLM, SGLang, llama.cpp. At temperature 0 tokens must be equal but for
     near-ties; above it their distributions must be. The exit code is 0 if speculation changes nothing, 1 if it does, 2 if that
