@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from specdec import ConfigError
 from specdec_server.data_parallel.conversation import conversation_of, response_prefix
 from specdec_server.data_parallel.engine import EngineEndedError, EngineProcess, environment_of
 from specdec_server.data_parallel.engines import MOST_AHEAD, Engines
 from specdec_server.data_parallel.metrics import merged_metrics
+from specdec_server.data_parallel.place import Place
 from specdec_server.data_parallel.relay import Relay
 
 STUB = Path(__file__).parent / "support" / "servercheck" / "stub_engine.py"
@@ -94,6 +97,23 @@ def test_cores_are_divided_unless_the_user_says_how(monkeypatch: pytest.MonkeyPa
     assert environment_of(9)["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert environment_of(3)["OMP_NUM_THREADS"] == "5"
+
+
+def test_each_engine_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    Place(1, 2).take_device()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "5"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    Place(1, 2).take_device()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+    with pytest.raises(
+        ConfigError, match="--data-parallel-size 3 takes a GPU for each engine, and 2 can be seen"
+    ):
+        Place(0, 3).take_device()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    Place(5, 6).take_device()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
 
 
 def test_metrics_of_all_stand_under_one_heading(tmp_path: Path) -> None:
