@@ -265,6 +265,35 @@ def test_a_model_without_a_chat_template_goes_on_with_a_text(browser: Any, serve
         assert someone.texts() == [served.ask("/v1/completions", body)[1]["choices"][0]["text"]] * 2
 
 
+def test_reasoning_is_shown_and_not_sent_again(browser: Any, served: Served) -> None:
+    step = {
+        "proposer": None, "draft_token_ids": [], "draft_tokens": [], "parents": [], "accepted": [], "time": 0.5,
+        "token_ids": [7, 9, 5, 6], "tokens": ["Hm, so", "<mark>", "Yes", "."],
+    }  # fmt: skip
+    told = [
+        {"delta": {"role": "assistant", "content": ""}},
+        {"delta": {"reasoning_content": "Hm, so"}, "draft_steps": [step]},
+        {"delta": {"content": "Yes."}, "finish_reason": "stop"},
+    ]
+    events = "".join(f"data: {json.dumps({'choices': [choice]})}\n\n" for choice in told) + "data: [DONE]\n\n"
+    with person(browser, served.url) as someone:
+        page = someone.page
+        page.wait_for_selector("#served b")
+        asked: list[dict[str, Any]] = []
+        page.on(
+            "request",
+            lambda request: asked.append(request.post_data_json) if request.method == "POST" else None,
+        )
+        page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, body=events))
+        someone.settings(compare=False)
+        for _ in range(2):
+            someone.ask("Why?")
+            someone.wait()
+        assert someone.texts() == ["Hm, soYes."] * 2
+        assert page.locator(".run .token.reasoning").all_inner_texts() == ["Hm, so"] * 2
+        assert asked[1]["messages"][1] == {"role": "assistant", "content": "Yes."}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(browser: Any, served: Served, scheme: str) -> None:
     source = axe_source()

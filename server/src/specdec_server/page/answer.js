@@ -31,7 +31,8 @@ export class AnswerView {
   append(segments) {
     const made = segments.map((segment) => {
       const proposer = segment.step === null ? null : this.run.steps[segment.step].proposer;
-      const element = make("span", { class: `token ${classesOf(proposer, segment.depth)}` }, segment.text);
+      const kind = segment.isReasoning ? "reasoning " : "";
+      const element = make("span", { class: `token ${kind}${classesOf(proposer, segment.depth)}` }, segment.text);
       element.dataset.place = this.tokens.push({ element, segment }) - 1;
       return element;
     });

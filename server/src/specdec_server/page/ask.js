@@ -28,8 +28,7 @@ export async function fill(run, body, isChat, signal, show) {
       const choice = piece.choices[0];
       if (!choice) continue;
       const delta = choice.delta ?? {};
-      const text = isChat ? (delta.reasoning_content ?? "") + (delta.content ?? "") : choice.text;
-      show(run.take(choice, text));
+      show(run.take(choice, (isChat ? delta.content : choice.text) ?? "", delta.reasoning_content ?? ""));
     }
   } catch (error) {
     run.finish = "stopped";

@@ -7,7 +7,7 @@
 export class Run {
   /** @param {object} [kept] what `toJSON` returned. */
   constructor(kept = {}) {
-    this.segments = kept.segments ?? []; // {text, step, depth}: depth 0 is the target's own token
+    this.segments = kept.segments ?? []; // {text, step, depth, isReasoning}: depth 0 is the target's own token
     this.steps = kept.steps ?? [];
     this.finish = kept.finish ?? null;
     this.seed = kept.seed ?? null;
@@ -15,8 +15,8 @@ export class Run {
     this.waiting = [];
   }
 
-  /** Take in a choice of a piece; return the segments that are new. */
-  take(choice, text) {
+  /** Take in a choice of a piece, and its text and reasoning; return the segments that are new. */
+  take(choice, text, reasoning = "") {
     for (const step of choice.draft_steps ?? []) {
       const index = this.steps.push(step) - 1;
       step.tokens.forEach((token, place) => {
@@ -24,7 +24,8 @@ export class Run {
       });
     }
     if (choice.finish_reason) this.finish = choice.finish_reason;
-    const found = this.place(text);
+    const thought = this.place(reasoning).map((segment) => ({ ...segment, isReasoning: true }));
+    const found = [...thought, ...this.place(text)];
     this.segments.push(...found);
     return found;
   }
@@ -56,8 +57,9 @@ export class Run {
     return (this.tokenIds.length - first.token_ids.length) / (last.time - first.time);
   }
 
+  /** The text without reasoning, which models are not told again. */
   get text() {
-    return this.segments.map((segment) => segment.text).join("");
+    return this.segments.filter(({ isReasoning }) => !isReasoning).map(({ text }) => text).join("");
   }
 
   get tokenIds() {
