@@ -66,3 +66,12 @@ def test_what_was_freed_last_is_reused_last() -> None:
     blocks.free(2, 2)
     assert blocks.allocate(2) == 4
     assert blocks.allocate(2) == 2
+
+
+def test_what_a_run_grew_by_is_reused_last_as_well() -> None:
+    blocks = BlockAllocator(100)
+    start = blocks.allocate(10)
+    assert start == 0
+    assert blocks.extend(10, 20)
+    blocks.free(0, 30)
+    assert blocks.allocate(30) == 30

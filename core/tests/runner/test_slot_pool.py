@@ -171,3 +171,15 @@ def test_there_may_be_no_room_for_what_is_known() -> None:
     assert pool.resume("third", np.arange(1, 30)) == 0
     pool.release("first")
     assert pool.resume("second", np.arange(30)) == 30
+
+
+def test_a_text_that_arrived_in_pieces_is_known_whole() -> None:
+    """Its run grew beyond its headroom; the next one must not lie over what it grew by."""
+    cache = cache_of(400)
+    pool = SlotPool(cache, SIZE)
+    ids = list(range(120))
+    for end in range(20, len(ids) + 1, 20):
+        assert pool.reserve("first", end, max(0, end - 20))
+    pool.publish("first", np.array(ids))
+    pool.release("first")
+    assert pool.resume("second", np.array(ids)) == len(ids)
