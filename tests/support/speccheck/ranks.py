@@ -43,9 +43,17 @@ def wait(processes: Sequence[subprocess.Popen[str]], timeout: float) -> list[tup
     try:
         outputs = [process.communicate(timeout=timeout)[0] for process in processes]
     finally:
-        for process in processes:
-            process.kill()
+        end(processes)
     return [(process.returncode, output) for process, output in zip(processes, outputs, strict=True)]
+
+
+def end(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """End what still runs of these."""
+    for process in processes:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def found(folder: Path, job: int, rank: int) -> Any:

@@ -52,7 +52,8 @@ def generate(
     tensor_parallel_size: Annotated[
         int,
         typer.Option(
-            min=1, help="Processes that share the model: torchrun --nproc-per-node N -m specdec.cli.main ..."
+            min=1,
+            help="Processes that share the model: torchrun --nproc-per-node N --no-python specdec generate ...",
         ),
     ] = 1,
     highlight: Annotated[

@@ -33,7 +33,7 @@ def build_on_ranks(options: EngineOptions, speculation: ResolvedSpeculation | No
     number = ranks.new_engine()
     needs_ends = speculation is not None and bool(_STATES & speculation.proposer_class.capabilities)
     scorer = SplitScorer(ranks, number, needs_ends=needs_ends)
-    asked = repr((options, None if speculation is None else speculation.config))
+    asked = repr((options, speculation and (speculation.config, speculation.proposer_config)))
     if ranks.is_leader:
         with ranks.leading(number):
             ranks.send(Event(number, "began", asked))

@@ -68,7 +68,6 @@ class SplitRunner(ModelRunner):
         self._models = models
         self._number = models.add(self)
         super().__init__(model, device, max_context, fused=False, **settings)
-        self.num_fallbacks = 1
 
     def make_cache(self, num_slots: int) -> KVCache:
         """See `CachedRunner.make_cache`."""
@@ -76,8 +75,8 @@ class SplitRunner(ModelRunner):
 
     def allocate(self, num_slots: int) -> None:
         """See `ModelRunner.allocate`; on all ranks."""
-        self._models.tell("allocate", self._number, num_slots)
         super().allocate(num_slots)
+        self._models.tell("allocate", self._number, num_slots)
 
     def forward(self, batch: PackedBatch) -> ForwardOutput:
         """See `ModelRunner.forward`; on all ranks."""

@@ -82,8 +82,8 @@ class SplitScorer(TransformersScorer):
 
     def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
         """See `TransformersScorer.capture_hidden`; on all ranks."""
-        self.models.tell("capture_hidden", tuple(aux_layer_ids))
         super().capture_hidden(aux_layer_ids)
+        self.models.tell("capture_hidden", tuple(aux_layer_ids))
 
     def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModelRunner:
         """See `TransformersScorer.make_target_runner`."""
@@ -93,7 +93,13 @@ class SplitScorer(TransformersScorer):
                 "two to four times slower", type(target.model).__name__, self._ranks.size,
             )  # fmt: skip
         settings["recorder"] = None
-        return SplitRunner(target.model, target.device, target.max_model_len, self.models, **settings)
+        return self._counted(
+            SplitRunner(target.model, target.device, target.max_model_len, self.models, **settings)
+        )
+
+    def _counted(self, runner: SplitRunner) -> SplitRunner:
+        runner.num_fallbacks = int(not self.options.enforce_eager)
+        return runner
 
     def _load_part(self, arguments: dict[str, Any]) -> PreTrainedModel:
         return load_draft(self.options, self._elsewhere, **arguments)
@@ -118,4 +124,4 @@ class SplitScorer(TransformersScorer):
             is_draft=True,
         )
         self._lender.lend(runner)
-        return runner
+        return self._counted(runner)
