@@ -30,7 +30,11 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "ngram": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2},
     "suffix": {"method": "suffix", "num_speculative_tokens": 8},
     "eagle3": {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 4},
-    "cascade": {"method": "cascade", "methods": [{"method": "ngram"}, {"method": "suffix"}], "num_speculative_tokens": 4},
+    "cascade": {
+        "method": "cascade",
+        "proposers": [{"method": "suffix"}, {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 4}],
+        "num_speculative_tokens": 4,
+    },
 }  # fmt: skip
 CITIES = ("Tokyo", "Paris", "Lima", "Oslo", "Cairo")
 VALUES: dict[str, dict[str, Any]] = {
