@@ -23,8 +23,10 @@ class Ranks:
 
     def __init__(self, *messages: Order | Event | Raised) -> None:
         self._messages: Iterator[Order | Event | Raised] = iter(messages)
+        self.limits: list[bool] = []
 
-    def receive(self) -> Order | Event | Raised:
+    def receive(self, *, is_limited: bool = False) -> Order | Event | Raised:
+        self.limits.append(is_limited)
         return next(self._messages)
 
     def fail(self, error: BaseException) -> EngineError:
@@ -67,10 +69,12 @@ def test_it_runs_passes_until_there_are_outputs_under_its_own_names() -> None:
     metrics = EngineMetrics()
     stepped = Event(1, "stepped", Stepped([output("theirs")], metrics, None))
     following, models = engine(added, Order(1, "run_pass", ()), Order(1, "copy_rows", ()), stepped)
+    ranks: Any = following._ranks
     following.add(mine, watches)
     assert [shown.request_id for shown in following.step()] == ["mine"]
     assert models.orders == ["run_pass", "copy_rows"]
     assert following.metrics is metrics
+    assert ranks.limits == [False, True, True, True]
 
 
 def test_seeds_and_temperatures_are_part_of_what_is_asked_and_names_are_not() -> None:

@@ -29,7 +29,7 @@ def start(
             env=os.environ
             | {
                 "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "SPECDEC_COLLECTIVE_TIMEOUT": "60",
+                "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1", "SPECDEC_COLLECTIVE_TIMEOUT": "200",
             }
             | environment,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

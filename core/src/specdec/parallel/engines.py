@@ -85,6 +85,7 @@ class FollowingEngine:
     def __init__(self, ranks: RankGroup, number: int, models: SplitModels) -> None:
         self._ranks, self._number, self._models = ranks, number, models
         self._names: dict[str, str] = {}
+        self._is_streaming = False
         self.metrics = EngineMetrics()
         """Rank 0's, as of its last output."""
         self.last_step: StepStats | None = None
@@ -101,6 +102,7 @@ class FollowingEngine:
                 "was given another prompt or other sampling parameters than rank 0: every rank must ask for the same"
             )
         self._names[name] = request.request_id
+        self._is_streaming = request.is_streaming
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
         """Wait for rank 0 to abort as many; there is nothing here to end."""
@@ -110,18 +112,19 @@ class FollowingEngine:
 
     def step(self) -> list[RequestOutput]:
         """Run this rank's part of passes until rank 0 has something to show; returns that."""
-        stepped: Stepped = self.until("stepped")
+        # Who reads a stream may take their time between two steps.
+        stepped: Stepped = self.until("stepped", is_limited=not self._is_streaming)
         self.metrics, self.last_step = stepped.metrics, stepped.last_step
         return [replace(output, request_id=self._names[output.request_id]) for output in stepped.outputs]
 
-    def until(self, kind: str) -> Any:
-        """Do what rank 0 does until it tells of an event of a kind; returns what it tells.
+    def until(self, kind: str, *, is_limited: bool = False) -> Any:
+        """Do what rank 0 does until it tells of an event of a kind; returns what it tells. See `RankGroup.receive`.
 
         Raises:
             EngineError: if it tells of another event, or has ended; and what its own call raised.
         """
         while True:
-            message = self._ranks.receive()
+            message = self._ranks.receive(is_limited=is_limited)
             if message.engine != self._number:
                 self._part("works with another LLM than rank 0")
             if isinstance(message, Order):

@@ -101,15 +101,18 @@ class RankGroup:
             if len(data) > inline:
                 self._broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), self._limit)
 
-    def receive(self) -> Order | Event | Raised:
+    def receive(self, *, is_limited: bool = False) -> Order | Event | Raised:
         """Wait for what rank 0 says next.
 
+        Args:
+            is_limited: whether it is to say something within the time limit; else its caller may be busy with other things.
+
         Raises:
-            EngineError: if it has ended.
+            EngineError: if it has ended, or says nothing in time.
         """
         frame = torch.empty(_FRAME_BYTES, dtype=torch.uint8)
         with self.together():
-            self._broadcast(frame, _IDLE)
+            self._broadcast(frame, self._limit if is_limited else _IDLE)
             head = frame.numpy().tobytes()
             length = int.from_bytes(head[:_HEADER_BYTES], "little")
             if length <= _FRAME_BYTES - _HEADER_BYTES:
