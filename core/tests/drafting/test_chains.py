@@ -23,12 +23,13 @@ def loop(method: str, threshold: float = 0.0) -> ChainLoop:
     return ChainLoop(method, equal_vocabulary(8, 8, CPU), 8, threshold)
 
 
-def answers(asked: list[Any]) -> ChainCall:
+def answers(asked: list[Any], ends_after: int = 9) -> ChainCall:
     def call(work: ChainWork) -> Chains:
         num_steps, rules = work.num_steps, work.rules
         asked.append((num_steps, work.temperatures, work.keys.positions.tolist()))
         assert (work.first_slots, work.num_cached) == PLACES
         laws = torch.full((2, num_steps, 8 if rules.is_drawn else 0), 0.125)
+        num_steps = min(num_steps, ends_after)
         return Chains(TOKENS[:, :num_steps], CHANCES[:, : num_steps if rules.wants_chances else 0], laws)
 
     return call
@@ -68,6 +69,17 @@ def test_an_unlikely_token_is_the_last_and_stays() -> None:
     assert drafting[0].token_ids == [4, 5, 6]
     assert drafting[0].confidence == pytest.approx([0.9, 0.8, 0.2])
     assert drafting[1].token_ids == [1, 0, 2, 3]
+
+
+def test_rows_end_where_the_loop_did() -> None:
+    drafting = sketches((4, 4), (1, 4))
+    run = loop("coupled", 0.95).draft(batch_of(WARM, WARM), drafting, answers([], ends_after=2), PLACES, ())
+    assert [sketch.token_ids for sketch in drafting] == [[4], [1]]
+    assert run.fed == [[4], []]
+    drafting = sketches((4, 4), (4, 4))
+    run = loop("coupled", 0.1).draft(batch_of(WARM, WARM), drafting, answers([], ends_after=3), PLACES, ())
+    assert [sketch.token_ids for sketch in drafting] == [[4, 5, 6], [1, 0, 2]]
+    assert run.fed == [[4, 5], [1, 0]]
 
 
 def test_drawn_tokens_come_with_their_laws() -> None:

@@ -98,7 +98,7 @@ def by_hand(
 @pytest.mark.parametrize("temperatures", [[0.0, 0.0, 0.0], [0.7, 0.0, 1.3]])
 def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, temperatures) -> None:
     target_ids = np.arange(NUM_IDS - 2) * 3 + 1 if is_reduced else None
-    rules = ChainRules(NUM_IDS - 2, target_ids, is_drawn=is_drawn, wants_chances=True)
+    rules = ChainRules(NUM_IDS - 2, target_ids, is_drawn=is_drawn, threshold=1e-9)
     graphs, _ = make()
     sequences = sequences_of(temperatures)
     for turn in range(3):

@@ -130,6 +130,30 @@ def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
     assert got.max() < num_ids
 
 
+def test_a_chain_ends_where_every_row_is_unsure():
+    runner = make_runner("llama", torch.float32)
+    slots, lengths, temperatures = [0, 64], [9, 4], [0.0, 0.7]
+    keys = NoiseKeys(np.array([11, -5]), np.arange(2), np.array(lengths, np.int64))
+
+    def draft(threshold):
+        rows = [
+            run(runner, runner.forward, [(i * 3 + row) % 61 for i in range(length)], slot, 0).logits[-1]
+            for row, (slot, length) in enumerate(zip(slots, lengths, strict=True))
+        ]
+        rules = ChainRules(50, threshold=threshold)
+        return runner.draft_chain(torch.stack(rows), ChainWork(slots, lengths, 6, temperatures, keys, rules))
+
+    whole = draft(1e-9)
+    assert whole.token_ids.shape == (2, 6)
+    running_lowest = np.minimum.accumulate(whole.chances, 1).max(0)
+    for count in range(1, 6):
+        if running_lowest[count - 1] > running_lowest[count]:
+            got = draft(float(running_lowest[count - 1] + running_lowest[count]) / 2)
+            assert np.array_equal(got.token_ids, whole.token_ids[:, : count + 1])
+            assert np.array_equal(got.chances, whole.chances[:, : count + 1])
+    assert draft(1.0).token_ids.tolist() == whole.token_ids[:, :1].tolist()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("is_drawn", [False, True])
 def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_drawn):
@@ -140,7 +164,7 @@ def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_dra
         for row, (slot, length) in enumerate(zip(slots, cached, strict=True)):
             run(runner, runner.forward, [(i * 3 + row) % 61 for i in range(length)], slot, 0)
     tokens = np.array([7, 8, 9, 20, 31, 32])
-    rules = ChainRules(50, is_drawn=is_drawn, wants_chances=True)
+    rules = ChainRules(50, is_drawn=is_drawn, threshold=1e-9)
     settings = (4, [0.0, 0.7, 1.3], keys, rules)
     got = at_once.draft_after(NewRows(tokens, counts), ChainWork(slots, cached, *settings))
     logits = torch.stack(

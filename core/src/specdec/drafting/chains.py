@@ -22,7 +22,7 @@ class Drafted:
     """What a call has left behind."""
 
     fed: list[list[int]]
-    """For each sketch the tokens that have been run: all but the last that it may have."""
+    """For each sketch the tokens that have been run: all but the last that was chosen or that it may have."""
     chains: Chains
 
 
@@ -37,13 +37,11 @@ class ChainLoop:
     """
 
     def __init__(self, method: str, vocabulary: DraftVocabulary, num_logits: int, threshold: float) -> None:
-        self._method, self._threshold = method, threshold
+        self._method = method
         ids = vocabulary.chain_ids(num_logits)
         self._is_possible = ids is not None
         num_ids, target_ids = (0, None) if ids is None else ids
-        self.rules = ChainRules(
-            num_ids, target_ids, is_drawn=method == "probabilistic", wants_chances=threshold > 0
-        )
+        self.rules = ChainRules(num_ids, target_ids, is_drawn=method == "probabilistic", threshold=threshold)
 
     def can_draft(self, batch: ProposeBatch, drafting: Sequence[Sketch], max_rows: int) -> bool:
         """Return whether these rows can be drafted together in the loop: no grammar, and no cuts where tokens are drawn."""
@@ -73,16 +71,18 @@ class ChainLoop:
         chances = chains.chances.tolist()
         for index, (sketch, depth) in enumerate(zip(drafting, depths, strict=True)):
             ends = () if params[index].ignore_eos else eos_token_ids
-            length = next((i + 1 for i in range(depth) if tokens[index][i] in ends), depth)
-            if self._threshold > 0:
-                unsure = (i + 1 for i in range(length) if chances[index][i] < self._threshold)
+            length = min(depth, len(tokens[index]))
+            length = next((i + 1 for i in range(length) if tokens[index][i] in ends), length)
+            if self.rules.wants_chances:
+                unsure = (i + 1 for i in range(length) if chances[index][i] < self.rules.threshold)
                 length = next(unsure, length)
                 sketch.confidence = chances[index][:length]
             sketch.token_ids = tokens[index][:length]
             sketch.parents = list(range(-1, length - 1))
             if self.rules.is_drawn and not params[index].is_greedy:
                 sketch.laws = {i: chains.laws[index, i] for i in range(length)}
-        return Drafted([tokens[index][: depth - 1] for index, depth in enumerate(depths)], chains)
+        fed = [row[: min(depth, len(row)) - 1] for row, depth in zip(tokens, depths, strict=True)]
+        return Drafted(fed, chains)
 
 
 def _has_cuts(params: SamplingParams) -> bool:

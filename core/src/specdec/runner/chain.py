@@ -25,13 +25,18 @@ class ChainRules:
         num_ids: only logits below it are looked at.
         target_ids: `[num_ids]` the target's id of each, ascending, or None where they are the same.
         is_drawn: whether tokens are drawn from a stream of their own and the laws kept; else the noise of `strict` chooses.
-        wants_chances: whether the probability of each token is wanted.
+        threshold: probability below which a token is the last that its row needs; 0 for never, and then no probabilities.
     """
 
     num_ids: int
     target_ids: Ints | None = None
     is_drawn: bool = False
-    wants_chances: bool = False
+    threshold: float = 0.0
+
+    @property
+    def wants_chances(self) -> bool:
+        """Whether the probability of each token is wanted."""
+        return self.threshold > 0
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class ChainWork:
     num_cached: Sequence[int]
     """`[B]` rows in the cache, before new rows are taken in."""
     num_steps: int
-    """Tokens to choose; the slots of all but the last are written."""
+    """The most tokens to choose; the slots of all but the last that is chosen are written."""
     temperatures: Sequence[float]
     """`[B]`; 0 chooses greedily."""
     keys: NoiseKeys
@@ -69,7 +74,7 @@ class Chains:
     """What was drafted."""
 
     token_ids: Ints
-    """`[B, K]` the target's ids."""
+    """`[B, K]` the target's ids. K may be below `num_steps` where every row has a token below the threshold."""
     chances: Floats
     """`[B, K]` the draft's own probability of each, or empty."""
     laws: torch.Tensor

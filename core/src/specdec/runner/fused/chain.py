@@ -93,13 +93,15 @@ class HostChain:
         heat = np.array(
             [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
         )
-        run_chain(
+        count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
             _NO_TOKENS if rules.target_ids is None else rules.target_ids, heat, keys.seeds, keys.samples, keys.positions,
-            _words(num_steps, rules.is_drawn), not rules.is_drawn, stack.table, stack.frame, stack.numbers, stack.like,
-            stack.bind(cache), cache.num_slots, *self._rotary.host_tables(length), segments, out, chances, laws,
+            _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
+            stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.host_tables(length), segments, out, chances, laws,
         )  # fmt: skip
-        return Chains(out, chances, torch.from_numpy(laws), taken_logits, taken_states)
+        return Chains(
+            out[:, :count], chances[:, :count], torch.from_numpy(laws[:, :count]), taken_logits, taken_states
+        )
 
 
 def _segments(starts: Iterable[int], counts: Sequence[int], work: ChainWork) -> Ints:

@@ -34,6 +34,7 @@ def run_chain(
     noise_positions: Ints,
     words: Ints,
     is_coupled: bool,
+    threshold: np.float32,
     table: Ints,
     frame: Ints,
     numbers: Doubles,
@@ -46,8 +47,8 @@ def run_chain(
     out: Ints,
     chances: Floats,
     laws: Floats,
-) -> None:
-    """Take in new tokens, if there are any, and choose `out.shape[1]` more for each row; the last of them is not run.
+) -> int:
+    """Take in new tokens, if there are any, and choose up to `out.shape[1]` more for each row; the last of them is not run.
 
     Args:
         tokens: `[T]` new tokens of all rows, one row's after another's, or empty.
@@ -64,6 +65,7 @@ def run_chain(
         noise_positions: `[B]` position of the first token to choose.
         words: `[K]` counter word of each draw; see `specdec.noise`.
         is_coupled: whether each draw has the noise of its own position (`strict`), or all of them that of the first.
+        threshold: where every row has chosen a token whose probability is below, no more are chosen; 0 for never.
         table: see `run_pass`, like the next seven.
         frame: ditto.
         numbers: ditto.
@@ -76,8 +78,12 @@ def run_chain(
         out: `[B, K]` the target's ids, written.
         chances: `[B, K]` probability of each at its temperature (at 1 for greedy rows), written; or empty.
         laws: `[B, K, num_ids]` the law each was drawn from, written; or empty.
+
+    Returns:
+        how many were chosen for each row.
     """
     num_rows = logits.shape[0]
+    is_over = np.zeros(num_rows, np.bool_)
     weights = np.empty(num_ids, np.float32)
     wide = np.zeros(target_ids[-1] + 1 if target_ids.shape[0] else 0, np.float32)
     slots = np.empty(num_rows, np.int64)
@@ -104,14 +110,17 @@ def run_chain(
                 chances[row, step] = chance
             if laws.size:
                 laws[row, step] = weights
-        if step + 1 == out.shape[1]:
-            return
+            if threshold > 0 and chance < threshold:
+                is_over[row] = True
+        if step + 1 == out.shape[1] or is_over.all():
+            return step + 1
         slots[:] = segments[2] + segments[3]
         run_pass(
             out[:, step].copy(), states, table, frame, numbers, like, stored_like, num_slots, cos, sin,
             segments[3].copy(), slots, segments, no_tree, nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
         segments[3] += 1
+    return 0
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
