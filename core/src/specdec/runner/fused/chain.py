@@ -97,7 +97,8 @@ class HostChain:
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
             _NO_TOKENS if rules.target_ids is None else rules.target_ids, heat, keys.seeds, keys.samples, keys.positions,
             _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
-            stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.host_tables(length), segments, out, chances, laws,
+            stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.host_tables(length), segments, out,
+            chances, laws,
         )  # fmt: skip
         return Chains(
             out[:, :count], chances[:, :count], torch.from_numpy(laws[:, :count]), taken_logits, taken_states
