@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from specdec.runner.attention_backend import AttentionBackend
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch
 from specdec.runner.sdpa import SdpaBackend
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _HELD_ELSEWHERE = ("cpu", "disk")
 
