@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,7 +141,10 @@ def is_right(name: str, arguments: str) -> bool:
 def streamed_call(client: OpenAI, asked: dict[str, Any]) -> tuple[str, str]:
     """Return the name and the arguments that a stream's pieces add up to."""
     name = arguments = ""
-    for chunk in client.chat.completions.create(stream=True, **asked):
+    create: Callable[..., Any] = (
+        client.chat.completions.create
+    )  # of many forms, none of which takes a dictionary
+    for chunk in create(stream=True, **asked):
         for call in chunk.choices[0].delta.tool_calls or () if chunk.choices else ():
             name += call.function.name or ""
             arguments += call.function.arguments or ""
@@ -153,8 +156,9 @@ def solve(client: OpenAI, model: str, question: str, run: Run) -> None:
     messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
     asked = {"model": model, "tools": tools(), "temperature": 0, "max_tokens": 100, "messages": messages}
     forced = {**asked, "tool_choice": "required", "parallel_tool_calls": False}
+    create: Callable[..., Any] = client.chat.completions.create
     begun = time.perf_counter()
-    completion = client.chat.completions.create(**forced)
+    completion = create(**forced)
     message = completion.choices[0].message
     call = message.tool_calls[0]
     name, arguments = call.function.name, call.function.arguments
@@ -166,7 +170,7 @@ def solve(client: OpenAI, model: str, question: str, run: Run) -> None:
         "messages": [*messages, message.model_dump(exclude_none=True), result],
         "max_tokens": 16,
     }
-    last = client.chat.completions.create(tool_choice="none", **behind)
+    last = create(tool_choice="none", **behind)
     run.seconds += time.perf_counter() - begun
     run.answers.append([name, arguments, last.choices[0].message.content])
     for answer in (completion, last):
