@@ -104,12 +104,15 @@ def test_every_method_of_the_zoo(tmp_path: Path) -> None:
             assert (accepted > 0) == (name != "none")
 
 
-def running(model: str, folder: Path, **more: Any) -> list[Any]:
-    """Return two ranks that have begun to generate and go on for long."""
-    endless = job(model, None, RUN, times=10**6, **more)
+def running(model: str, folder: Path) -> list[Any]:
+    """Return two ranks in the middle of a call that takes long: many samples of one prompt, one after another."""
+    long = {"prompts": [[1, 2, 3]], "params": [GREEDY | {"n": 64, "max_tokens": 50}]}
+    endless = job(model, None, RUN, long)
+    endless["arguments"]["max_num_seqs"] = 1
     processes = ranks.start(folder, [endless], 2, SPECDEC_COLLECTIVE_TIMEOUT="15")
-    while not (folder / "found_0_1.json").exists() and all(p.poll() is None for p in processes):
+    while not (folder / "began_1_1").exists() and all(p.poll() is None for p in processes):
         time.sleep(0.1)
+    time.sleep(3.0)
     return processes
 
 

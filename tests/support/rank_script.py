@@ -20,7 +20,8 @@ from specdec.runner.packed import ForwardOutput, PackedBatch
 def run(llm: LLM, job: dict[str, Any], rank: int) -> list[Any]:
     """Return the token ids of every run, those of a stream, and how many drafted tokens were accepted before it."""
     found: list[Any] = []
-    for given in job["runs"]:
+    for number, given in enumerate(job["runs"]):
+        Path(sys.argv[1], f"began_{number}_{rank}").touch()
         prompts = given["prompts_by_rank"][rank] if "prompts_by_rank" in given else given["prompts"]
         params = [SamplingParams(**params) for params in given["params"]]
         try:
@@ -57,9 +58,8 @@ def main() -> None:
         llm = LLM(**job["arguments"])
         if job.get("broken_rank") == rank:
             break_pass(4)
-        for _ in range(job.get("times", 1)):
-            found = run(llm, job, rank)
-            (folder / f"found_{number}_{rank}.json").write_text(json.dumps(found))
+        found = run(llm, job, rank)
+        (folder / f"found_{number}_{rank}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -175,7 +175,8 @@ class RankGroup:
     def _ended_by(self, error: BaseException) -> EngineError:
         if not _is_of_collectives(error):
             return self.fail(error)
-        reason = self._reason()
+        is_late = "timed out" in str(error).lower()
+        reason = None if is_late else self._reason()  # who hangs says nothing, and may be who keeps the store
         if reason is not None:
             return self._over(f"tensor parallelism: {reason}; all ranks end")
         if "closed" in str(error).lower() or "reset" in str(error).lower():
