@@ -86,9 +86,7 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
                 raise typer.Exit(error.code or 1) from None
 
 
-def _app(
-    engines: Engines, limits: Limits, api_key: tuple[str, ...] | None, pages: frozenset[str]
-) -> ASGIApp:
+def _app(engines: Engines, limits: Limits, api_key: tuple[str, ...] | None, pages: frozenset[str]) -> ASGIApp:
     app: ASGIApp = BodyLimit(Relay(engines), limits)
     return app if api_key is None else KeyCheck(app, api_key, pages)
 
