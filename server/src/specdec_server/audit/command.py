@@ -33,7 +33,9 @@ def audit(
         str | None, typer.Option(help="What requests call the model; default: the first one listed.")
     ] = None,
     reference_model: Annotated[str | None, typer.Option(help="The same at URL2.")] = None,
-    api_key: Annotated[str | None, typer.Option(envvar="SPECDEC_API_KEY", help="Key of both servers.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(envvar="SPECDEC_API_KEY", help="Key of both servers.")
+    ] = None,
     off: Annotated[
         str, typer.Option(metavar="JSON", help="Fields of a request that turn speculation off at URL.")
     ] = '{"speculative": false}',
