@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for method in options.methods:
         started = time.perf_counter()
         llm = LLM(
-            model=options.model, dtype="float32", max_num_seqs=options.max_num_seqs,
+            model=str(model), dtype="float32", max_num_seqs=options.max_num_seqs,
             speculative_config=None if method == "none" else _configuration(method),
         )  # fmt: skip
         identity = compare(llm, method, prompts, reference, options.max_tokens, ties)
@@ -180,7 +180,7 @@ def _configuration(method: str) -> dict[str, object]:
     if method == "eagle3":
         return head
     if method == "cascade":
-        return {"method": "cascade", "members": [{"method": "suffix"}, head]}
+        return {"method": "cascade", "proposers": [{"method": "suffix"}, head]}
     return {"method": method, "num_speculative_tokens": 5}
 
 
