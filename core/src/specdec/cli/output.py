@@ -27,10 +27,17 @@ def print_json(data: object, path: Path | None = None) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under a heading, columns aligned, in plain text that other programs can cut."""
+    print("\n".join(table_lines(columns, rows)))
+
+
+def table_lines(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return the lines that `print_table` prints."""
     cells = [[str(column).upper() for column in columns], *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    for row in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specdec_server.audit.answer import Answer
 from specdec_server.audit.divergence import Divergence, Kind, first_divergence, gap_noise, tolerance_of
-from specdec_server.audit.prompts import Prompt
+from specdec_server.audit.plan import Plan
 from specdec_server.audit.side import Side, Tick
 
 AGAIN = "without, asked twice"
@@ -56,25 +56,13 @@ class GreedyResult:
         return sum(self.named(name).count(Kind.UNKNOWN, self.tolerance) for name in (ALONE, TOGETHER))
 
 
-async def ask_greedy(
-    without: Side,
-    with_drafts: Side,
-    prompts: Sequence[Prompt],
-    *,
-    max_tokens: int,
-    width: int,
-    tolerance: float | None,
-    tick: Tick,
-) -> GreedyResult:
+async def ask_greedy(without: Side, with_drafts: Side, plan: Plan, tick: Tick) -> GreedyResult:
     """Ask all prompts at temperature 0: without speculation three times, with it twice.
 
     Args:
         without: no drafts.
         with_drafts: drafts.
-        prompts: what to go on with.
-        max_tokens: of each answer.
-        width: requests at a time where prompts are asked among others.
-        tolerance: gap in nats up to which a divergence is a near-tie; None takes it from what is seen.
+        plan: what is asked.
         tick: is told of answers as they come.
 
     Raises:
@@ -82,12 +70,16 @@ async def ask_greedy(
     """
 
     async def run(side: Side, at_once: int) -> list[Answer]:
-        body = {"max_tokens": max_tokens, "temperature": 0, **side.told}
-        replies = await side.ask(prompts, body, num_samples=1, width=at_once, tick=tick)
+        body = {"max_tokens": plan.max_tokens, "temperature": 0, **side.told}
+        replies = await side.ask(plan.prompts, body, num_samples=1, width=at_once, tick=tick)
         return [row[0].answers[0] for row in replies]
 
-    expected, again, batched = await run(without, 1), await run(without, 1), await run(without, width)
-    alone, together = await run(with_drafts, 1), await run(with_drafts, width)
+    expected, again, batched = (
+        await run(without, 1),
+        await run(without, 1),
+        await run(without, plan.concurrency),
+    )
+    alone, together = await run(with_drafts, 1), await run(with_drafts, plan.concurrency)
     pairs = {
         AGAIN: (expected, again),
         BATCHED: (expected, batched),
@@ -102,10 +94,10 @@ async def ask_greedy(
         for difference in gap_noise(a, b)
     ]
     return GreedyResult(
-        len(prompts),
+        len(plan.prompts),
         sum(len(answer.symbols) for answer in expected),
-        max_tokens,
-        tolerance_of(noise) if tolerance is None else tolerance,
+        plan.max_tokens,
+        tolerance_of(noise) if plan.tolerance is None else plan.tolerance,
         tuple(_compared(name, *pair) for name, pair in pairs.items()),
     )
 

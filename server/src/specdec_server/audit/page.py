@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from specdec.cli.output import table_lines
+from specdec_server.audit.chi_square import POWER
 from specdec_server.audit.divergence import Kind
 from specdec_server.audit.drafting import Drafting
 from specdec_server.audit.greedy import ALONE, TOGETHER, GreedyResult
@@ -33,11 +35,9 @@ class Table:
 
 def tables(report: Report) -> list[Table]:
     """Return the page's tables, in order."""
-    found = [_servers(report)]
-    if report.greedy is not None:
-        found.append(_comparisons(report.greedy))
-        if any(comparison.divergences for comparison in report.greedy.comparisons):
-            found.append(_divergences(report.greedy))
+    found = [_servers(report), _comparisons(report.greedy)]
+    if any(comparison.divergences for comparison in report.greedy.comparisons):
+        found.append(_divergences(report.greedy))
     if report.sampled is not None:
         found.append(_positions(report.sampled))
     return found
@@ -47,12 +47,7 @@ def text(report: Report) -> str:
     """Return a report as plain text."""
     lines = [f"{VERDICTS[report.verdict]}: {report.summary[0]}", *report.summary[1:]]
     for table in tables(report):
-        lines += ["", table.title]
-        cells = [[column.upper() for column in table.columns], *table.rows]
-        widths = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
-        lines += [
-            "  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells
-        ]
+        lines += ["", table.title, *(f"  {line}" for line in table_lines(table.columns, table.rows))]
         if table.note:
             lines.append(f"  {table.note}")
     return "\n".join(lines)
@@ -172,7 +167,7 @@ def _positions(sampled: SampledResult) -> Table:
     note = (
         f"p = {sampled.p_value:.3g} over all positions; below {sampled.false_alarm_rate:g} distributions are called different, "
         "which happens to equal ones with at most that probability. variation: between the samples, noise included, mean "
-        f"over prompts. would find: that of the laws which is found with probability {sampled.power:g}. Tokens that are "
+        f"over prompts. would find: that of the laws which is found with probability {POWER:g}. Tokens that are "
         "rare in both are counted as one."
     )
     columns = ("position", "chi-square", "degrees", "p", "variation", "would find")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Any
 
+from specdec_server.audit.chi_square import POWER
 from specdec_server.audit.divergence import Kind
 from specdec_server.audit.drafting import Drafting
 from specdec_server.audit.greedy import AGAIN, ALONE, BATCHED, TOGETHER, GreedyResult
@@ -35,14 +36,14 @@ class SideReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole audit; a part that was not asked for is None."""
+    """A whole audit; samples that were not asked for are None."""
 
     command: str
     time: str
     version: str
     without: SideReport
     with_drafts: SideReport
-    greedy: GreedyResult | None
+    greedy: GreedyResult
     sampled: SampledResult | None
     is_drafting_assumed: bool
     """Whether servers that do not tell what they draft are taken to draft."""
@@ -52,7 +53,7 @@ class Report:
         """What shows that speculation changes the output, one sentence each."""
         found = []
         greedy, sampled = self.greedy, self.sampled
-        if greedy is not None and not greedy.num_wrong(AGAIN):
+        if not greedy.num_wrong(AGAIN):
             if wrong := greedy.num_wrong(ALONE):
                 found.append(
                     f"At temperature 0 speculation changes {_times(wrong, 'answer')} of {greedy.num_prompts} by tokens that "
@@ -76,8 +77,6 @@ class Report:
         """Why nothing can be said, one sentence each."""
         found = [sentence for name in ("greedy", "sampled") if (sentence := self._doubt_about_drafts(name))]
         greedy = self.greedy
-        if greedy is None:
-            return found
         if greedy.num_wrong(AGAIN):
             found.append(
                 "Without speculation the same prompt asked twice has different answers: there is nothing to compare with."
@@ -108,25 +107,19 @@ class Report:
             return self.faults
         if self.verdict is Verdict.COULD_NOT_TELL:
             return self.doubts
-        return [sentence for sentence in (self._greedy_sentence(), self._sampled_sentence()) if sentence]
+        return [self._greedy_sentence(), *([] if self.sampled is None else [_sampled_sentence(self.sampled)])]
 
     def as_json(self) -> dict[str, Any]:
         """Return everything, verdict included, as JSON has it."""
-        kinds = {}
-        if self.greedy is not None:
-            tolerance = self.greedy.tolerance
-            kinds = {
-                "divergence_kinds": {
-                    comparison.name: {kind.value: comparison.count(kind, tolerance) for kind in Kind}
-                    for comparison in self.greedy.comparisons
-                }
-            }
         return {
             "verdict": self.verdict.name.lower(),
             "exit_status": int(self.verdict),
             "summary": self.summary,
             **asdict(self),
-            **kinds,
+            "divergence_kinds": {
+                comparison.name: {kind.value: comparison.count(kind, self.greedy.tolerance) for kind in Kind}
+                for comparison in self.greedy.comparisons
+            },
             **(
                 {}
                 if self.sampled is None
@@ -156,10 +149,8 @@ class Report:
             )
         return None
 
-    def _greedy_sentence(self) -> str | None:
+    def _greedy_sentence(self) -> str:
         greedy = self.greedy
-        if greedy is None:
-            return None
         ties = sum(greedy.named(name).count(Kind.NEAR_TIE, greedy.tolerance) for name in (ALONE, TOGETHER))
         near = f", but for {_times(ties, 'near-tie')}" if ties else ""
         return (
@@ -167,15 +158,13 @@ class Report:
             f"speculation as without, alone and among others{near}."
         )
 
-    def _sampled_sentence(self) -> str | None:
-        sampled = self.sampled
-        if sampled is None:
-            return None
-        return (
-            f"At temperature {sampled.temperature:g} nothing speaks against equal distributions (p = {sampled.p_value:.2g}); a "
-            f"mean total variation of {sampled.detectable:.2f} at any one position would have been found with probability "
-            f"{sampled.power:g}."
-        )
+
+def _sampled_sentence(sampled: SampledResult) -> str:
+    return (
+        f"At temperature {sampled.temperature:g} nothing speaks against equal distributions (p = {sampled.p_value:.2g}); a "
+        f"mean total variation of {sampled.detectable:.2f} at any one position would have been found with probability "
+        f"{POWER:g}."
+    )
 
 
 def _times(count: int, noun: str) -> str:

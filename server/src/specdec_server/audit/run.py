@@ -45,30 +45,9 @@ async def audit(plan: Plan, tick: Tick) -> Report:
         # Answers can be compared only if both sides tell the same of them.
         told = {key: value for key, value in with_drafts.told.items() if key in without.told}
         with_drafts.told = without.told = told
-        greedy = await ask_greedy(
-            without,
-            with_drafts,
-            plan.prompts,
-            max_tokens=plan.max_tokens,
-            width=plan.concurrency,
-            tolerance=plan.tolerance,
-            tick=tick,
-        )
+        greedy = await ask_greedy(without, with_drafts, plan, tick)
         drafted = [_taken(side) for side in (with_drafts, without)]
-        sampled = None
-        if plan.temperature:
-            sampled = await ask_sampled(
-                without,
-                with_drafts,
-                plan.sampled_prompts,
-                temperature=plan.temperature,
-                fields=plan.sampling,
-                num_samples=plan.num_samples,
-                num_tokens=plan.num_tokens,
-                width=plan.concurrency,
-                false_alarm_rate=plan.false_alarm_rate,
-                tick=tick,
-            )
+        sampled = await ask_sampled(without, with_drafts, plan, tick) if plan.temperature else None
         drafting, plain = (
             SideReport(side.name, side.endpoint.url, side.endpoint.model, side.fields, before, _taken(side))
             for side, before in zip((with_drafts, without), drafted, strict=True)

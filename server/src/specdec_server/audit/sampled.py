@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from specdec import ConfigError
 from specdec_server.audit.answer import END, Answer, Token
-from specdec_server.audit.chi_square import NOTHING, POWER, Homogeneity, detectable_variation, homogeneity
-from specdec_server.audit.prompts import Prompt
+from specdec_server.audit.chi_square import NOTHING, Homogeneity, detectable_variation, homogeneity
+from specdec_server.audit.plan import Plan
 from specdec_server.audit.side import Side, Tick
 
 
@@ -56,37 +56,14 @@ class SampledResult:
         """The total variation that would have been found with probability 0.95 at any of the positions behind the first."""
         return max(position.detectable for position in self.positions[1:] or self.positions)
 
-    @property
-    def power(self) -> float:
-        """The probability that goes with `detectable`."""
-        return POWER
 
-
-async def ask_sampled(
-    without: Side,
-    with_drafts: Side,
-    prompts: Sequence[Prompt],
-    *,
-    temperature: float,
-    fields: Mapping[str, Any],
-    num_samples: int,
-    num_tokens: int,
-    width: int,
-    false_alarm_rate: float,
-    tick: Tick,
-) -> SampledResult:
+async def ask_sampled(without: Side, with_drafts: Side, plan: Plan, tick: Tick) -> SampledResult:
     """Ask for samples of all prompts, and compare the tokens at each position.
 
     Args:
         without: no drafts.
         with_drafts: drafts.
-        prompts: what to go on with.
-        temperature: of all requests.
-        fields: further sampling parameters.
-        num_samples: of each prompt and side.
-        num_tokens: positions of each sample.
-        width: requests at a time.
-        false_alarm_rate: probability of calling equal distributions different.
+        plan: what is asked.
         tick: is told of samples as they come.
 
     Raises:
@@ -94,17 +71,24 @@ async def ask_sampled(
     """
 
     async def run(side: Side) -> list[list[tuple[Token, ...]]]:
-        body = {"max_tokens": num_tokens, "temperature": temperature, **fields, **side.told}
-        replies = await side.ask(prompts, body, num_samples=num_samples, width=width, tick=tick)
+        body = {
+            "max_tokens": plan.num_tokens,
+            "temperature": plan.temperature,
+            **plan.sampling,
+            **side.told,
+        }
+        replies = await side.ask(
+            plan.sampled_prompts, body, num_samples=plan.num_samples, width=plan.concurrency, tick=tick
+        )
         return [
-            [_filled(answer, num_tokens, side) for reply in row for answer in reply.answers]
+            [_filled(answer, plan.num_tokens, side) for reply in row for answer in reply.answers]
             for row in replies
         ]
 
     expected, got = await run(without), await run(with_drafts)
-    level = false_alarm_rate / num_tokens
+    level = plan.false_alarm_rate / plan.num_tokens
     positions = []
-    for place in range(num_tokens):
+    for place in range(plan.num_tokens):
         columns = [([s[place] for s in a], [s[place] for s in b]) for a, b in zip(expected, got, strict=True)]
         total: Homogeneity = sum((homogeneity(a, b) for a, b in columns), NOTHING)
         positions.append(
@@ -114,10 +98,17 @@ async def ask_sampled(
                 total.num_freedom,
                 total.p_value,
                 total.variation / len(columns),
-                detectable_variation(total.num_freedom, num_samples * len(prompts), level),
+                detectable_variation(total.num_freedom, plan.num_samples * len(columns), level),
             )
         )
-    return SampledResult(temperature, fields, len(prompts), num_samples, false_alarm_rate, tuple(positions))
+    return SampledResult(
+        plan.temperature,
+        plan.sampling,
+        len(plan.sampled_prompts),
+        plan.num_samples,
+        plan.false_alarm_rate,
+        tuple(positions),
+    )
 
 
 def _filled(answer: Answer, length: int, side: Side) -> tuple[Token, ...]:
