@@ -52,7 +52,12 @@ def test_a_conversation_keeps_its_key_while_it_grows(path: str, first: dict, sec
     assert conversation("/v1/chat/completions", messages=[SYSTEM, MORE]).key != key
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"{}", b'{"prompt": ["a", "b"]}', b'{"input": null}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[1]", b"{}", b'{"prompt": ["a", "b"]}', b'{"input": null}',
+     b"[" * 200_000, b'{"previous_response_id": "resp_e' + b"9" * 5000 + b'_"}'],
+    ids=lambda body: str(body[:24]),
+)  # fmt: skip
 def test_what_cannot_be_read_belongs_to_no_conversation(body: bytes) -> None:
     found = conversation_of("/v1/completions", body)
     assert (found.key, found.engine) == (None, None)

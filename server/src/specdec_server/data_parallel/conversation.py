@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-_RESPONSE = re.compile(r"resp_e(\d+)_")
+_RESPONSE = re.compile(r"resp_e(\d{1,6})_")
 _MOST_CHARACTERS, _MOST_IDS = 512, 128
 """How much of the prompt of a completion tells conversations apart."""
 
@@ -40,7 +40,7 @@ def conversation_of(path: str, body: bytes) -> Conversation:
         return _kept(path.rpartition("/responses/")[2])
     try:
         request = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Conversation()
     if not isinstance(request, dict):
         return Conversation()
