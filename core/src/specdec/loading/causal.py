@@ -71,7 +71,7 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         )
         raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
     check_model(model, path)
-    if getattr(model, "hf_quantizer", None) is None and not part and options.device_map is None:
+    if getattr(model, "hf_quantizer", None) is None and not part:
         torch.nn.Module.to(model, device)
     loaded: PreTrainedModel = model.eval()
     return loaded

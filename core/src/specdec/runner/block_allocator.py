@@ -38,10 +38,9 @@ class BlockAllocator:
         if end + num_blocks > self.num_blocks or any(self._used[end : end + num_blocks]):
             return False
         self._mark(end, num_blocks, 1)
+        # Otherwise the next run would lie over this one's newest blocks once it is freed.
         if end <= self._cursor < end + num_blocks:
-            self._cursor = (
-                end + num_blocks
-            )  # else the next run would lie over this one's newest blocks once it is freed
+            self._cursor = end + num_blocks
         return True
 
     def free(self, start: int, num_blocks: int) -> None:
