@@ -1,4 +1,8 @@
-"""Attention of a few rows per request over contiguous cache rows, float32, one call for the whole batch."""
+"""Attention of a few rows per request over contiguous cache rows, float32, one call for the whole batch.
+
+Nothing here is compiled with fast arithmetic: it would put leave to reorder on every instruction of a function, those of the
+loops that are written by hand included, and their order is what makes a row's bits its own.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +33,13 @@ _MANY_ROWS = 8
 """Rows of a request, on average, from which on attention takes longer to compute than to read."""
 
 _FEW_HEADS = 8
-"""Up to so many heads of all requests, threads share the work on each: else one of two has nothing to do while the other is at
+"""Up to so many heads of all requests threads share the work on each: else one of two has nothing to do while the other is at
 work on the third head of three."""
+_MOST_SCORES = 2**20
+"""Up to so many scores of a pass, 4 MiB, threads share them; pieces of long prompts have more, and take each head by itself."""
 
 
-@njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
+@njit(parallel=True, nogil=True, cache=True, error_model="numpy")
 def attend(
     query: Floats,
     keys: Stored,
@@ -63,7 +69,7 @@ def attend(
     """
     num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
     group = query.shape[1] // num_kv_heads
-    if num_segments * num_kv_heads <= _FEW_HEADS:
+    if _is_together(segments, query.shape[1], num_kv_heads):
         _attend_together(query, keys, values, segments, visible, window, scaling, scratch, out)
         return
     is_by_heads = _is_by_heads(segments)
@@ -81,7 +87,7 @@ def attend(
         _blend(scores, values, segments[:, segment], visible, window, head, (0, num_queries), out)
 
 
-@njit(parallel=True, fastmath=True, nogil=True, error_model="numpy")
+@njit(parallel=True, nogil=True, error_model="numpy")
 def _attend_together(
     query: Floats, keys: Stored, values: Stored, segments: Ints, visible: npt.NDArray[np.bool_], window: int,
     scaling: np.float32, scratch: Floats, out: Floats,
@@ -98,10 +104,8 @@ def _attend_together(
         head, segment = rest % num_kv_heads, rest // num_kv_heads
         first, length = _keys_of(segments[:, segment], window)
         num_chunks = (length + CHUNK - 1) // CHUNK
-        start, end = (
-            part * num_chunks // num_parts * CHUNK,
-            min(length, (part + 1) * num_chunks // num_parts * CHUNK),
-        )
+        start = part * num_chunks // num_parts * CHUNK
+        end = min(length, (part + 1) * num_chunks // num_parts * CHUNK)
         if start < end:
             queries = _queries(query, keys, segments[:, segment], head, scaling)
             score_keys(
@@ -115,26 +119,26 @@ def _attend_together(
         rows = part * num_queries // num_parts, (part + 1) * num_queries // num_parts
         if rows[0] < rows[1]:
             used = (length + CHUNK - 1) // CHUNK * CHUNK
-            _blend(
-                scores[segment, head, rows[0] : rows[1], :used],
-                values,
-                segments[:, segment],
-                visible,
-                window,
-                head,
-                rows,
-                out,
-            )
+            own = scores[segment, head, rows[0] : rows[1], :used]
+            _blend(own, values, segments[:, segment], visible, window, head, rows, out)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def scratch_for(segments: Ints, num_heads: int, num_kv_heads: int) -> Floats:
     """Return the memory that `attend` needs; once for all layers of a pass, since fresh memory is slow."""
-    num_segments = segments.shape[1]
-    if num_segments * num_kv_heads > _FEW_HEADS:
+    if not _is_together(segments, num_heads, num_kv_heads):
         return np.empty(0, np.float32)
     most, width = _largest(segments)
-    return floats(num_segments * num_heads * most * width)
+    return floats(segments.shape[1] * num_heads * most * width)
+
+
+@njit(inline="always")
+def _is_together(segments: Ints, num_heads: int, num_kv_heads: int) -> bool:
+    """Return whether threads share the work on each head: there are few, and the scores of all fit in a cache."""
+    most, width = _largest(segments)
+    num_segments: int = segments.shape[1]
+    is_small = num_segments * num_heads * most * width <= _MOST_SCORES
+    return num_segments * num_kv_heads <= _FEW_HEADS and is_small
 
 
 @njit(inline="always")
@@ -155,7 +159,7 @@ def _keys_of(segment: Ints, window: int) -> tuple[int, int]:
     return first, segment[3] + segment[1] - first
 
 
-@njit(fastmath=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _queries(query: Floats, keys: Stored, segment: Ints, head: int, scaling: np.float32) -> Any:
     """Return a segment's scaled queries under a key-value head, row by row, as its keys are multiplied with them."""
     group = query.shape[1] // keys.shape[1]
@@ -166,7 +170,7 @@ def _queries(query: Floats, keys: Stored, segment: Ints, head: int, scaling: np.
     return as_multiplied(scaled, keys)
 
 
-@njit(fastmath=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _blend(
     scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int, head: int,
     rows: tuple[int, int], out: Floats,
@@ -253,17 +257,8 @@ def is_available() -> bool:
         config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
         one = np.ones((1, 1, 4), np.float32)
         segment = np.array([[0], [1], [0], [0], [-1]])
-        attend(
-            one,
-            one,
-            one,
-            segment,
-            np.empty((0, 0), np.bool_),
-            NO_WINDOW,
-            np.float32(1),
-            np.empty(16, np.float32),
-            one,
-        )
+        scratch, nothing = scratch_for(segment, 1, 1), np.empty((0, 0), np.bool_)
+        attend(one, one, one, segment, nothing, NO_WINDOW, np.float32(1), scratch, one)
     except Exception as error:  # whatever a platform's threading raises, torch's own attention works
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         logger.warning(

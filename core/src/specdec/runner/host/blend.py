@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 
 from specdec.compiled.math import widen
 from specdec.runner.host.lanes import FEATURES, FLOAT, INDEX, LANES, load_floats, multiply_add, pointer, splat
-from specdec.runner.host.loops import loop
+from specdec.runner.host.loops import by_count, loop, next_count
 
 _MAX_ROWS = 6 if FEATURES.get("avx512f") else 2
 """Sums kept at a time: four registers each, of 32 or of 16."""
@@ -19,32 +19,34 @@ _WIDE, _NARROW = 4 * LANES, LANES
 """Columns of a sum kept at a time; narrow ones for what is left of a row."""
 
 
-def _blend(num_rows: int, width: int) -> Callable[..., int]:
-    """Return what sums `width` columns for `num_rows` rows of weights, for compiled code.
+def _blend(most_rows: int, width: int) -> Callable[..., None]:
+    """Return what sums `width` columns for up to `most_rows` rows of weights, for compiled code.
 
-    It takes the array of values (for its type only); address and bytes per row of weights, values and output; and the
-    number of values L; and writes float32 sums `[num_rows, width]`.
+    It takes the array of values (for its type only); how many rows; address and bytes per row of weights, values and output;
+    and the number of values L; and writes float32 sums `[rows, width]`.
     """
 
     def typed(
-        context: Any, value: Any, weights: Any, weights_step: Any, values: Any, values_step: Any,
+        context: Any, value: Any, count: Any, weights: Any, weights_step: Any, values: Any, values_step: Any,
         out: Any, out_step: Any, length: Any,
     ) -> Any:  # fmt: skip
         is_half = value.dtype == types.uint16
 
         def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return _emit(builder, num_rows, width // LANES, is_half, *arguments[1:])
+            _, count, *places = arguments
+            by_count(builder, count, most_rows, lambda n: _emit(builder, n, width // LANES, is_half, *places))
+            return target.get_dummy_value()
 
-        return types.int64(value, *[types.int64] * 7), codegen
+        return types.void(value, *[types.int64] * 8), codegen
 
-    compiled: Callable[..., int] = intrinsic(typed)
+    compiled: Callable[..., None] = intrinsic(typed)
     return compiled
 
 
 def _emit(
     builder: Any, num_rows: int, num_vectors: int, is_half: bool, weights: Any, weights_step: Any, values: Any,
     values_step: Any, out: Any, out_step: Any, length: Any,
-) -> Any:  # fmt: skip
+) -> None:  # fmt: skip
     """Emit the loop over L; see `_blend`."""
     zero = ir.Constant(INDEX, 0)
 
@@ -68,12 +70,9 @@ def _emit(
         i, c = divmod(number, num_vectors)
         place = pointer(builder, out, i, out_step, ir.Constant(INDEX, c * LANES), FLOAT, LANES)
         builder.store(total, place, align=4)
-    return length
 
 
-_WIDE_1, _WIDE_2, _WIDE_3 = _blend(1, _WIDE), _blend(2, _WIDE), _blend(3, _WIDE)
-_WIDE_4, _WIDE_5, _WIDE_6 = _blend(4, _WIDE), _blend(5, _WIDE), _blend(6, _WIDE)
-_NARROW_1 = _blend(1, _NARROW)
+_blend_wide, _blend_narrow = _blend(_MAX_ROWS, _WIDE), _blend(1, _NARROW)
 
 
 @njit(inline="always")
@@ -99,28 +98,16 @@ def row_blends(weights: Any, values: Any, start: int, head: int, length: int, ou
     while d + _WIDE <= size:
         a, t = first + d * values.itemsize, 0
         while t < num_rows:
-            groups = (num_rows - t + _MAX_ROWS - 1) // _MAX_ROWS
-            count = (num_rows - t + groups - 1) // groups
+            count = next_count(num_rows - t, _MAX_ROWS)
             b, c = w + t * weights_step, o + (t * size + d) * 4
-            if count == 1:
-                _WIDE_1(values, b, weights_step, a, step, c, size * 4, length)
-            elif count == 2:
-                _WIDE_2(values, b, weights_step, a, step, c, size * 4, length)
-            elif count == 3:
-                _WIDE_3(values, b, weights_step, a, step, c, size * 4, length)
-            elif count == 4:
-                _WIDE_4(values, b, weights_step, a, step, c, size * 4, length)
-            elif count == 5:
-                _WIDE_5(values, b, weights_step, a, step, c, size * 4, length)
-            else:
-                _WIDE_6(values, b, weights_step, a, step, c, size * 4, length)
+            _blend_wide(values, count, b, weights_step, a, step, c, size * 4, length)
             t += count
         d += _WIDE
     while d + _NARROW <= size:
         for t in range(num_rows):
-            _NARROW_1(
-                values, w + t * weights_step, weights_step, first + d * values.itemsize, step, o + (t * size + d) * 4,
-                size * 4, length,
+            _blend_narrow(
+                values, 1, w + t * weights_step, weights_step, first + d * values.itemsize, step,
+                o + (t * size + d) * 4, size * 4, length,
             )  # fmt: skip
         d += _NARROW
     for t in range(num_rows):

@@ -1,4 +1,4 @@
-"""Loops of code that is written for vector registers."""
+"""Loops and branches of code that is written for vector registers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
+from numba import njit
 
 from specdec.runner.host.lanes import FLOATS, INDEX, LANES
 
@@ -49,3 +50,23 @@ def loop(
     builder.branch(head)
     builder.position_at_end(after)
     return carried
+
+
+def by_count(builder: Any, count: Any, most: int, emit: Callable[[int], None]) -> None:
+    """Emit code for each number from 1 to `most`, of which the one for `count` is run."""
+    after = builder.append_basic_block("counted")
+    branch = builder.switch(count, after)
+    for number in range(1, most + 1):
+        case = builder.append_basic_block("count")
+        branch.add_case(ir.Constant(INDEX, number), case)
+        builder.position_at_end(case)
+        emit(number)
+        builder.branch(after)
+    builder.position_at_end(after)
+
+
+@njit(inline="always")
+def next_count(left: int, most: int) -> int:
+    """Return how many of the rows that are left to take next, at most `most`, so that all turns take about as many."""
+    turns = (left + most - 1) // most
+    return (left + turns - 1) // turns

@@ -27,7 +27,7 @@ from specdec.runner.host.lanes import (
     pointer,
     splat,
 )
-from specdec.runner.host.loops import loop
+from specdec.runner.host.loops import by_count, loop, next_count
 from specdec.runner.host.memory import floats
 from specdec.runner.host.prefetch import prefetch
 from specdec.runner.host.turn import TILE_KEYS, key_kind, num_words, turn_keys
@@ -38,34 +38,27 @@ _KEYS_AHEAD = 16
 """How many keys before they are read they are prefetched: one head's lie apart, which the processor does not foresee."""
 
 
-def _tile(num_queries: int) -> Callable[..., None]:
-    """Return what multiplies queries with a turned tile, for compiled code.
+def _tile(
+    typing_context: Any, key: Any, count: Any, queries: Any, queries_step: Any, turned: Any, out: Any, out_step: Any,
+    depth: Any,
+) -> Any:  # fmt: skip
+    """Multiply up to `_TILE_QUERIES` queries with a turned tile, for compiled code.
 
-    It takes the array of keys (for its type only); address and bytes per row of the queries, float32, or pairs of bfloat16
-    where the keys are; the address of the turned tile; address and bytes per row of the output, of which `TILE_KEYS` float32
-    are written for each query; and the depth.
+    It takes the array of keys (for its type only); how many queries; address and bytes per row of the queries, float32, or
+    pairs of bfloat16 where the keys are; the address of the turned tile; address and bytes per row of the output, of which
+    `TILE_KEYS` float32 are written for each query; and the depth.
     """
+    kind = key_kind(key.dtype)
 
-    def typed(
-        typing_context: Any,
-        key: Any,
-        queries: Any,
-        queries_step: Any,
-        turned: Any,
-        out: Any,
-        out_step: Any,
-        depth: Any,
-    ) -> Any:
-        kind = key_kind(key.dtype)
+    def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, count, *places = arguments
+        by_count(builder, count, _TILE_QUERIES, lambda n: _emit(builder, kind is Kind.BFLOATS, n, *places))
+        return target.get_dummy_value()
 
-        def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            _emit(builder, kind is Kind.BFLOATS, num_queries, *arguments[1:])
-            return target.get_dummy_value()
+    return types.void(key, *[types.int64] * 7), codegen
 
-        return types.void(key, *[types.int64] * 6), codegen
 
-    compiled: Callable[..., None] = intrinsic(typed)
-    return compiled
+_score_tile: Callable[..., None] = intrinsic(_tile)
 
 
 def _emit(
@@ -92,47 +85,6 @@ def _emit(
     words = num_words(builder, depth, is_paired=is_paired)
     for i, total in enumerate(loop(builder, zero, words, 1, [0.0] * num_queries, multiplied)):
         builder.store(total, pointer(builder, out, i, out_step, zero, FLOAT, LANES), align=4)
-
-
-_TILE_1, _TILE_2, _TILE_3, _TILE_4, _TILE_5, _TILE_6, _TILE_7, _TILE_8 = (
-    _tile(n) for n in range(1, _TILE_QUERIES + 1)
-)
-
-
-@njit(inline="always")
-def score_tile(
-    key: Any,
-    num_queries: int,
-    queries: int,
-    queries_step: int,
-    turned: int,
-    out: int,
-    out_step: int,
-    depth: int,
-) -> None:
-    """Multiply any number of queries with a turned tile; a query's products do not depend on the others; see `_tile`."""
-    t = 0
-    while t < num_queries:
-        groups = (num_queries - t + _TILE_QUERIES - 1) // _TILE_QUERIES
-        count = (num_queries - t + groups - 1) // groups
-        a, c = queries + t * queries_step, out + t * out_step
-        if count == 1:
-            _TILE_1(key, a, queries_step, turned, c, out_step, depth)
-        elif count == 2:
-            _TILE_2(key, a, queries_step, turned, c, out_step, depth)
-        elif count == 3:
-            _TILE_3(key, a, queries_step, turned, c, out_step, depth)
-        elif count == 4:
-            _TILE_4(key, a, queries_step, turned, c, out_step, depth)
-        elif count == 5:
-            _TILE_5(key, a, queries_step, turned, c, out_step, depth)
-        elif count == 6:
-            _TILE_6(key, a, queries_step, turned, c, out_step, depth)
-        elif count == 7:
-            _TILE_7(key, a, queries_step, turned, c, out_step, depth)
-        else:
-            _TILE_8(key, a, queries_step, turned, c, out_step, depth)
-        t += count
 
 
 def as_multiplied(queries: Any, keys: Any) -> Any:
@@ -185,7 +137,11 @@ def score_keys(queries: Any, keys: Any, values: Any, start: int, head: int, leng
             prefetch(first + (j + i + _KEYS_AHEAD) * step, num_bytes)
             prefetch(first_value + (j + i) * value_step, num_value_bytes)
         turn_keys(keys, first + j * step, step, length - j, depth, turned.ctypes.data)
-        score_tile(
-            keys, queries.shape[0], queries.ctypes.data, queries.strides[0], turned.ctypes.data,
-            out.ctypes.data + j * 4, out.strides[0], depth,
-        )  # fmt: skip
+        t = 0
+        while t < queries.shape[0]:
+            count = next_count(queries.shape[0] - t, _TILE_QUERIES)
+            _score_tile(
+                keys, count, queries.ctypes.data + t * queries.strides[0], queries.strides[0], turned.ctypes.data,
+                out.ctypes.data + t * out.strides[0] + j * 4, out.strides[0], depth,
+            )  # fmt: skip
+            t += count

@@ -36,7 +36,7 @@ CHUNK = 16
 _HIDDEN = np.float32(-1e30)
 
 
-@njit(fastmath=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def weigh(score: Floats, num_seen: int, window: int) -> np.float32:
     """Turn the scores of a row into weights, unscaled, in place, and return their sum.
 
@@ -54,7 +54,7 @@ def weigh(score: Floats, num_seen: int, window: int) -> np.float32:
     return total
 
 
-@njit(fastmath=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def close_up(score: Floats, visible: npt.NDArray[np.bool_], count: int) -> int:
     """Move the scores that a row of a tree sees to the front, in order; returns how many there are.
 
@@ -68,7 +68,7 @@ def close_up(score: Floats, visible: npt.NDArray[np.bool_], count: int) -> int:
     return num_seen
 
 
-@njit(fastmath=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def spread(score: Floats, visible: npt.NDArray[np.bool_], count: int, num_seen: int) -> None:
     """Undo `close_up` for the weights; what the row does not see becomes 0."""
     for j in range(count - 1, -1, -1):
@@ -82,7 +82,7 @@ def spread(score: Floats, visible: npt.NDArray[np.bool_], count: int, num_seen: 
 def _chunked(typing_context: Any, address: Any, count: Any) -> Any:
     """Replace each of `count` scores s at an address by `e^(s - highest)`, 0 below e^-87, and return their sum.
 
-    The order of the sum is what this is for: it is in no function that may change it.
+    The order of the sum is what this is for: call it in no function with fast arithmetic, which may change it.
     """
 
     def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:

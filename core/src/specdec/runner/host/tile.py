@@ -24,7 +24,7 @@ from specdec.runner.host.lanes import (
     multiply_add,
     pointer,
 )
-from specdec.runner.host.loops import loop
+from specdec.runner.host.loops import by_count, loop, next_count
 from specdec.runner.host.prefetch import emit_prefetch
 
 TILE_WEIGHTS = 4
@@ -41,20 +41,19 @@ _KINDS = {
 """By the types of rows and weights; bfloat16 is held as uint16."""
 
 
-def _tile(num_rows: int, *, is_first: bool) -> Callable[..., int]:
-    """Return what multiplies `num_rows` rows with four rows of weights, for compiled code.
+def _tile(*, is_first: bool) -> Callable[..., int]:
+    """Return what multiplies up to `MAX_TILE_ROWS` rows with four rows of weights, for compiled code.
 
-    It takes the arrays of rows and of weights (for their types only), then address and bytes per row of rows, weights and
-    output, then the depth K and how many bytes ahead weights are prefetched; writes float32 sums `[num_rows, 4]`; and returns
-    how many of the K numbers are in them: the caller adds the rest.
+    It takes the arrays of rows and of weights (for their types only), how many rows, then address and bytes per row of rows,
+    weights and output, then the depth K and how many bytes ahead weights are prefetched; writes float32 sums `[rows, 4]`; and
+    returns how many of the K numbers are in them: the caller adds the rest.
 
     Args:
-        num_rows: rows of the tile.
         is_first: whether these weights are read for the first time, and so those ahead are to be prefetched.
     """
 
     def typed(
-        context: Any, x: Any, weight: Any, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
+        context: Any, x: Any, weight: Any, count: Any, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
         out: Any, out_step: Any, depth: Any, ahead: Any,
     ) -> Any:  # fmt: skip
         kind = _KINDS.get((x.dtype, weight.dtype))
@@ -65,21 +64,23 @@ def _tile(num_rows: int, *, is_first: bool) -> Callable[..., int]:
                     builder.module.declare_intrinsic("llvm.trap", (), ir.FunctionType(ir.VoidType(), [])), []
                 )
                 return ir.Constant(INDEX, 0)
-            ahead = arguments[-1] if is_first else None
-            return _emit(builder, kind, num_rows, *arguments[2:-1], ahead=ahead)
+            _, _, count, *places, depth, ahead = arguments
+            whole = builder.and_(depth, ir.Constant(INDEX, -kind.step))
+            places, ahead = [*places, whole], ahead if is_first else None
+            by_count(builder, count, MAX_TILE_ROWS, lambda n: _emit(builder, kind, n, ahead, *places))
+            return whole
 
-        return types.int64(x, weight, *[types.int64] * 8), codegen
+        return types.int64(x, weight, *[types.int64] * 9), codegen
 
     compiled: Callable[..., int] = intrinsic(typed)
     return compiled
 
 
 def _emit(
-    builder: Any, kind: Kind, num_rows: int, rows: Any, rows_step: Any, columns: Any, columns_step: Any,
-    out: Any, out_step: Any, depth: Any, *, ahead: Any | None,
-) -> Any:  # fmt: skip
-    """Emit the loop over K, then the sums; see `_tile`."""
-    whole = builder.and_(depth, ir.Constant(INDEX, -kind.step))
+    builder: Any, kind: Kind, num_rows: int, ahead: Any | None, rows: Any, rows_step: Any, columns: Any,
+    columns_step: Any, out: Any, out_step: Any, whole: Any,
+) -> None:  # fmt: skip
+    """Emit the loop over K up to `whole`, then the sums; see `_tile`."""
 
     def added(k: Any, sums: list[Any]) -> list[Any]:
         if ahead is not None:
@@ -102,7 +103,6 @@ def _emit(
         address = pointer(builder, out, i, out_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS)
         row = sums[i * TILE_WEIGHTS : (i + 1) * TILE_WEIGHTS]
         builder.store(_totals(builder, row), address, align=4)
-    return whole
 
 
 def _number(kind: Kind) -> Any:
@@ -153,8 +153,7 @@ def _multiply_add(builder: Any, kind: Kind, numbers: Any, weights: Any, total: A
     return multiply_add(builder, numbers, weights, total)
 
 
-_FIRST_1, _FIRST_2, _FIRST_3, _FIRST_4, _FIRST_5, _FIRST_6 = (_tile(n, is_first=True) for n in range(1, 7))
-_LATER_1, _LATER_2, _LATER_3, _LATER_4, _LATER_5, _LATER_6 = (_tile(n, is_first=False) for n in range(1, 7))
+_first_tile, _later_tile = _tile(is_first=True), _tile(is_first=False)
 
 
 @njit(inline="always")
@@ -182,33 +181,15 @@ def row_tiles(
     """
     done, t = depth, 0
     while t < num_rows:
-        groups = (num_rows - t + MAX_TILE_ROWS - 1) // MAX_TILE_ROWS
-        count = (num_rows - t + groups - 1) // groups
+        count = next_count(num_rows - t, MAX_TILE_ROWS)
         a, c = rows + t * rows_step, out + t * out_step
         if t == 0:
-            if count == 1:
-                done = _FIRST_1(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-            elif count == 2:
-                done = _FIRST_2(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-            elif count == 3:
-                done = _FIRST_3(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-            elif count == 4:
-                done = _FIRST_4(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-            elif count == 5:
-                done = _FIRST_5(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-            else:
-                done = _FIRST_6(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-        elif count == 1:
-            done = _LATER_1(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-        elif count == 2:
-            done = _LATER_2(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-        elif count == 3:
-            done = _LATER_3(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-        elif count == 4:
-            done = _LATER_4(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
-        elif count == 5:
-            done = _LATER_5(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+            done = _first_tile(
+                x, weight, count, a, rows_step, columns, columns_step, c, out_step, depth, ahead
+            )
         else:
-            done = _LATER_6(x, weight, a, rows_step, columns, columns_step, c, out_step, depth, ahead)
+            done = _later_tile(
+                x, weight, count, a, rows_step, columns, columns_step, c, out_step, depth, ahead
+            )
         t += count
     return done
