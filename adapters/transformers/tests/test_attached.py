@@ -38,6 +38,15 @@ def test_one_engine_for_like_calls(fresh_model, batch) -> None:
     assert engine_of(fresh_model) is not first
 
 
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_later_calls_say_the_same(fresh_model, batch, is_eager) -> None:
+    expected = fresh_model.generate(**batch, max_new_tokens=8)
+    for _ in range(3):
+        found = call(fresh_model, batch, engine_options={"enforce_eager": is_eager})
+        assert torch.equal(found, expected)
+        assert fresh_model.config._attn_implementation == "eager"
+
+
 @pytest.mark.parametrize("how", ["in place", "anew"])
 def test_new_weights_count(fresh_model, batch, how) -> None:
     before = call(fresh_model, batch)
@@ -78,6 +87,52 @@ def test_hooks_are_called(fresh_model, batch, caplog) -> None:
     assert "forward hooks" in caplog.text
     handle.remove()
     assert torch.equal(call(fresh_model, batch), fresh_model.generate(**batch, max_new_tokens=8))
+
+
+def test_another_hook_is_not_given_what_the_last_one_made(fresh_model, batch) -> None:
+    said = []
+    for factor in (0.5, 2.0):
+        layer = fresh_model.model.layers[0]
+        handle = layer.register_forward_hook(lambda module, args, output, by=factor: output * by)
+        said.append(call(fresh_model, batch))
+        assert torch.equal(said[-1], fresh_model.generate(**batch, max_new_tokens=8))
+        handle.remove()
+    assert not torch.equal(*said)
+
+
+def test_another_adapter_is_not_given_what_the_last_one_made(fresh_model, batch) -> None:
+    """`_active_adapter` and `_disable_adapters` are what PEFT's `set_adapter` and `disable_adapters` set."""
+
+    class Adapted(torch.nn.Module):
+        _disable_adapters = False
+        _active_adapter = "one"
+
+        def __init__(self, base: torch.nn.Module) -> None:
+            super().__init__()
+            self.base = base
+            self.lora = torch.nn.ModuleDict({name: torch.nn.Linear(48, 32) for name in ("one", "two")})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            more = 0.0 if self._disable_adapters else self.lora[self._active_adapter](x)
+            return self.base(x) + more
+
+    torch.manual_seed(0)
+    layer = fresh_model.model.layers[0].mlp
+    layer.down_proj = Adapted(layer.down_proj)
+    said = []
+    for switches in ({}, {"_active_adapter": "two"}, {"_disable_adapters": True}):
+        vars(layer.down_proj).update(switches)
+        said.append(call(fresh_model, batch))
+        assert torch.equal(said[-1], fresh_model.generate(**batch, max_new_tokens=8))
+    assert len({str(found) for found in said}) == 3
+
+
+def test_a_file_is_read_at_every_call(fresh_model, batch, tmp_path) -> None:
+    path = tmp_path / "speculation.yaml"
+    for k in (2, 3):
+        path.write_text(f"method: ngram\nnum_speculative_tokens: {k}\n")
+        call(fresh_model, batch, speculative_config=str(path))
+        assert fresh_model._specdec.session.num_speculative_tokens == k
 
 
 def test_the_model_is_left_as_it_was(fresh_model, batch) -> None:

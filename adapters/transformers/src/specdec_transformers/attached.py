@@ -18,12 +18,14 @@ from transformers import PreTrainedModel
 
 from specdec import ConfigError
 from specdec.config.notices import notice
+from specdec.config.source import read_mapping
 from specdec.engine.build import BuiltEngine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
 from specdec.engine.options import EngineOptions
 from specdec.llm import build
 from specdec.loading.target import load_target
+from specdec.runner.binding import ATTENTION_NAME
 from specdec_transformers.weights import has_hooks, weights_state
 
 logger = logging.getLogger("specdec")
@@ -127,14 +129,16 @@ def _attached(model: PreTrainedModel) -> Attached:
 def _current(
     attached: Attached, model: PreTrainedModel, speculative_config: Any, options: Mapping[str, Any]
 ) -> Session:
-    asked = (_key(speculative_config), _key(options), has_hooks(model))
+    given = None if speculative_config is None else read_mapping(speculative_config)  # what a file says now
+    asked = (_key(given), _key(options), has_hooks(model))
     state = weights_state(model)
     if attached.session is not None and attached.made_from == (*asked, state):
+        model.set_attn_implementation(ATTENTION_NAME)  # as `ModelRunner` did for the call that made it
         return attached.session
     if attached.session is not None and attached.made_from[:-1] == asked:
         logger.info("the weights have changed since the last call: the engine is made anew")
     attached.session, attached.made_from = None, ()
-    attached.session = _make(model, speculative_config, options)
+    attached.session = _make(model, given, options)
     attached.made_from = (*asked, weights_state(model))
     return attached.session
 
@@ -148,13 +152,14 @@ def _make(model: PreTrainedModel, speculative_config: Any, options: Mapping[str,
     known: dict[str, Any] = {"enable_prefix_caching": True, **options}
     name = model.name_or_path
     folder = name if name and os.path.isdir(name) else None
-    if has_hooks(model) and not known.get("enforce_eager"):
+    if has_hooks(model):
         notice(
             "generate.hooks",
-            "generate: modules of the model have forward hooks, which only the model's own forward calls: it runs instead of "
-            "fused layers, on the host two to four times slower; take the hooks out if they are not meant for generation",
+            "generate: modules of the model have forward hooks, which only the model's own forward calls and which may do "
+            "something else in the next call: it runs instead of fused layers, on the host two to four times slower, and "
+            "prompts that begin alike are computed anew; take the hooks out if they are not meant for generation",
         )
-        known["enforce_eager"] = True
+        known["enforce_eager"], known["enable_prefix_caching"] = True, False
     if "tokenizer" not in known and folder is not None and any(Path(folder).glob("tokenizer*")):
         known["tokenizer"] = folder
     if (

@@ -5,16 +5,22 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedModel
 
-WeightsState = tuple[tuple[int, int, int], ...]
-"""Address, size and version of every parameter."""
+WeightsState = tuple[object, ...]
+"""Address, size and version of every parameter, and which adapters are active."""
+
+_OF_ADAPTERS = ("_active_adapter", "_disable_adapters", "merged_adapters", "scaling")
+"""What a layer of PEFT is switched by; its weights stay as they are."""
 
 
 def weights_state(model: PreTrainedModel) -> WeightsState:
-    """Return what changes when weights are replaced or written to, as by an optimizer or an adapter.
+    """Return what changes when weights are replaced or written to, as by an optimizer, or adapters are switched.
 
     Writing through `parameter.data` goes unseen, as it does in autograd.
     """
-    return tuple((p.data_ptr(), p.numel(), _version(p)) for p in model.parameters())
+    weights = ((p.data_ptr(), p.numel(), _version(p)) for p in model.parameters())
+    layers = (module for module in model.modules() if hasattr(module, "_active_adapter"))
+    switches = (str([getattr(layer, name, None) for name in _OF_ADAPTERS]) for layer in layers)
+    return (*weights, *switches)
 
 
 def has_hooks(model: PreTrainedModel) -> bool:
