@@ -6,9 +6,11 @@ import pytest
 
 from specdec import ConfigError
 from specdec_server.message import Message, MessageParser, deltas
-from specdec_server.tools import Tool, ToolParser
+from specdec_server.tools import CallArguments, CallStart, Tool, ToolParser
 from specdec_server.tools.json_list import JsonListParser
+from specdec_server.tools.qwen_coder import QwenCoderParser
 from specdec_server.tools.registry import TOOL_PARSERS, inferred, parser_class
+from specdec_server.tools.section import KimiParser
 
 SCHEMA = {
     "type": "object",
@@ -30,8 +32,8 @@ def seek(words: str) -> str:
     return f"<{BAR}{words.replace(' ', LOW)}{BAR}>"
 
 
-SECTION, CALL, SEP, CLOSE = (
-    seek(f"tool {words}") for words in ("calls begin", "call begin", "sep", "call end")
+SECTION, CALL, SEP, CLOSE, LAST = (
+    seek(f"tool {words}") for words in ("calls begin", "call begin", "sep", "call end", "calls end")
 )
 XML = (
     '<tool_call>\n<function=f>\n<parameter=count>\n42\n</parameter>\n<parameter=text>\nline "1"\n\n</parameter>\n'
@@ -105,6 +107,8 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     ("mistral", '[TOOL_CALLS]f{"a": "[TOOL_CALLS]"}', "", [("f", '{"a": "[TOOL_CALLS]"}')]),
     ("mistral", "[TOOL_CALLS] no call", "no call", []),
     ("mistral", "[TOOL_CALLS] [no call]", "[no call]", []),
+    ("mistral", '[TOOL_CALLS] So: [{"name": "f", "arguments": {"a": 1}}] more', "So: ", [F]),
+    ("mistral", '[TOOL_CALLS][{"name": "g"}][TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]', "", [G, F]),
     ("qwen3_coder", XML, "", [XML_CALL]),
     ("qwen3_coder", f"Sure.\n{XML}\n{XML}", "Sure.\n", [XML_CALL, XML_CALL]),
     ("qwen3_coder", "<function=g>\n</function>", "", [G]),
@@ -125,13 +129,16 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     (
         "deepseek_v3",
         f'I do.{SECTION}{CALL}function{SEP}f\n```json\n{{"a": 1}}\n```{CLOSE}\n'
-        f"{CALL}function{SEP}g\n```json\n{{}}\n```{CLOSE}{seek('tool calls end')}",
+        f"{CALL}function{SEP}g\n```json\n{{}}\n```{CLOSE}{LAST}",
         "I do.",
         [F, G],
     ),
     ("deepseek_v3", f'{SECTION}{CALL}function{SEP}f\n```json\n{{"a": "```"', "", [("f", '{"a": "```"')]),
     ("deepseek_v31", f'{SECTION}{CALL}f{SEP}{{"a": 1}}{CLOSE}{CALL}g{SEP}{{}}{CLOSE}', "", [F, G]),
     ("deepseek_v31", f"{CALL}f{CLOSE}", f"{CALL}f{CLOSE}", []),
+    ("deepseek_v31", f"Ok{SECTION} hm\n{CALL}g{SEP}{{}}{CLOSE} hm{LAST}", "Ok", [G]),
+    ("deepseek_v31", f"Ok{SECTION} f{SEP}{LAST} so", f"Ok f{SEP} so", []),
+    ("deepseek_v31", f"{SECTION} f{SEP}", f" f{SEP}", []),
     (
         "kimi_k2",
         "Ok<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"
@@ -167,6 +174,13 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
         [F],
     ),
     ("openai", "plain text", "plain text", []),
+    (
+        "openai",
+        "<|channel|>commentary to=assistant<|message|>{}<|end|><|start|>assistant to=functions.g<|channel|>commentary"
+        "<|message|>{}<|call|><|start|>assistant<|channel|>final<|message|>Done.<|return|>",
+        "Done.",
+        [G],
+    ),
 ]  # fmt: skip
 
 
@@ -219,6 +233,23 @@ def test_ids_are_as_the_format_demands() -> None:
     assert len(ids["mistral"]) == 9
     assert ids["mistral"].isalnum()
     assert ids["kimi_k2"] == "functions.f:1"
+
+
+def test_kimis_calls_keep_the_ids_that_the_model_wrote() -> None:
+    heads = ("functions.f:3", "g:4", "functions.g:4", "functions.f:3", "functions.f.4")
+    text = "".join(
+        f"<|tool_call_begin|>{head} <|tool_call_argument_begin|>{{}}<|tool_call_end|>" for head in heads
+    )
+    message = parsed(KimiParser, [f"<|tool_calls_section_begin|>{text}<|tool_calls_section_end|>"])
+    assert [call.name for call in message.calls] == ["f", "g", "g", "f", "f.4"]
+    ids = [call.id for call in message.calls]
+    assert ids == ["functions.f:3", "g:4", "functions.g:4", "functions.f:4", "functions.f.4:4"]
+
+
+def test_a_call_begins_before_its_arguments() -> None:
+    parser = QwenCoderParser(TOOLS)
+    assert parser.feed("<tool_call>\n<function=f>\n") == [CallStart(0, "f")]
+    assert parser.feed("<parameter=count>1</parameter>")[0] == CallArguments(0, '{"count": ')
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from specdec_server.tools.events import Reasoning
+from specdec_server.tools.events import Reasoning, Text
 from specdec_server.tools.parser import BufferedParser, first_of, num_held
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool
@@ -16,6 +16,8 @@ CHANNEL = "<|channel|>"
 MESSAGE = "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>", START)
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.\-]+)")
+_TO_ITSELF = "to=assistant"
+"""Before what a tool says; a model that writes this itself calls nothing."""
 
 ANALYSIS: dict[str, Any] = {
     "type": "optional",
@@ -30,7 +32,8 @@ ANALYSIS: dict[str, Any] = {
 
 
 class HarmonyParser(BufferedParser):
-    """Tells channels apart: `analysis` is reasoning, messages to a function are calls, all others are content."""
+    """Tells channels apart: `analysis` is reasoning, messages to a function are calls, all others are content, but
+    for messages to the model itself."""
 
     needs_special_tokens: ClassVar[bool] = True
     handles_reasoning: ClassVar[bool] = True
@@ -68,7 +71,9 @@ class HarmonyParser(BufferedParser):
             return False
         head = self._take(at + len(mark))
         recipient = _RECIPIENT.search(head)
-        if recipient is not None:
+        if recipient is not None and recipient[0] == _TO_ITSELF:
+            self._kind = "hidden"
+        elif recipient is not None:
             self._kind = "call"
             self._start(recipient[1])
         else:
@@ -86,9 +91,15 @@ class HarmonyParser(BufferedParser):
         elif self._kind == "reasoning":
             if text:
                 self._events.append(Reasoning(text))
-        else:
+        elif self._kind == "content":
             self._say(text)
         if mark is not None:
             self._take(len(mark))
             self._place = "head"
         return mark is not None
+
+    def _say(self, text: str) -> None:
+        """Give text as content, behind calls too: its channel says that it is for the user."""
+        if self._num_calls and text:
+            self._events.append(Text(text))
+        super()._say(text)

@@ -68,9 +68,10 @@ class MistralParser(ObjectParser):
         brace, mark = self._buffer.find("{"), self._buffer.find(MARK)
         if brace >= 0 and not 0 <= mark < brace:
             found = _HEAD.match(self._buffer)
-            self._place = "text"
             if found is None:
-                self._say(self._take(brace))
+                is_list = self._buffer[:brace].rstrip().endswith("[")
+                self._say(self._take(self._buffer.rindex("[", 0, brace) if is_list else brace))
+                self._place = "head" if is_list else "text"
                 return True
             self._take(found.end())
             self._start(found[1])

@@ -68,7 +68,6 @@ class QwenCoderParser(BufferedParser):
                 tool = self._tools.get(name)
                 self._schema = {} if tool is None else tool.parameters
                 self._start(name)
-                self._argue("{")
                 self._buffer, self._place, self._num_parameters = rest[at + 1 :], "between", 0
                 return True
             self._place = "text"
@@ -91,10 +90,10 @@ class QwenCoderParser(BufferedParser):
         key = self._buffer[at + len(mark) : close].strip()
         self._take(close + 1)
         if mark != PARAMETER:
-            self._argue("}")
+            self._argue("}" if self._num_parameters else "{}")
             self._place = "text"
             return True
-        self._argue(("" if not self._num_parameters else ", ") + json.dumps(key, ensure_ascii=False) + ": ")
+        self._argue((", " if self._num_parameters else "{") + json.dumps(key, ensure_ascii=False) + ": ")
         self._num_parameters += 1
         properties = self._schema.get("properties")
         self._types = types_of(properties.get(key) if isinstance(properties, dict) else None, self._schema)

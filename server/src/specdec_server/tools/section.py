@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from typing import ClassVar
 
 from specdec_server.tools.parser import BufferedParser, first_of, num_held
@@ -28,6 +29,8 @@ class SectionParser(BufferedParser):
     separator: ClassVar[str]
     """Between name and arguments."""
     close: ClassVar[str]
+    last: ClassVar[str]
+    """Behind the last call; may be missing."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
@@ -35,14 +38,27 @@ class SectionParser(BufferedParser):
 
     def _step(self, *, is_end: bool) -> bool:
         if self._place == "text":
-            mark = self._say_until((self.section, self.begin), is_end=is_end)
+            mark = self._say_until((self.section, self.begin, self.last), is_end=is_end)
             if mark is None:
                 return False
             self._take(len(mark))
-            if mark == self.section:
-                return True
-            self._place = "head"
+            self._place = {self.section: "section", self.begin: "head"}.get(mark, "text")
+            return True
+        if self._place == "section":
+            return self._step_section(is_end)
         return self._step_head(is_end) if self._place == "head" else self._step_arguments(is_end)
+
+    def _step_section(self, is_end: bool) -> bool:
+        """Skip to the first call; what stands in a section without calls is content."""
+        at, mark = first_of(self._buffer, (self.begin, self.last))
+        if mark is None and not is_end:
+            return False
+        text = self._take(len(self._buffer) if mark is None else at)
+        if mark != self.begin:
+            self._say(text)
+        self._take(len(mark or ""))
+        self._place = "head" if mark == self.begin else "text"
+        return mark is not None
 
     def _step_head(self, is_end: bool) -> bool:
         at, mark = first_of(self._buffer, (self.separator, self.close))
@@ -129,6 +145,11 @@ class KimiParser(SectionParser):
     begin: ClassVar[str] = "<|tool_call_begin|>"
     separator: ClassVar[str] = "<|tool_call_argument_begin|>"
     close: ClassVar[str] = "<|tool_call_end|>"
+    last: ClassVar[str] = "<|tool_calls_section_end|>"
+
+    def __init__(self, tools: Sequence[Tool]) -> None:
+        super().__init__(tools)
+        self._ids: list[str] = []
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
@@ -137,14 +158,20 @@ class KimiParser(SectionParser):
             before=f"{cls.begin}functions.{{name}}:0{cls.separator}",
             behind=cls.close,
             first=cls.section,
-            last="<|tool_calls_section_end|>",
+            last=cls.last,
             separator=None,
             trigger=cls.section,
         )
 
     def call_id(self, name: str, index: int) -> str:
-        """Return an id as the model writes it."""
-        return f"functions.{name}:{index}"
+        """Return the id that the model wrote, since its later calls count on from there."""
+        return self._ids[index] if index < len(self._ids) else f"functions.{name}:{index}"
 
     def _name_of(self, head: str, rest: str, is_end: bool) -> tuple[str | None, int]:
-        return head.strip().removeprefix("functions.").partition(":")[0], 0
+        written = head.strip()
+        name, _, number = written.removeprefix("functions.").partition(":")
+        if not number.isdecimal() or written in self._ids:
+            free = (f"functions.{name}:{place}" for place in count(len(self._ids)))
+            written = next(call_id for call_id in free if call_id not in self._ids)
+        self._ids.append(written)
+        return name, 0
