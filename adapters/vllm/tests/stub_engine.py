@@ -29,6 +29,7 @@ class StubParams:
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     extra_args: dict[str, Any] | None = None
+    structured_outputs: Any = None
 
     @property
     def all_stop_token_ids(self) -> set[int]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from stub_engine import VOCAB, StubParams
+from stub_engine import VOCAB, StubParams, StubRejectionSampler, StubState
 from support import PROMPTS, add_all, bound, counted, distance, known, stock_texts
 
+from specdec import registry
+from specdec.interfaces import Draft, DraftSampling
 from specdec.samplers.strict import StrictSampler
 from specdec_vllm.requests import Requests
 from specdec_vllm.verifier import Verifier
@@ -64,3 +68,70 @@ def test_trial_runs_of_vllm_are_left_to_it() -> None:
     metadata = SimpleNamespace(num_draft_tokens=[1, 1])
     assert verifier(metadata, None, torch.zeros(4, VOCAB), "sampling") is None
     assert stock.calls[0][0] is metadata
+
+
+LAWS = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]])
+"""What drafted tokens are drawn from: the first law in one half of the requests, the second in the other."""
+DRAWN = 6000
+
+
+def verified(
+    p: list[float], drafts: dict[str, list[int]], told: tuple[Draft, dict[str, int]], **keys: Any
+) -> dict[str, list[int]]:
+    """Return what is emitted for drafts of at most one token, where every token has the law p."""
+    counts = [len(ids) for ids in drafts.values()]
+    starts = [sum(counts[:row]) + row for row in range(len(counts))]
+    metadata = SimpleNamespace(
+        num_draft_tokens=counts,
+        draft_token_ids=torch.tensor([token for ids in drafts.values() for token in ids]),
+        max_spec_len=1,
+        target_logits_indices=torch.tensor([s for s, n in zip(starts, counts, strict=True) if n]),
+        bonus_logits_indices=torch.tensor([s + n for s, n in zip(starts, counts, strict=True)]),
+    )
+    sampling = SimpleNamespace(
+        temperature=torch.ones(len(counts)), top_k=None, top_p=None, generators={}, max_num_logprobs=None,
+        logitsprocs=SimpleNamespace(argmax_invariant=[]),
+    )  # fmt: skip
+    batch = SimpleNamespace(
+        req_ids=list(drafts), num_reqs=len(counts), num_tokens_no_spec=np.full(len(counts), 5, np.int32)
+    )
+    states = {name: StubState([1] * 5, StubParams(temperature=1.0, **keys)) for name in drafts}
+    runner = SimpleNamespace(input_batch=batch, requests=states)
+    sampler = registry.sampler("probabilistic")
+    verifier = Verifier(StubRejectionSampler(), runner, Requests(0, "none"), sampler(sampler.Config()))
+    verifier.note_drafts(*told)
+    logits = torch.tensor(p).log().expand(sum(counts) + len(counts), -1)
+    emitted = verifier(metadata, None, logits, sampling).sampled_token_ids.tolist()
+    return {name: [t for t in row if t >= 0] for name, row in zip(drafts, emitted, strict=True)}
+
+
+def drawn_drafts() -> tuple[dict[str, list[int]], tuple[Draft, dict[str, int]]]:
+    """Return one drafted token for each request, and what the verifier is told of them."""
+    laws = LAWS.repeat_interleave(DRAWN // 2, 0)
+    ids = laws.multinomial(1, generator=torch.Generator().manual_seed(3))
+    probs = laws[:, None].repeat(1, 2, 1)
+    rows = tuple(map(tuple, ids.tolist()))
+    draft = Draft(ids, sampling=DraftSampling.IID, node_probs=probs, host_rows=rows)
+    names = [f"r{row}" for row in range(DRAWN)]
+    return dict(zip(names, map(list, rows), strict=True)), (draft, {n: i for i, n in enumerate(names)})
+
+
+@pytest.mark.parametrize("how", ["as it was", "turned", "joined", "grammar"])
+def test_drafts_drawn_from_q_follow_the_law_of_the_target(how) -> None:
+    drafts, told = drawn_drafts()
+    p, keys = [0.4, 0.3, 0.2, 0.1], {}
+    if how == "turned":
+        drafts = dict(reversed(drafts.items()))
+    if how == "joined":  # prompts whose first token is chosen in the same step
+        drafts = {f"new{row}": [] for row in range(3)} | drafts
+    if how == "grammar":  # vLLM has cut drafts before a token that may not come
+        p, keys = [0.5, 0.3, 0.2, 0.0], {"structured_outputs": "a grammar"}
+        drafts = {name: [t for t in ids if p[t]] for name, ids in drafts.items()}
+    emitted = verified(p, drafts, told, **keys)
+    first = torch.tensor([ids[0] for ids in emitted.values()]).bincount(minlength=4)
+    assert distance(first.float(), torch.tensor(p)) < 0.03  # noise alone gives 0.01
+    accepted = sum(len(ids) - 1 for ids in emitted.values()) / DRAWN
+    q = LAWS.mean(0)
+    is_used = how != "grammar"
+    expected = torch.minimum(LAWS, torch.tensor(p)).sum(1).mean() if is_used else (q * torch.tensor(p)).sum()
+    assert accepted == pytest.approx(float(expected), abs=0.03)

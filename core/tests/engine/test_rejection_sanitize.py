@@ -167,6 +167,10 @@ def test_selected_rows_keep_their_q() -> None:
     assert some.has_probs.tolist() == [False, True]
     assert some.node_probs is not None
     assert some.node_probs[1, 0].tolist() == [0, 0, 0, 0, 1.0, 0]
+    turned = select_rows(check(draft)[0], [2, 0, 1])
+    assert turned.host_rows == ((4, 5), (1, 2), (3,))
+    assert turned.node_probs is not None
+    assert turned.node_probs[0, 0].tolist() == [0, 0, 0, 0, 1.0, 0]
 
 
 @pytest.mark.parametrize(

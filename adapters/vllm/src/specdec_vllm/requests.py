@@ -26,6 +26,11 @@ class Request:
     ended: FinishReason | None = None
     """Set once a token has ended the request; vLLM takes it out before the next step."""
 
+    @property
+    def has_grammar(self) -> bool:
+        """Whether vLLM holds its text to a grammar, and cuts drafts by it."""
+        return self.theirs.structured_outputs is not None
+
     def until_end(self, token_ids: list[int], num_tokens: int, max_model_len: int) -> list[int]:
         """Return the emitted tokens up to the one that ends the request, as vLLM's scheduler will, and note why it ends.
 

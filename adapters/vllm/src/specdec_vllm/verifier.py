@@ -61,7 +61,7 @@ class Verifier(nn.Module):
             vLLM's `SamplerOutput`; tokens `[batch_size, max_draft + 1]` int32, -1 where there is none.
         """
         counts: list[int] = metadata.num_draft_tokens
-        if len(counts) != self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
+        if not self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
             return self.stock(metadata, draft_probs, logits, sampling_metadata)
         final = self._final_logits(metadata, logits, sampling_metadata)
         batch = _Batch(metadata, final, sampling_metadata, self.stock.sampler)
@@ -118,7 +118,7 @@ class Verifier(nn.Module):
         places = [sum(counts[:i]) + i for i in range(len(rows))]
         verdict = self._sampler.verify(
             Scores(logits=logits, row_starts=places, raw_logits=logits, first_rows=places),
-            self._drafts_of([batch.req_ids[row] for row in rows], drafts, logits.device),
+            self._drafts_of([(batch.req_ids[row], requests[row]) for row in rows], drafts, logits.device),
             VerifyBatch(
                 num_nodes=counts,
                 num_tokens=[int(batch.num_tokens_no_spec[row]) for row in rows],
@@ -131,19 +131,31 @@ class Verifier(nn.Module):
         for row, token_ids in zip(rows, verdict.token_ids, strict=True):
             emitted[row] = list(token_ids)
 
-    def _drafts_of(self, names: list[str], drafts: list[list[int]], device: torch.device) -> Draft:
-        """Return what is verified: with q where the proposer gave it for these very tokens."""
+    def _drafts_of(
+        self, owners: list[tuple[str, Request]], drafts: list[list[int]], device: torch.device
+    ) -> Draft:
+        """Return what is verified, a row with q where the proposer gave it for these very tokens.
+
+        vLLM cuts a draft before the first token that a grammar forbids. So whether a node is there depends on what was drawn for
+        it, and what is left of such a draft does not follow its q.
+        """
         plain = Draft.from_lists(drafts, device=device)
         if self._draft is None:
             return plain
         draft, places = self._draft
-        if any(name not in places for name in names):
+        rows, width = draft.host_rows, draft.token_ids.shape[1]
+        assert rows is not None
+        is_known = [
+            name in places and not request.has_grammar and list(rows[places[name]][: len(ids)]) == ids
+            for (name, request), ids in zip(owners, drafts, strict=True)
+        ]
+        if not any(is_known) or max(map(len, drafts)) > width:
             return plain
-        chosen = select_rows(draft, [places[name] for name in names])
-        assert chosen.host_rows is not None
-        if any(list(row[: len(ids)]) != ids for row, ids in zip(chosen.host_rows, drafts, strict=True)):
-            return plain
-        return replace(chosen, host_rows=tuple(map(tuple, drafts)))
+        chosen = select_rows(draft, [places.get(name, 0) for name, _ in owners])
+        has_probs = torch.tensor(is_known, device=draft.token_ids.device)
+        if chosen.has_probs is not None:
+            has_probs &= chosen.has_probs
+        return replace(chosen, host_rows=tuple(map(tuple, drafts)), has_probs=has_probs)
 
     def _output(
         self, metadata: Any, logits: torch.Tensor, batch: _Batch, emitted: torch.Tensor, sampling: Any

@@ -195,9 +195,9 @@ def check_vocab_map(vocab_map: torch.Tensor, vocab_size: int) -> None:
 
 
 def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:
-    """Return only some rows of a checked draft."""
+    """Return some rows of a checked draft, in the order of `indices`."""
     assert draft.host_rows is not None
-    if len(indices) == len(draft.host_rows):
+    if list(indices) == list(range(len(draft.host_rows))):
         return draft
     index = torch.tensor(indices, dtype=torch.int64, device=draft.token_ids.device)
     return Draft(
