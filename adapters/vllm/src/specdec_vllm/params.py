@@ -13,6 +13,8 @@ logger = logging.getLogger("specdec")
 
 LIMIT_KEY = "specdec_num_speculative_tokens"
 """The key of `vllm_xargs` that lowers the number of drafted tokens for one request; 0 turns drafting off."""
+MIN_TEMPERATURE = 1e-5
+"""Below it vLLM takes the best token."""
 
 _said: set[str] = set()
 
@@ -24,7 +26,7 @@ def params_of(theirs: Any, *, is_noise_known: bool) -> SamplingParams:
         theirs: vLLM's.
         is_noise_known: whether tokens are chosen with noise that proposers can know; else drafts are best made greedily.
     """
-    is_greedy = theirs.temperature < 1e-5 or not is_noise_known
+    is_greedy = theirs.temperature < MIN_TEMPERATURE or not is_noise_known
     known: dict[str, Any] = {
         "temperature": 0.0 if is_greedy else theirs.temperature,
         "top_p": theirs.top_p,

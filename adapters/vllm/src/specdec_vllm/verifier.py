@@ -11,12 +11,12 @@ from torch import nn
 
 from specdec.engine.sanitize import select_rows
 from specdec.interfaces import Draft, Sampler, Scores, VerifyBatch
+from specdec_vllm.batch_logits import BatchLogits
+from specdec_vllm.params import MIN_TEMPERATURE
 from specdec_vllm.requests import Request, Requests
 
 _REJECTED = -1
 """What vLLM reads as no token."""
-_MIN_TEMPERATURE = 1e-5
-"""Below it vLLM takes the best token."""
 
 
 class Verifier(nn.Module):
@@ -60,11 +60,10 @@ class Verifier(nn.Module):
         Returns:
             vLLM's `SamplerOutput`; tokens `[batch_size, max_draft + 1]` int32, -1 where there is none.
         """
-        counts: list[int] = metadata.num_draft_tokens
         if not self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
             return self.stock(metadata, draft_probs, logits, sampling_metadata)
         final = self._final_logits(metadata, logits, sampling_metadata)
-        batch = _Batch(metadata, final, sampling_metadata, self.stock.sampler)
+        batch = BatchLogits(metadata, final, sampling_metadata, self.stock.sampler)
         tokens = self._verify(batch)
         width = metadata.max_spec_len + 1
         padded = [row + [_REJECTED] * (width - len(row)) for row in tokens]
@@ -81,10 +80,10 @@ class Verifier(nn.Module):
         final[drafted], final[last] = target, bonus
         return final
 
-    def _verify(self, laws: _Batch) -> list[list[int]]:
+    def _verify(self, laws: BatchLogits) -> list[list[int]]:
         batch = self._runner.input_batch
         requests = [self._requests.of(name, self._runner.requests[name]) for name in batch.req_ids]
-        laws.drawn = [row for row, r in enumerate(requests) if r.theirs.temperature >= _MIN_TEMPERATURE]
+        laws.drawn = [row for row, r in enumerate(requests) if r.theirs.temperature >= MIN_TEMPERATURE]
         emitted: list[list[int]] = [[] for _ in requests]
         if len(laws.drawn) < len(requests):
             best = self.stock.sampler.greedy_sample(laws.final).tolist()
@@ -98,7 +97,7 @@ class Verifier(nn.Module):
             self._draw_by_sampler(others, laws, requests, emitted)
         return emitted
 
-    def _draw_in_turn(self, rows: Sequence[int], laws: _Batch, emitted: list[list[int]]) -> None:
+    def _draw_in_turn(self, rows: Sequence[int], laws: BatchLogits, emitted: list[list[int]]) -> None:
         """Draw one token of each request at a time, as vLLM does without drafts, as long as drafted tokens are drawn."""
         waiting, depth = list(rows), 0
         while waiting:
@@ -109,7 +108,7 @@ class Verifier(nn.Module):
             depth += 1
 
     def _draw_by_sampler(
-        self, rows: list[int], laws: _Batch, requests: list[Request], emitted: list[list[int]]
+        self, rows: list[int], laws: BatchLogits, requests: list[Request], emitted: list[list[int]]
     ) -> None:
         batch = self._runner.input_batch
         drafts = [laws.drafts[row] for row in rows]
@@ -136,8 +135,8 @@ class Verifier(nn.Module):
     ) -> Draft:
         """Return what is verified, a row with q where the proposer gave it for these very tokens.
 
-        vLLM cuts a draft before the first token that a grammar forbids. So whether a node is there depends on what was drawn for
-        it, and what is left of such a draft does not follow its q.
+        vLLM cuts a draft before the first token that a grammar forbids. So whether a node is there depends on what was drawn
+        for it, and what is left of such a draft does not follow its q.
         """
         plain = Draft.from_lists(drafts, device=device)
         if self._draft is None:
@@ -158,7 +157,7 @@ class Verifier(nn.Module):
         return replace(chosen, host_rows=tuple(map(tuple, drafts)), has_probs=has_probs)
 
     def _output(
-        self, metadata: Any, logits: torch.Tensor, batch: _Batch, emitted: torch.Tensor, sampling: Any
+        self, metadata: Any, logits: torch.Tensor, batch: BatchLogits, emitted: torch.Tensor, sampling: Any
     ) -> Any:
         from vllm.v1.outputs import SamplerOutput
 
@@ -178,71 +177,6 @@ class Verifier(nn.Module):
                 emitted,
             )
         return SamplerOutput(sampled_token_ids=emitted, logprobs_tensors=logprobs)
-
-
-class _Batch:
-    """The drafts of a batch and its logits, from which vLLM's temperature and cuts make laws.
-
-    Args:
-        metadata: vLLM's `SpecDecodeMetadata`.
-        final: `[R, V]` after logits processors.
-        sampling: vLLM's sampling metadata.
-        sampler: vLLM's sampler.
-    """
-
-    def __init__(self, metadata: Any, final: torch.Tensor, sampling: Any, sampler: Any) -> None:
-        self.final = final
-        self.drafts: list[list[int]] = []
-        self.starts: list[int] = []
-        """Row of the last committed token of each request; those of its draft follow."""
-        self.drawn: list[int] = []
-        """Requests above temperature 0."""
-        self._sampling = sampling
-        self._sampler = sampler
-        flat: list[int] = metadata.draft_token_ids.tolist()
-        place = 0
-        for row, count in enumerate(metadata.num_draft_tokens):
-            self.drafts.append(flat[place : place + count])
-            self.starts.append(place + row)
-            place += count
-
-    def draw(self, rows: list[int], depth: int) -> list[int]:
-        """Draw a token for each of some requests behind `depth` drafted ones, by vLLM's sampler and their generators."""
-        owners = torch.tensor(rows, device=self.final.device)
-        places = torch.tensor([self.starts[row] + depth for row in rows], device=self.final.device)
-        generators = self._sampling.generators
-        own = {place: generators[row] for place, row in enumerate(rows) if row in generators}
-        drawn, _ = self._sampler.topk_topp_sampler(self._heated(places, owners), own, *self._cuts(owners))
-        return [int(token) for token in drawn.tolist()]
-
-    def places_of(self, rows: list[int]) -> torch.Tensor:
-        """Return the rows of `final` that belong to some requests, one request after another."""
-        places = [self.starts[row] + node for row in rows for node in range(len(self.drafts[row]) + 1)]
-        return torch.tensor(places, dtype=torch.int64, device=self.final.device)
-
-    def logits_of(self, rows: list[int]) -> torch.Tensor:
-        """Return these rows, temperature and cuts applied: what is cut has -inf."""
-        from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
-
-        owners = [row for row in rows for _ in range(len(self.drafts[row]) + 1)]
-        index = torch.tensor(owners, dtype=torch.int64, device=self.final.device)
-        lawful: torch.Tensor = apply_top_k_top_p(
-            self._heated(self.places_of(rows), index), *self._cuts(index)
-        )
-        return lawful
-
-    def _heated(self, places: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
-        logits = self.final[places].div_(self._sampling.temperature[owners].unsqueeze(1))
-        for processor in self._sampling.logitsprocs.argmax_invariant:
-            logits = processor.apply(logits)  # none of vLLM's runs beside speculation
-        return logits
-
-    def _cuts(self, owners: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        return _taken(self._sampling.top_k, owners), _taken(self._sampling.top_p, owners)
-
-
-def _taken(values: torch.Tensor | None, index: torch.Tensor) -> torch.Tensor | None:
-    return None if values is None else values[index]
 
 
 def _standing(draft: list[int], best: list[int]) -> list[int]:
