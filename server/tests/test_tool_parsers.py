@@ -139,6 +139,7 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     ("deepseek_v31", f"Ok{SECTION} hm\n{CALL}g{SEP}{{}}{CLOSE} hm{LAST}", "Ok", [G]),
     ("deepseek_v31", f"Ok{SECTION} f{SEP}{LAST} so", f"Ok f{SEP} so", []),
     ("deepseek_v31", f"{SECTION} f{SEP}", f" f{SEP}", []),
+    ("deepseek_v31", f'{SECTION}{CALL}f{SEP}{{"a": 1}}{LAST} so', "", [F]),
     (
         "kimi_k2",
         "Ok<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>"

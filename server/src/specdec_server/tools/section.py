@@ -83,7 +83,8 @@ class SectionParser(BufferedParser):
         return head.strip(), 0
 
     def _step_arguments(self, is_end: bool) -> bool:
-        at, mark = first_of(self._buffer, (self.close,))
+        marks = (self.close, self.last)
+        at, mark = first_of(self._buffer, marks)
         if mark is not None:
             self._argue(_TAIL.sub("", self._take(at)))
             self._take(len(mark))
@@ -92,7 +93,7 @@ class SectionParser(BufferedParser):
         if is_end:
             self._argue(_TAIL.sub("", self._take(len(self._buffer))))
             return False
-        certain = self._buffer[: len(self._buffer) - num_held(self._buffer, (self.close,))]
+        certain = self._buffer[: len(self._buffer) - num_held(self._buffer, marks)]
         self._argue(self._take(len(_TAIL.sub("", certain))))
         return False
 
