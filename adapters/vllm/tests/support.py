@@ -8,7 +8,6 @@ import torch
 from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubParams, StubRunner
 
 from specdec.hosting import HostTarget, open_proposer, resolve_for_host
-from specdec.interfaces import Capability
 from specdec_vllm.binding import Binding
 from specdec_vllm.requests import Requests
 from specdec_vllm.verifier import Verifier
@@ -40,8 +39,7 @@ def bound(
     )
     hosted = None
     if is_drafting:
-        takes = (Capability.DRAFT_PROBS,)
-        hosted = open_proposer(speculation, target(), host="vLLM", samplers=SAMPLERS, takes=takes)
+        hosted = open_proposer(speculation, target(), host="vLLM", samplers=SAMPLERS)
     sampler = speculation.sampler_class(speculation.sampler_config)
     requests = Requests(0, "seeded" if sampler.name == "strict" else "none")
     verifier = Verifier(runner.rejection_sampler, runner, requests, sampler)

@@ -142,6 +142,9 @@ def test_limits_hold_per_request() -> None:
     assert lengths[2] <= 1
     hosted.commit("last", text[20:25])
     assert hosted.num_tokens("last") == 22
+    hosted.start("cut", text[:20], SamplingParams(max_tokens=3))
+    hosted.commit("cut", text[20:25], num_drafted=4, num_accepted=4)
+    assert counts(hosted)["vllm:spec_decode_num_accepted_tokens"] == 3
     assert [len(row) for row in hosted.propose(["full", "last"], [0, 4]).host_rows] == [0, 0]
 
 
@@ -174,7 +177,7 @@ def test_states_from_a_prefix_cache_are_missing_and_said_to_be(caplog) -> None:
     text = texts()["b"]
     with caplog.at_level(logging.WARNING, "specdec"):
         for name in ("x", "y"):
-            hosted.start(name, text[:31], num_cached=16)
+            hosted.start(name, text[:31])
             hosted.commit(name, text[31:32])
             hosted.keep_states(name, 16, states_of(16, 15, 3))
     assert [len(row) for row in hosted.propose(["x", "y"]).host_rows] == [0, 0]
@@ -196,6 +199,21 @@ def test_a_preempted_request_is_delivered_anew() -> None:
     assert told.pieces["x"] == [(0, 21), (0, 32)]
     assert len(told.states["x"]) == 32
     assert told.complaints == []
+
+
+def test_a_request_resumed_behind_a_cached_prefix_gets_no_drafts_and_is_counted(caplog) -> None:
+    hosted = hidden()
+    text = texts()["b"]
+    hosted.start("x", text[:31])
+    hosted.commit("x", text[31:32])
+    hosted.keep_states("x", 0, states_of(0, 31, 3))
+    assert hosted.propose(["x"]).host_rows != ((),)
+    with caplog.at_level(logging.WARNING, "specdec"):
+        hosted.keep_states("x", 16, states_of(16, 16, 3))
+    assert "from position 16 on only" in caplog.text
+    assert hosted.propose(["x"]).host_rows == ((),)
+    assert counts(hosted)["specdec:requests_without_states"] == 1
+    assert proposer_of(hosted).complaints == []
 
 
 def test_noise_is_that_of_the_seed() -> None:

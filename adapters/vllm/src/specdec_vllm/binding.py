@@ -150,8 +150,7 @@ class Binding:
             hosted.finish([name], FinishReason.ABORT)  # vLLM has changed its past: it is told anew
         if name not in hosted.request_ids:
             prompt = np.array(tokens[: request.num_prompt_tokens])
-            num_cached = state.num_computed_tokens
-            hosted.start(name, prompt, request.params, seed=request.seed, num_cached=num_cached)
+            hosted.start(name, prompt, request.params, seed=request.seed)
             if num_before > request.num_prompt_tokens:
                 hosted.commit(name, tokens[request.num_prompt_tokens : num_before].tolist())
         if num_emitted and hosted.num_tokens(name) == num_before:

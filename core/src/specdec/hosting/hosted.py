@@ -95,7 +95,6 @@ class HostedProposer:
         params: SamplingParams = _GREEDY,
         *,
         seed: int | None = None,
-        num_cached: int = 0,
     ) -> None:
         """Make a request known.
 
@@ -104,7 +103,6 @@ class HostedProposer:
             prompt_token_ids: the whole prompt.
             params: how tokens are chosen, as far as the host says; `speculative` limits drafts of this request.
             seed: seed of the noise that `strict` chooses tokens with; None for the one of `params`, else fresh noise.
-            num_cached: first tokens of the prompt that the host does not compute because they lie in its prefix cache.
         """
         if request_id in self._sequences:
             self.finish([request_id], FinishReason.ABORT)
@@ -112,7 +110,7 @@ class HostedProposer:
         limit = self.info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(prompt) + params.max_tokens)
         given = params.seed if seed is None else seed
-        sequence = Sequence(
+        self._sequences[request_id] = Sequence(
             request_id,
             prompt,
             params,
@@ -120,11 +118,6 @@ class HostedProposer:
             sample_index=0,
             max_num_tokens=max(end, len(prompt) + 1),
         )
-        sequence.num_cached_prompt_tokens = num_cached
-        if num_cached and self.needs_hidden:
-            sequence.has_proposals = False
-            self._count_without_states(num_cached)
-        self._sequences[request_id] = sequence
 
     def num_tokens(self, request_id: str) -> int:
         """Return how many tokens of a request are committed, prompt included."""
@@ -143,12 +136,13 @@ class HostedProposer:
             request_id: a request that was started.
             token_ids: emitted tokens, those of the draft that stood first; what lies behind the request's end is dropped.
             num_drafted: nodes of the draft that was verified; 0 if there was none.
-            num_accepted: how many of them stood.
+            num_accepted: how many of them stood; those behind the end do not count.
         """
         sequence = self._sequences[request_id]
         room = sequence.max_num_tokens - sequence.num_tokens
         kept = list(token_ids)[:room]
-        sequence.append(kept, min(num_accepted, len(kept)))
+        num_accepted = min(num_accepted, len(kept))
+        sequence.append(kept, num_accepted)
         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
         self._metrics.num_emitted_tokens += len(kept)
         if num_drafted:
@@ -161,8 +155,9 @@ class HostedProposer:
     def keep_states(self, request_id: str, start: int, states: tuple[torch.Tensor, ...]) -> None:
         """Take the states of a request's rows that the target has computed, after `commit` of the same step.
 
-        A start below what was kept means that the host computes again from there (preemption); the request's states are then
-        delivered anew if the start is 0, and otherwise it gets no further drafts, as where states are missing.
+        Rows from 0 on again mean that the host computes the request anew (preemption), and its states are delivered anew.
+        Behind any other start than the end of what was kept states are missing, as those of a cached prefix are: the request
+        gets no further drafts, which is counted in `specdec:requests_without_states`.
 
         Args:
             request_id: a request that was started.
@@ -179,6 +174,7 @@ class HostedProposer:
         if start != sequence.num_computed:
             sequence.has_proposals = False
             sequence.deliverable_hidden.clear()
+            self._count_without_states(start)
             return
         # A row whose token was not kept chose nothing: at most one state for each token behind the first.
         num_rows = min(len(states[0]), sequence.num_tokens - 1 - start)
@@ -244,11 +240,12 @@ class HostedProposer:
             return None
         return propose(self._guard, self._delivery, rows, max_nodes) if rows else None
 
-    def _count_without_states(self, num_cached: int) -> None:
+    def _count_without_states(self, start: int) -> None:
         self._num_without_states += 1
         if self._num_without_states == 1:
             logger.warning(
-                "proposer %r reads hidden states, and those of a cached prefix (%d tokens) are gone: such requests get no "
-                "drafts (logged once, counted in specdec:requests_without_states); turn prefix caching off",
-                self.name, num_cached,
+                "proposer %r reads hidden states, and the host computes those of a request from position %d on only, as behind "
+                "a cached prefix: such requests get no drafts (logged once, counted in specdec:requests_without_states); turn "
+                "prefix caching off",
+                self.name, start,
             )  # fmt: skip

@@ -57,7 +57,6 @@ def open_proposer(
     *,
     host: str,
     samplers: Collection[str] = OWN_VERIFIER,
-    takes: Collection[Capability] = (),
 ) -> HostedProposer:
     """Resolve a `speculative_config`, load the proposer it names, and return it for the loop of another engine.
 
@@ -66,7 +65,6 @@ def open_proposer(
         target: facts about the host's target and what it lends of it.
         host: name of the engine, for messages.
         samplers: the values of `rejection_sample_method` that the host can do.
-        takes: what of a draft the host takes beyond chains of tokens: `TREE`, `DRAFT_PROBS`.
 
     Raises:
         ConfigError: for a configuration that is wrong, or asks of the host what it cannot do.
@@ -77,7 +75,7 @@ def open_proposer(
     config = speculation.config
     proposer = speculation.proposer_class(speculation.proposer_config, target.info)
     check_capabilities(proposer, speculation.sampler_class(speculation.sampler_config))
-    _check_host(proposer, target, host, frozenset(takes))
+    _check_host(proposer, target, host)
     _load(proposer, target)
     delivery = Delivery(
         no_states=no_states(proposer, target.info),
@@ -89,7 +87,7 @@ def open_proposer(
         target.vocab_size,
         is_fallback=config.on_proposer_error == "fallback",
         is_strict=False,
-        takes_trees=Capability.TREE in takes and Capability.TREE in proposer.capabilities,
+        takes_trees=False,
     )
     k = config.num_speculative_tokens
     assert k is not None
@@ -97,14 +95,14 @@ def open_proposer(
     return HostedProposer(speculation, target.info, guard, delivery, caps)
 
 
-def _check_host(proposer: Proposer, target: HostTarget, host: str, takes: frozenset[Capability]) -> None:
+def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:
     missing = (proposer.capabilities & NEEDED_CAPABILITIES) - target.gives
     if missing:
         raise ConfigError(
             f"speculative_config: proposer {proposer.name!r} needs {_names(missing)} of the target, which {host} does not "
             "give: use a method that needs token ids only"
         )
-    if Capability.TREE in proposer.capabilities and Capability.TREE not in takes:
+    if Capability.TREE in proposer.capabilities:
         raise ConfigError(
             f"speculative_config: proposer {proposer.name!r} drafts trees in this configuration, and {host} verifies only "
             "chains: configure the method for chains"
@@ -128,7 +126,7 @@ def _load(proposer: Proposer, target: HostTarget) -> None:
     proposer.load(target.handle(lender, options))
     bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
     if bytes_per_token:
-        lender.allocate(num_slots(options, target, bytes_per_token, int))
+        lender.allocate(num_slots(options, target, bytes_per_token, needed=lambda: 0))
 
 
 def _names(capabilities: frozenset[Capability]) -> str:

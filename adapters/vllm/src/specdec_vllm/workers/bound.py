@@ -9,7 +9,6 @@ from typing import Any, Literal
 from specdec import ConfigError
 from specdec.config import ResolvedSpeculation
 from specdec.hosting import HostedProposer, open_proposer, resolve_for_host
-from specdec.interfaces import Capability
 from specdec_vllm.binding import Binding
 from specdec_vllm.requests import Requests
 from specdec_vllm.settings import KEY, Settings, read_settings, with_limit
@@ -98,9 +97,7 @@ class BoundWorker:
         self._check_parallel(speculation.sampler_class.name)
         if self._tensor_rank() != 0:
             return speculation, None
-        hosted = open_proposer(
-            speculation, target, host="vLLM", samplers=samplers, takes=(Capability.DRAFT_PROBS,)
-        )
+        hosted = open_proposer(speculation, target, host="vLLM", samplers=samplers)
         self._say(hosted, speculation.sampler_class.name)
         return speculation, hosted
 
