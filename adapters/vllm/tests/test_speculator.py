@@ -15,6 +15,7 @@ from support import known, target
 
 from specdec import ConfigError, FinishReason
 from specdec.hosting import open_proposer
+from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests
 
 TEXT = [7, 3, 9, 1, 4, 4, 8, 2, 30, 11, 5, 6, 12, 13]
@@ -61,8 +62,8 @@ class Tried:
     def __init__(self, module, config, *, is_drafting: bool = True, broadcast=None) -> None:
         self.runner = StubRunner()
         config = {"num_speculative_tokens": K} | config
-        self.hosted = open_proposer(config, target(), host="vLLM") if is_drafting else None
-        self.speculator = module.Speculator(self.hosted, self.runner, Requests(0, "all"), broadcast)
+        self.drafting = Drafting(open_proposer(config, target(), host="vLLM")) if is_drafting else None
+        self.speculator = module.Speculator(self.drafting, self.runner, Requests(0, "all"), broadcast)
         self.speculator.attach()
 
     def add(self, num_prompt: int) -> None:
@@ -109,7 +110,7 @@ def test_drafts_are_made_and_filled_up(module) -> None:
     drafted = [token for token, right in zip(first, TEXT[6:9], strict=True) if token == right]
     assert drafted == TEXT[6 : 6 + len(drafted)]
     assert tried.step(9, 4, 3, num_drafted=3)[0][0] in (TEXT[9], TEXT[8])
-    proposer = tried.hosted._guard.proposer
+    proposer = tried.drafting.hosted._guard.proposer
     assert proposer.held["x"].tokens == TEXT[:9]
     assert proposer.complaints == []
     assert proposer.feedback["x"][-1] == (3, 2)
@@ -120,7 +121,7 @@ def test_requests_end(module) -> None:
     tried.add(5)
     tried.step(6, 5, 1)
     tried.runner.finish_requests(SimpleNamespace(finished_req_ids={"x", "unknown"}))
-    assert tried.hosted._guard.proposer.finished == [("x", FinishReason.ABORT, TEXT[:6])]
+    assert tried.drafting.hosted._guard.proposer.finished == [("x", FinishReason.ABORT, TEXT[:6])]
     assert tried.runner.calls == ["add", "finish"]
 
 
@@ -128,7 +129,7 @@ def test_trial_runs_touch_nothing(module) -> None:
     tried = Tried(module, known({"x": TEXT}))
     assert tried.step(6, 6, 1, dummy_run=True) == [[TEXT[5]] * K]
     assert tried.step(6, 6, 1, is_profile=True) == [[TEXT[5]] * K]
-    assert tried.hosted._guard.proposer.num_calls == 0
+    assert tried.drafting.hosted._guard.proposer.num_calls == 0
 
 
 def test_other_ranks_take_the_drafts_of_the_first(module) -> None:
@@ -137,6 +138,21 @@ def test_other_ranks_take_the_drafts_of_the_first(module) -> None:
     )
     tried.add(5)
     assert tried.step(6, 6, 1) == [[VOCAB - 1] * K]
+
+
+def test_a_failure_of_the_adapter_costs_drafts_and_no_rank_waits(module, monkeypatch) -> None:
+    sent = []
+    tried = Tried(module, known({"x": TEXT}), broadcast=lambda drafts: sent.append(drafts.tolist()))
+    tried.add(5)
+    tried.step(6, 6, 1)
+    fails = iter([True])
+    monkeypatch.setattr(tried.drafting.hosted, "num_tokens", lambda name: next(fails) and 1 / 0)
+    assert tried.step(7, 1, 1) == [[TEXT[6]] * K] == sent[-1]
+    assert tried.drafting.counters()["specdec:adapter_failures"] == 1
+    monkeypatch.undo()
+    assert tried.step(8, 1, 1) == sent[-1]
+    assert tried.drafting.hosted._guard.proposer.held["x"].tokens == TEXT[:8]
+    assert len(sent) == 3
 
 
 def test_auxiliary_layers_are_refused(module) -> None:

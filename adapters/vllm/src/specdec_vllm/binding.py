@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from specdec import FinishReason
-from specdec.engine.metrics import Counter, Vector
 from specdec.hosting import HostedProposer
+from specdec_vllm.drafting import Drafting, Rows
 from specdec_vllm.requests import Requests
 from specdec_vllm.verifier import Verifier
-
-logger = logging.getLogger("specdec")
 
 
 class Binding:
@@ -25,21 +23,19 @@ class Binding:
     Args:
         runner: vLLM's, with its target loaded and `custom_class` as its method.
         requests: what is kept of requests.
-        hosted: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
+        drafting: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
         verifier: in the rejection sampler's place.
     """
 
     def __init__(
-        self, runner: Any, requests: Requests, hosted: HostedProposer | None, verifier: Verifier
+        self, runner: Any, requests: Requests, drafting: Drafting | None, verifier: Verifier
     ) -> None:
         self._runner = runner
         self._requests = requests
-        self._hosted = hosted
+        self._drafting = drafting
         self._verifier = verifier
         self._update_states = type(runner)._update_states.__get__(runner)
         self._step_started = 0.0
-        self.num_failures = 0
-        """Steps that drafted nothing because this adapter failed, not the proposer."""
 
     def attach(self) -> None:
         """Take the runner's functions over; the last binding made for a runner counts."""
@@ -48,7 +44,7 @@ class Binding:
         runner._update_states = self.update_states
         runner._input_fits_in_drafter = _is_last_stage
         runner.rejection_sampler = self._verifier
-        aux_layer_ids = () if self._hosted is None else self._hosted.aux_layer_ids
+        aux_layer_ids = () if self._drafting is None else self._drafting.hosted.aux_layer_ids
         if aux_layer_ids or runner.use_aux_hidden_state_outputs:
             runner.get_model().set_aux_hidden_state_layers(aux_layer_ids)
         runner.use_aux_hidden_state_outputs = bool(aux_layer_ids)
@@ -57,8 +53,8 @@ class Binding:
         """Tell the proposer which requests have left, then do what vLLM does at the beginning of a step."""
         self._step_started = time.perf_counter()
         for name, reason in self._requests.take(scheduler_output.finished_req_ids).items():
-            if self._hosted is not None:
-                self._hosted.finish([name], reason)
+            if self._drafting is not None:
+                self._drafting.hosted.finish([name], reason)
         return self._update_states(scheduler_output)
 
     def propose_draft_token_ids(
@@ -72,38 +68,16 @@ class Binding:
         spec_decode_metadata: Any,
         common_attn_metadata: Any,
         slot_mappings: Any,
-    ) -> list[list[int]]:
+    ) -> Rows:
         """Return the drafts of the batch, in its order; of vLLM's signature."""
-        names = self._runner.input_batch.req_ids
-        hosted = self._hosted
-        if hosted is None:
-            return [[] for _ in names]
+        num_requests = len(self._runner.input_batch.req_ids)
+        if self._drafting is None:
+            return [[] for _ in range(num_requests)]
+        hosted = self._drafting.hosted
         hosted.observe_target(time.perf_counter() - self._step_started)
         states = (hidden_states, *in_order(aux_hidden_states, hosted.aux_layer_ids))
-        try:
-            return self._propose(hosted, scheduler_output, sampled_token_ids, states)
-        except Exception:
-            if hosted.speculation.config.on_proposer_error == "raise":
-                raise
-            self.num_failures += 1
-            if self.num_failures == 1:
-                logger.exception(
-                    "specdec-vllm failed in a step, which drafts nothing (logged once, counted in specdec:adapter_failures)"
-                )
-            hosted.finish(list(hosted.request_ids), FinishReason.ABORT)
-            return [[] for _ in names]
-
-    def counters(self) -> dict[str, int | float | list[int]]:
-        """Return what was counted, by the names of `LLM.get_metrics`; empty on ranks that do not draft."""
-        if self._hosted is None:
-            return {}
-        counted: dict[str, int | float | list[int]] = {"specdec:adapter_failures": self.num_failures}
-        for metric in self._hosted.metrics():
-            if isinstance(metric, Counter):
-                counted[metric.name] = metric.value
-            elif isinstance(metric, Vector):
-                counted[metric.name] = metric.values
-        return counted
+        draft = partial(self._propose, hosted, scheduler_output, sampled_token_ids, states)
+        return self._drafting.rows(num_requests, draft)
 
     def _propose(
         self,
@@ -111,7 +85,7 @@ class Binding:
         scheduler_output: Any,
         sampled_token_ids: list[list[int]],
         states: tuple[torch.Tensor, ...],
-    ) -> list[list[int]]:
+    ) -> Rows:
         batch = self._runner.input_batch
         drafted: Mapping[str, list[int]] = scheduler_output.scheduled_spec_decode_tokens
         limit = scheduler_output.num_spec_tokens_to_schedule

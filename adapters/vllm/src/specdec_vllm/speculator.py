@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from specdec import ConfigError
 from specdec.hosting import HostedProposer
-from specdec_vllm.binding import in_order
+from specdec_vllm.drafting import Drafting, Rows
 from specdec_vllm.requests import Request, Requests
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Speculator(BaseSpeculator):
     Tokens and lengths are read from the device in every step, which waits for it.
 
     Args:
-        hosted: the proposer; None on tensor parallel ranks other than the first.
+        drafting: the proposer; None on tensor parallel ranks other than the first.
         runner: vLLM's, with `method="ngram_gpu"`, which keeps all token ids where they can be read.
         requests: what is kept of requests.
         broadcast: gives every rank the drafts of the first one, in place; None with one rank.
@@ -39,18 +40,17 @@ class Speculator(BaseSpeculator):
     draft_token_confidence_probs = None
 
     def __init__(
-        self, hosted: HostedProposer | None, runner: Any, requests: Requests, broadcast: Any = None
+        self, drafting: Drafting | None, runner: Any, requests: Requests, broadcast: Any = None
     ) -> None:
-        if hosted is not None and hosted.needs_hidden and hosted.aux_layer_ids:
+        if drafting is not None and drafting.hosted.aux_layer_ids:
             raise ConfigError(
-                f"proposer {hosted.name!r} reads auxiliary layers, which vLLM's newer model runner gives only to its own "
-                "methods: set VLLM_USE_V2_MODEL_RUNNER=0"
+                f"proposer {drafting.hosted.name!r} reads auxiliary layers, which vLLM's newer model runner gives only to its "
+                "own methods: set VLLM_USE_V2_MODEL_RUNNER=0"
             )
-        self._hosted = hosted
+        self._drafting = drafting
         self._runner = runner
         self._requests = requests
         self._broadcast = broadcast
-        self._num_emitted: dict[str, int] = {}
         self._step_started = 0.0
         self.num_speculative_steps: int = runner.num_speculative_steps
 
@@ -64,18 +64,16 @@ class Speculator(BaseSpeculator):
     def add_requests(self, scheduler_output: Any) -> None:
         """Note the sampling parameters of new requests, then do what vLLM does."""
         for new in scheduler_output.scheduled_new_reqs:
-            if new.sampling_params is not None and new.req_id not in self._num_emitted:
+            if new.sampling_params is not None:
                 self._requests.of(new.req_id, _State(new.sampling_params, new.prompt_len))
-                self._num_emitted[new.req_id] = 0
         self._add(scheduler_output)
 
     def finish_requests(self, scheduler_output: Any) -> None:
         """Tell the proposer which requests have left, then do what vLLM does; it is the beginning of a step."""
         self._step_started = time.perf_counter()
         for name, reason in self._requests.take(scheduler_output.finished_req_ids).items():
-            self._num_emitted.pop(name, None)
-            if self._hosted is not None:
-                self._hosted.finish([name], reason)
+            if self._drafting is not None:
+                self._drafting.hosted.finish([name], reason)
         self._finish(scheduler_output)
 
     def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
@@ -112,17 +110,17 @@ class Speculator(BaseSpeculator):
         drafts = last_sampled[input_batch.idx_mapping][:, :1].to(torch.int64).repeat(1, width)
         if dummy_run or is_profile:
             return drafts
-        if self._hosted is not None:
-            states = (last_hidden_states, *in_order(aux_hidden_states, self._hosted.aux_layer_ids))
-            rows = self._rows(
-                self._hosted,
+        if self._drafting is not None:
+            draft = partial(
+                self._rows,
+                self._drafting.hosted,
                 input_batch,
-                states,
+                last_hidden_states,
                 num_sampled.tolist(),
                 num_rejected.tolist(),
                 num_speculative_tokens,
             )
-            for row, ids in enumerate(rows):
+            for row, ids in enumerate(self._drafting.rows(input_batch.num_reqs, draft)):
                 if ids:
                     drafts[row, : len(ids)] = torch.tensor(ids, device=drafts.device)
         if self._broadcast is not None:
@@ -133,11 +131,11 @@ class Speculator(BaseSpeculator):
         self,
         hosted: HostedProposer,
         batch: Any,
-        states: tuple[torch.Tensor, ...],
+        states: torch.Tensor,
         num_sampled: list[int],
         num_rejected: list[int],
         limit: int | None,
-    ) -> list[list[int]]:
+    ) -> Rows:
         hosted.observe_target(time.perf_counter() - self._step_started)
         held = self._runner.req_states
         lengths = held.total_len.gpu[batch.idx_mapping].tolist()
@@ -154,8 +152,8 @@ class Speculator(BaseSpeculator):
             self._take_in(hosted, name, request, tokens, lengths[row], num_sampled[row], num_drafted)
             if hosted.needs_hidden:
                 first, last = (int(at) for at in batch.query_start_loc_np[row : row + 2])
-                rows = tuple(kind[first : last - num_rejected[row]] for kind in states)
-                hosted.keep_states(name, int(batch.num_computed_tokens_np[row]), rows)
+                kept = states[first : last - num_rejected[row]]
+                hosted.keep_states(name, int(batch.num_computed_tokens_np[row]), (kept,))
             running.append(name)
             most = self.num_speculative_steps if limit is None else limit
             caps.append(most if num_sampled[row] and request.ended is None else 0)

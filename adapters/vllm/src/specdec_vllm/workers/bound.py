@@ -10,6 +10,7 @@ from specdec import ConfigError
 from specdec.config import ResolvedSpeculation
 from specdec.hosting import HostedProposer, open_proposer, resolve_for_host
 from specdec_vllm.binding import Binding
+from specdec_vllm.drafting import Drafting
 from specdec_vllm.requests import Requests
 from specdec_vllm.settings import KEY, Settings, read_settings, with_limit
 from specdec_vllm.target import host_target
@@ -28,7 +29,7 @@ class BoundWorker:
     model_runner: Any
     vllm_config: Any
     use_v2_model_runner: bool
-    _binding: Binding | None = None
+    _drafting: Drafting | None = None
     _settings: Settings | None = None
     _stock_sampler: Any = None
 
@@ -63,13 +64,12 @@ class BoundWorker:
                 f"additional_config[{KEY!r}] was not given when this engine was started, or it cannot be changed"
             )
         runner = self.model_runner
-        speculation, hosted = self._open(speculative_config, self._settings, SAMPLERS)
+        speculation = self._open(speculative_config, self._settings, SAMPLERS)
         sampler = speculation.sampler_class(speculation.sampler_config)
         noise: Literal["seeded", "none"] = "seeded" if sampler.name == "strict" else "none"
         requests = Requests(self.vllm_config.model_config.seed, noise)
         verifier = Verifier(self._stock_sampler, runner, requests, sampler)
-        self._binding = Binding(runner, requests, hosted, verifier)
-        self._binding.attach()
+        Binding(runner, requests, self._drafting, verifier).attach()
 
     def _attach_speculator(self, settings: Settings) -> None:
         """Put the proposer into the newer model runner; what is drafted is verified by vLLM's own sampler."""
@@ -77,17 +77,17 @@ class BoundWorker:
 
         from specdec_vllm.speculator import Speculator
 
-        _, hosted = self._open(settings.speculative_config, settings, ("strict",))
+        self._open(settings.speculative_config, settings, ("strict",))
         requests = Requests(self.vllm_config.model_config.seed, "all")
         is_spread = self.vllm_config.parallel_config.tensor_parallel_size > 1
         broadcast = get_tp_group().broadcast if is_spread else None
         if self.model_runner.speculator is not None:  # else another stage of the pipeline drafts
-            Speculator(hosted, self.model_runner, requests, broadcast).attach()
+            Speculator(self._drafting, self.model_runner, requests, broadcast).attach()
 
     def _open(
         self, speculative_config: Mapping[str, Any], settings: Settings, samplers: tuple[str, ...]
-    ) -> tuple[ResolvedSpeculation, HostedProposer | None]:
-        """Return what a configuration means, and the proposer on the rank that drafts."""
+    ) -> ResolvedSpeculation:
+        """Return what a configuration means; on the rank that drafts its proposer takes the place of the last one."""
         config = with_limit(speculative_config, settings.num_speculative_tokens)
         runner = self.model_runner
         target = host_target(
@@ -95,20 +95,19 @@ class BoundWorker:
         )
         speculation = resolve_for_host(config, target, host="vLLM", samplers=samplers)
         self._check_parallel(speculation.sampler_class.name)
-        if self._tensor_rank() != 0:
-            return speculation, None
-        hosted = open_proposer(speculation, target, host="vLLM", samplers=samplers)
-        self._say(hosted, speculation.sampler_class.name)
-        return speculation, hosted
+        if self._tensor_rank() == 0:
+            self._drafting = Drafting(open_proposer(speculation, target, host="vLLM", samplers=samplers))
+            self._say(self._drafting.hosted, speculation.sampler_class.name)
+        return speculation
 
     def specdec_counters(self) -> dict[str, Any]:
-        """Return what was counted: `llm.collective_rpc("specdec_counters")[0]`."""
-        return {} if self._binding is None else self._binding.counters()
+        """Return what was counted: `llm.collective_rpc("specdec_counters")[0]`; empty on ranks that do not draft."""
+        return {} if self._drafting is None else self._drafting.counters()
 
     def shutdown(self) -> None:
         """Say what the proposer has cost and what went wrong, then do what vLLM does."""
-        if self._binding is not None:
-            _log_counters(self._binding.counters())
+        if self._drafting is not None:
+            _log_counters(self._drafting.counters())
         super().shutdown()  # type: ignore[misc]
 
     def _tensor_rank(self) -> int:
