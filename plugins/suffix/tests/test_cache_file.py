@@ -33,6 +33,19 @@ def test_what_is_written_is_read(file, tmp_path) -> None:
     assert read_responses(file, None, 1000) == []
 
 
+def test_a_compressed_file_is_read_like_any_other(file, tmp_path) -> None:
+    small = tmp_path / "responses.xz"
+    write_responses(small, RESPONSES * 50, OWNER)
+    assert read_responses(small, OWNER, 1000) == RESPONSES * 50
+    write_responses(file, RESPONSES * 50, OWNER)
+    assert small.stat().st_size * 4 < file.stat().st_size
+    content = small.read_bytes()
+    for damaged in (content[:-1], content[:200], content.replace(content[100:110], bytes(10))):
+        small.write_bytes(damaged)
+        with pytest.raises(ConfigError, match=r"no suffix cache, or is damaged .*delete it"):
+            read_responses(small, OWNER, 1000)
+
+
 def test_every_flipped_bit_is_found(file) -> None:
     content = file.read_bytes()
     places = [*range(0, 400), *range(400, len(content), 3)]

@@ -1,15 +1,22 @@
 """`specdec suffix warm`."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, LlamaConfig
 
 import specdec_zoo
-from specdec import LLM, SamplingParams
+from specdec import LLM, ConfigError, SamplingParams
 from specdec.cli.main import run
+from specdec.config.model_name import resolve_name
 from specdec.loading.target import fingerprint
+from specdec_plugin_suffix import SuffixConfig, SuffixProposer
 from specdec_plugin_suffix.cache_file import read_responses
+from specdec_plugin_suffix.zoo import zoo_responses
+
+END_OF_TURN = 2
+"""SmolLM2's `<|im_end|>`."""
 
 TEXT = "def read_lines(path):\n    with open(path) as file:\n        return file.readlines()\n"
 
@@ -17,6 +24,11 @@ TEXT = "def read_lines(path):\n    with open(path) as file:\n        return file
 @pytest.fixture(scope="module")
 def tokenizer():
     return AutoTokenizer.from_pretrained(specdec_zoo.path("target"))
+
+
+@pytest.fixture(scope="module")
+def smollm2_ids() -> str | None:
+    return fingerprint(AutoTokenizer.from_pretrained(resolve_name("smollm2")))
 
 
 @pytest.fixture
@@ -39,16 +51,17 @@ def test_every_kind_of_line(outputs, tmp_path, tokenizer, capsys) -> None:
         "",
         {"prompt": "def", "response": " main():"},
         {"text": ""},
+        {"ids": [1, 2, 3, 4], "n": 2, "t": 0.0},
     )
     out = tmp_path / "made.cache"
     assert run(["suffix", "warm", file, "--model", "zoo", "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    expected = [tokenizer(TEXT)["input_ids"], [5, 6, 7], tokenizer(" main():")["input_ids"]]
+    expected = [tokenizer(TEXT)["input_ids"], [5, 6, 7], tokenizer(" main():")["input_ids"], [3, 4]]
     made = read_responses(out, fingerprint(tokenizer), len(tokenizer))
     assert [list(each) for each in made] == expected
     assert report == {
         "cache": str(out),
-        "num_responses": 3,
+        "num_responses": 4,
         "num_tokens": sum(map(len, expected)),
         "num_empty": 1,
     }
@@ -88,6 +101,7 @@ def test_append_keeps_what_is_there(outputs, tmp_path, capsys, tokenizer) -> Non
         ('{"text": ', "line 2: not JSON"),
         ("[1, 2]", "line 2: needs an object with one of the keys 'token_ids', 'text', 'response'"),
         ({"prompt": "only"}, "line 2: needs an object"),
+        ({"ids": [1, 2], "n": 3}, "line 2: 'ids' must be a list of token ids, and 'n' how many of them"),
         ({"text": 3}, "line 2: 'text' must be text, got 3"),
         ({"token_ids": "abc"}, "line 2: 'token_ids' must be a list of token ids"),
         ({"token_ids": [1, -1]}, "line 2: 'token_ids' must be a list of token ids"),
@@ -122,3 +136,36 @@ def test_files_and_models_that_are_not_there(outputs, tmp_path, capsys) -> None:
 def test_help_shows_the_command(capsys) -> None:
     assert run(["suffix"]) == 0
     assert "warm" in capsys.readouterr().out
+
+
+def test_the_zoo_has_responses_of_smollm2(smollm2_ids: str) -> None:
+    """They fit its tokenizer, and end as the model ends its answers or at the recipe's length."""
+    responses = read_responses(specdec_zoo.path("smollm2_suffix") / "responses.xz", smollm2_ids, 49152)
+    facts = specdec_zoo.manifest()["artefacts"]["smollm2_suffix"]
+    assert (len(responses), sum(map(len, responses))) == (facts["num_responses"], facts["num_tokens"])
+    longest = facts["recipe"]["max_tokens"]
+    assert all(response[-1] == END_OF_TURN or len(response) == longest for response in responses)
+
+
+def test_the_zoos_responses_are_only_read(
+    smollm2_ids: str, make_target_info, feed_of, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Mock(config=LlamaConfig(hidden_size=576, num_hidden_layers=30, vocab_size=49152))
+    config = SuffixConfig.model_validate({"num_speculative_tokens": 8, "suffix_decoding_cache_path": "zoo"})
+    proposer = SuffixProposer(config, make_target_info(vocab_size=49152, tokenizer_fingerprint=smollm2_ids))
+    proposer.load(target)
+    feed = feed_of(proposer)
+    response = read_responses(zoo_responses(target.config), smollm2_ids, 49152)[3]
+    assert feed.append("a", *response[:6])
+    feed.finish("a")
+    feed.settle()
+    monkeypatch.setattr("specdec_plugin_suffix.keeper.write_responses", Mock(side_effect=AssertionError))
+    proposer.save()
+
+
+def test_a_target_that_the_zoo_has_nothing_of() -> None:
+    config = {"method": "suffix", "suffix_decoding_cache_path": "zoo"}
+    with pytest.raises(
+        ConfigError, match=r"'zoo': the zoo has no artefact 'suffix'.*name a file of your own"
+    ):
+        LLM("zoo", dtype="float32", speculative_config=config)

@@ -12,8 +12,8 @@ _ROOT = Path(__file__).with_name("artefacts")
 
 
 def names() -> list[str]:
-    """Names of the artefacts that are there, sorted: each is a folder with a `config.json`."""
-    return sorted(file.parent.name for file in _ROOT.glob("[!.]*/config.json"))
+    """Names of the artefacts that are there, sorted: each is a folder of a model's files, or of a target's responses."""
+    return sorted(entry.name for entry in _ROOT.glob("[!.]*") if any(entry.glob("*")))
 
 
 def path(name: str = "target") -> Path:

@@ -1,13 +1,15 @@
 """The file that responses are kept in: safetensors, with a header that says whose they are.
 
 Tensors: `token_ids` `[T]` int32, all responses one after another, oldest first; `lengths` `[N]` int64. Metadata: `format`,
-`version`, `tokenizer` (fingerprint, empty without one) and `sha256` over these and both tensors.
+`version`, `tokenizer` (fingerprint, empty without one) and `sha256` over these and both tensors. A file whose name ends in
+`.xz` is compressed as a whole, to a sixth of its size.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import os
 from array import array
 from collections.abc import Iterable, Sequence
@@ -23,6 +25,9 @@ from specdec.errors import ConfigError
 
 FORMAT = "specdec-suffix-cache"
 VERSION = "1"
+COMPRESSED = ".xz"
+_XZ = b"\xfd7zXZ\0"
+"""What a compressed file begins with."""
 REMEDY = "delete it, name another file, or make one with `specdec suffix warm`"
 
 
@@ -30,7 +35,7 @@ def write_responses(path: Path, responses: Iterable[Sequence[int]], tokenizer: s
     """Write responses, oldest first; the file is replaced as a whole or not at all.
 
     Args:
-        path: the file.
+        path: the file; compressed, which takes some seconds per million tokens, if its name ends in `.xz`.
         responses: token ids of each.
         tokenizer: fingerprint of the tokenizer that the ids belong to.
 
@@ -47,6 +52,8 @@ def write_responses(path: Path, responses: Iterable[Sequence[int]], tokenizer: s
         "sha256": _digest(tokenizer or "", token_ids, lengths),
     }
     content = save({"token_ids": token_ids, "lengths": lengths}, metadata=metadata)
+    if path.suffix == COMPRESSED:
+        content = lzma.compress(content, preset=lzma.PRESET_EXTREME)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
@@ -76,6 +83,8 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
             f"suffix cache {str(path)!r} cannot be read: {error.strerror}; name a file that can"
         ) from error
     try:
+        if content.startswith(_XZ):
+            content = lzma.decompress(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         metadata, tensors = header["__metadata__"], load(content)
         if metadata["format"] != FORMAT:
@@ -87,7 +96,15 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
             token_ids, lengths = tensors["token_ids"], tensors["lengths"]
             if _digest(owner, token_ids, lengths) != expected:
                 raise ValueError("the checksum differs")
-    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+    except (
+        lzma.LZMAError,
+        SafetensorError,
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{str(path)!r} is no suffix cache, or is damaged ({reason}): {REMEDY}") from error
     if version != VERSION:

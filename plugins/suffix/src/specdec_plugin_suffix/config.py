@@ -46,7 +46,7 @@ class SuffixConfig(ProposerConfig):
     suffix_decoding_cache_path: Path | None = Field(
         default=None,
         description="A file of responses: read at the start if it exists, written when the proposer ends. "
-        "`specdec suffix warm` makes one.",
+        "`specdec suffix warm` makes one. `zoo`: the responses that specdec-zoo has for the target, which are only read.",
     )
     suffix_decoding_time_budget_ms: float = Field(
         default=20.0,

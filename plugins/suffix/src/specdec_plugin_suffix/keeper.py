@@ -25,12 +25,16 @@ class CacheKeeper:
         path: the file.
         memory: what is read into and written from.
         target: whose tokenizer and vocabulary the file must fit.
+        is_read_only: never write it.
     """
 
-    def __init__(self, path: Path, memory: ResponseMemory, target: TargetInfo) -> None:
+    def __init__(
+        self, path: Path, memory: ResponseMemory, target: TargetInfo, *, is_read_only: bool = False
+    ) -> None:
         self._path = path.expanduser().absolute()
         self._memory = memory
         self._target = target
+        self._is_read_only = is_read_only
         self._num_saved = 0
         self._process = os.getpid()
 
@@ -59,7 +63,7 @@ class CacheKeeper:
             OSError: if it cannot be written.
         """
         is_other_process = os.getpid() != self._process or self._target.tensor_parallel_rank != 0
-        is_read_only = self._path.exists() and not os.access(self._path, os.W_OK)
+        is_read_only = self._is_read_only or (self._path.exists() and not os.access(self._path, os.W_OK))
         if self._memory.num_added == self._num_saved or is_other_process or is_read_only:
             return
         fingerprint = self._target.tokenizer_fingerprint

@@ -11,6 +11,8 @@ from specdec.errors import ConfigError
 
 KEYS = ("token_ids", "text", "response")
 """Keys that hold an output; of several the first counts. What `specdec generate --json` prints has the first two."""
+ANSWER = {"ids", "n"}
+"""Keys of a line that `specdec train` writes: token ids of prompt and answer together, and how many are the prompt's."""
 
 
 def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
@@ -37,6 +39,8 @@ def _output(line: str, place: str) -> str | list[int]:
         entry: Any = json.loads(line)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{place}: not JSON: {error.msg} (column {error.colno})") from None
+    if isinstance(entry, dict) and entry.keys() >= ANSWER:
+        entry = {"token_ids": _answer(entry["ids"], entry["n"], place)}
     key = next((key for key in KEYS if key in entry), None) if isinstance(entry, dict) else None
     if key is None:
         raise ConfigError(f"{place}: needs an object with one of the keys {', '.join(map(repr, KEYS))}")
@@ -48,3 +52,11 @@ def _output(line: str, place: str) -> str | list[int]:
     if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
         raise ConfigError(f"{place}: 'token_ids' must be a list of token ids, integers from 0 on")
     return value
+
+
+def _answer(ids: Any, num_prompt: Any, place: str) -> Any:
+    if not isinstance(ids, list) or type(num_prompt) is not int or not 0 <= num_prompt <= len(ids):
+        raise ConfigError(
+            f"{place}: 'ids' must be a list of token ids, and 'n' how many of them are the prompt's"
+        )
+    return ids[num_prompt:]

@@ -20,6 +20,7 @@ from specdec_plugin_suffix.config import SuffixConfig
 from specdec_plugin_suffix.drafts import chains, trees
 from specdec_plugin_suffix.keeper import CacheKeeper
 from specdec_plugin_suffix.trees import SuffixCounters, SuffixTrees
+from specdec_plugin_suffix.zoo import ZOO, zoo_responses
 
 logger = logging.getLogger("specdec")
 
@@ -59,15 +60,17 @@ class SuffixProposer(Proposer):
         """Read the cache file, if one is configured and exists, into the trees: some seconds per million tokens.
 
         Raises:
-            ConfigError: if the file cannot be read or does not belong to the target's tokenizer.
+            ConfigError: if the file cannot be read or has another tokenizer's ids, or if the zoo has none for the target.
         """
         if self._path is not None:
-            self._keeper = CacheKeeper(self._path, self._trees.memory, self.target_info)
+            is_zoo = self._path == ZOO
+            path = zoo_responses(target.config) if is_zoo else self._path
+            self._keeper = CacheKeeper(path, self._trees.memory, self.target_info, is_read_only=is_zoo)
             self._keeper.read()
             self._keeper.write_at_end_of(self)
 
     def save(self) -> None:
-        """Write the cache file now; without one configured, or nothing new, do nothing.
+        """Write the cache file now; without one of one's own, or nothing new, do nothing.
 
         Raises:
             OSError: if it cannot be written.
