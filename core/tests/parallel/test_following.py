@@ -74,7 +74,20 @@ def test_it_runs_passes_until_there_are_outputs_under_its_own_names() -> None:
     assert [shown.request_id for shown in following.step()] == ["mine"]
     assert models.orders == ["run_pass", "copy_rows"]
     assert following.metrics is metrics
+    assert following._names == {}
     assert ranks.limits == [False, True, True, True]
+
+
+def test_as_many_are_aborted() -> None:
+    mine, watches = request("mine", [1, 2])
+    added = Event(1, "added", ("theirs", fingerprint(mine)))
+    following, _ = engine(added, Event(1, "aborted", 1))
+    following.add(mine, watches)
+    assert following.abort(["mine"]) == []
+    assert following._names == {}
+    following, _ = engine(Event(1, "aborted", 2))
+    with pytest.raises(EngineError, match="gives up another number of requests than rank 0"):
+        following.abort(["mine"])
 
 
 def test_seeds_and_temperatures_are_part_of_what_is_asked_and_names_are_not() -> None:

@@ -1,4 +1,5 @@
 import threading
+from dataclasses import fields
 
 import torch
 
@@ -6,6 +7,11 @@ from specdec import ConfigError, EngineError
 from specdec.parallel.messages import Event, Order, Raised, decode, encode
 from specdec.parallel.passes import on_device, to_host
 from specdec.runner.packed import PackedBatch, Segment
+
+
+def names(kind: type) -> set[str]:
+    """Return the fields of a dataclass, all of which have to travel."""
+    return {field.name for field in fields(kind)}
 
 
 def test_a_pass_arrives_as_it_was() -> None:
@@ -24,21 +30,14 @@ def test_a_pass_arrives_as_it_was() -> None:
     assert isinstance(order, Order)
     assert order.action == "run_pass"
     arrived = on_device(order.arguments[1], torch.device("cpu"))
-    for name in ("token_ids", "positions", "slots", "logits_rows"):
+    for name in names(PackedBatch) - {"segments"}:
         assert torch.equal(getattr(arrived, name), getattr(batch, name))
     first, second = arrived.segments
     assert first == batch.segments[0]
-    assert (second.row, second.num_rows, second.first_slot, second.num_cached, second.num_branched) == (
-        1,
-        2,
-        32,
-        4,
-        2,
-    )
-    assert second.tree_mask is not None
-    assert torch.equal(second.tree_mask, mask)
-    assert second.depths is not None
-    assert second.depths.tolist() == [0, 1]
+    for name in names(Segment):
+        found, sent = getattr(second, name), getattr(batch.segments[1], name)
+        assert torch.equal(found, sent) if isinstance(sent, torch.Tensor) else found == sent
+        assert sent is not None, f"this test gives no {name}"
 
 
 def test_errors_travel_as_what_they_are_or_say() -> None:
@@ -53,6 +52,20 @@ def test_errors_travel_as_what_they_are_or_say() -> None:
     assert isinstance(told, Raised)
     assert type(told.error) is EngineError
     assert str(told.error) == "RuntimeError: no"
+
+
+class Peculiar(Exception):
+    """Can be written and not read again."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place}: {why}")
+
+
+def test_an_error_that_cannot_be_read_again_travels_as_what_it_says() -> None:
+    told = decode(encode(Raised(2, Peculiar("head", "no weights"))))
+    assert isinstance(told, Raised)
+    assert type(told.error) is EngineError
+    assert str(told.error) == "Peculiar: head: no weights"
 
 
 def test_an_event_has_its_content() -> None:

@@ -85,6 +85,7 @@ class FollowingEngine:
     def __init__(self, ranks: RankGroup, number: int, models: SplitModels) -> None:
         self._ranks, self._number, self._models = ranks, number, models
         self._names: dict[str, str] = {}
+        """What requests that have not ended are called here, by what rank 0 calls them."""
         self._is_streaming = False
         self.metrics = EngineMetrics()
         """Rank 0's, as of its last output."""
@@ -105,9 +106,15 @@ class FollowingEngine:
         self._is_streaming = request.is_streaming
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
-        """Wait for rank 0 to abort as many; there is nothing here to end."""
+        """Wait for rank 0 to abort as many; there is nothing here to end.
+
+        Raises:
+            EngineError: if it aborts another number of requests.
+        """
         if request_ids and not self._ranks.is_over:
-            self.until("aborted")
+            if self.until("aborted") != len(request_ids):
+                self._part("gives up another number of requests than rank 0")
+            self._names = {theirs: own for theirs, own in self._names.items() if own not in request_ids}
         return []
 
     def step(self) -> list[RequestOutput]:
@@ -115,7 +122,13 @@ class FollowingEngine:
         # Who reads a stream may take their time between two steps.
         stepped: Stepped = self.until("stepped", is_limited=not self._is_streaming)
         self.metrics, self.last_step = stepped.metrics, stepped.last_step
-        return [replace(output, request_id=self._names[output.request_id]) for output in stepped.outputs]
+        return [replace(output, request_id=self._own_name(output)) for output in stepped.outputs]
+
+    def _own_name(self, output: RequestOutput) -> str:
+        name = self._names[output.request_id]
+        if output.finished:
+            del self._names[output.request_id]
+        return name
 
     def until(self, kind: str, *, is_limited: bool = False) -> Any:
         """Do what rank 0 does until it tells of an event of a kind; returns what it tells. See `RankGroup.receive`.

@@ -198,13 +198,12 @@ class RankGroup:
         if self._store is None:
             return None
         for _ in range(_NUM_LOOKS):
-            with suppress(Exception):  # whoever keeps the store may be gone
+            try:
                 if self._store.check([_REASON_KEY]):
-                    text: str = self._store.get(_REASON_KEY).decode()
-                    return text
-                time.sleep(_BETWEEN_LOOKS_S)
-                continue
-            return None
+                    return bytes(self._store.get(_REASON_KEY)).decode()
+            except Exception:  # whoever keeps the store is gone
+                return None
+            time.sleep(_BETWEEN_LOOKS_S)
         return None
 
     def _broadcast(self, tensor: torch.Tensor, limit: timedelta) -> None:

@@ -39,14 +39,16 @@ class Raised:
 
 
 def encode(message: Order | Event | Raised) -> bytes:
-    """Return a message as bytes; an exception that cannot be sent goes as what it says."""
-    try:
+    """Return a message as bytes; an exception that cannot be sent, or not be read again, goes as what it says."""
+    if not isinstance(message, Raised):
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    try:
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        pickle.loads(data)
+        return data
     except Exception:
-        if not isinstance(message, Raised):
-            raise
-    text = f"{type(message.error).__name__}: {message.error}"
-    return pickle.dumps(Raised(message.engine, EngineError(text)), pickle.HIGHEST_PROTOCOL)
+        text = f"{type(message.error).__name__}: {message.error}"
+        return pickle.dumps(Raised(message.engine, EngineError(text)), pickle.HIGHEST_PROTOCOL)
 
 
 def decode(data: bytes) -> Order | Event | Raised:
