@@ -2,6 +2,8 @@
 
 import asyncio
 import importlib.util
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from specdec import ConfigError
 from specdec.engine.metrics import Counter, Gauge, Histogram, Vector
 from specdec_server.ray import app
 from specdec_server.ray.arguments import VARIABLE, read_arguments
-from specdec_server.ray.metrics import MetricExport
+from specdec_server.ray.metrics import MetricExport, export_metrics
 from specdec_server.ray.replica import Replica
 
 
@@ -48,6 +50,8 @@ def test_autoscaling() -> None:
         ({"num_replicas": 0}, "num_replicas = 0"),
         ({"num_replicas": 2, "max_replicas": 4}, "give one"),
         ({"min_replicas": 3, "max_replicas": 2}, "max_replicas = 2 is below min_replicas = 3"),
+        ({"min_replicas": 3}, "min_replicas belongs to autoscaling: give max_replicas"),
+        ({"num_replicas": 3, "target_ongoing_requests": 2}, "target_ongoing_requests belongs to autoscaling"),
         ({"num_cpus": "many"}, "num_cpus = 'many'"),
     ],
 )
@@ -110,6 +114,31 @@ def test_counters_are_handed_on_as_growth() -> None:
         ("inc", 1.0, {"position": "1"}),
         ("inc", 1.0, {"position": "2"}),
     ]
+
+
+def test_metrics_go_on_after_a_failure(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    MADE.clear()
+    serve: Any = ModuleType("ray.serve")
+    serve.metrics = SimpleNamespace(Counter=Recorded, Gauge=Recorded)
+    monkeypatch.setitem(sys.modules, "ray.serve", serve)
+    monkeypatch.setattr("specdec_server.ray.metrics.EVERY_S", 0.0)
+    looks = iter([None, [Counter("vllm:drafts", 3)], None])
+
+    def read() -> list[Any]:
+        try:
+            found = next(looks)
+        except StopIteration:
+            raise asyncio.CancelledError from None
+        if found is None:
+            raise RuntimeError("not now")
+        return found
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(export_metrics(read))
+    assert MADE["vllm_drafts"].calls == [("inc", 3.0, {})]
+    assert caplog.text.count("the engine's metrics do not reach Ray") == 1
 
 
 def test_a_replica_serves_and_tells_whether_it_is_well() -> None:

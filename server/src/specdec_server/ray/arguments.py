@@ -53,19 +53,9 @@ class RayArguments(BaseModel):
 
     @property
     def scale(self) -> dict[str, Any]:
-        """How many replicas there are, as options of a deployment.
-
-        Raises:
-            ConfigError: for a fixed number and bounds together.
-        """
+        """How many replicas there are, as options of a deployment."""
         if self.max_replicas is None:
             return {"num_replicas": self.num_replicas or 1}
-        if self.num_replicas is not None:
-            raise ConfigError("num_replicas and max_replicas are two ways to say one thing: give one")
-        if self.max_replicas < self.min_replicas:
-            raise ConfigError(
-                f"max_replicas = {self.max_replicas} is below min_replicas = {self.min_replicas}"
-            )
         return {
             "autoscaling_config": {
                 "min_replicas": self.min_replicas,
@@ -96,8 +86,22 @@ def read_arguments(given: Mapping[str, Any]) -> RayArguments:
         raise ConfigError(
             f"{'.'.join(map(str, first['loc']))} = {first['input']!r}: {first['msg']}"
         ) from None
-    assert found.scale
+    _check_scale(found)
     return found
+
+
+def _check_scale(found: RayArguments) -> None:
+    if found.max_replicas is None:
+        idle = sorted({"min_replicas", "target_ongoing_requests"} & found.model_fields_set)
+        if idle:
+            raise ConfigError(
+                f"{idle[0]} belongs to autoscaling: give max_replicas as well, or num_replicas instead"
+            )
+        return
+    if found.num_replicas is not None:
+        raise ConfigError("num_replicas and max_replicas are two ways to say one thing: give one")
+    if found.max_replicas < found.min_replicas:
+        raise ConfigError(f"max_replicas = {found.max_replicas} is below min_replicas = {found.min_replicas}")
 
 
 def _value(name: str, given: Any) -> Any:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from specdec.engine.metrics import Counter, Gauge, Metric, Vector
+
+logger = logging.getLogger("specdec")
 
 EVERY_S = 2.0
 """Seconds between two looks at the engine."""
@@ -44,7 +47,7 @@ class MetricExport:
 
 
 async def export_metrics(read: Callable[[], Sequence[Metric]]) -> None:
-    """Look at an engine again and again, until cancelled.
+    """Look at an engine again and again, until cancelled; what cannot be handed on is left out, and logged once.
 
     Args:
         read: returns its numbers.
@@ -52,8 +55,14 @@ async def export_metrics(read: Callable[[], Sequence[Metric]]) -> None:
     from ray.serve import metrics  # type: ignore[import-not-found]  # an extra
 
     export = MetricExport(metrics.Counter, metrics.Gauge)
+    has_failed = False
     while True:
-        export.update(read())
+        try:
+            export.update(read())
+        except Exception:
+            if not has_failed:
+                logger.exception("the engine's metrics do not reach Ray (logged once)")
+            has_failed = True
         await asyncio.sleep(EVERY_S)
 
 
