@@ -45,6 +45,10 @@ WRONG = {
         config(SimpleNamespace(method="ngram", model="ngram", num_speculative_tokens=5), specdec={}),
         "not method 'ngram'",
     ),
+    "misspelt": (
+        config(specdec={}, specdec_kv_cache_memory=7),
+        "has no 'specdec_kv_cache_memory': use 'specdec' or 'specdec_kv_cache_memory_bytes'",
+    ),
     "more": (config(specdec={"num_speculative_tokens": 9}), "num_speculative_tokens=9 is more than the 5"),
 }
 

@@ -71,7 +71,12 @@ class Drafter:
         called = time.perf_counter()
         hosted = self._hosted
         if hosted is None:
-            hosted = self._hosted = self._open(facts_of_caller(sys._getframe(1)))
+            facts = facts_of_caller(sys._getframe(1))
+            if facts is None:
+                raise ConfigError(
+                    "Drafter: the caller is no llama_cpp.Llama, so vocab_size and max_model_len are not known: pass both"
+                )
+            hosted = self._hosted = self._open(facts)
         ids = np.array(input_ids, dtype=np.intc)  # a copy: the array is the target's own memory
         if self._goes_on(ids):
             hosted.observe_target(called - self._returned)
@@ -96,12 +101,7 @@ class Drafter:
             self._hosted.finish([_REQUEST], FinishReason.STOP)
         self._known, self._draft = _NOTHING, ()
 
-    def _open(self, facts: HostFacts | None) -> HostedProposer:
-        if facts is None and (self._vocab_size is None or self._max_model_len is None):
-            raise ConfigError(
-                "Drafter: the caller is no llama_cpp.Llama, so vocab_size and max_model_len are not known: pass both"
-            )
-        facts = facts or HostFacts(self._vocab_size or 0, self._max_model_len or 0)
+    def _open(self, facts: HostFacts) -> HostedProposer:
         target = HostTarget(
             vocab_size=self._vocab_size or facts.vocab_size,
             max_model_len=self._max_model_len or facts.max_model_len,

@@ -39,10 +39,13 @@ def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Setting
         is_newer_runner: whether vLLM runs its newer model runner, in which `ngram_gpu` is the way in.
 
     Raises:
-        ConfigError: if one of the two places is missing or they contradict each other.
+        ConfigError: if one of the two places is missing, they contradict each other, or a key of ours is not known.
     """
     additional = vllm_config.additional_config
     additional = additional if isinstance(additional, Mapping) else {}
+    unknown = [name for name in additional if name.startswith(KEY) and name not in (KEY, MEMORY_KEY)]
+    if unknown:
+        raise ConfigError(f"additional_config has no {unknown[0]!r}: use {KEY!r} or {MEMORY_KEY!r}")
     theirs, ours = vllm_config.speculative_config, additional.get(KEY)
     if theirs is None and ours is None:
         return None
