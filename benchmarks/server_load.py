@@ -12,19 +12,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 from common.provenance import load_average, provenance
-from load.client import Server
 from load.load import Question, Report, as_text, run_load, until_idle
+from load.serving import serving
 
 from specdec import LLM, SamplingParams
 
@@ -55,31 +50,17 @@ def questions_for(model: str) -> list[Question]:
     ]
 
 
-@contextmanager
-def serving(model: str) -> Iterator[tuple[Server, psutil.Process]]:
-    """Run a server with a proposer that fails at random; its log goes to a file."""
+def serving_words(model: str) -> list[str]:
+    """Return the server's arguments: a proposer that fails at random, short time limits, little memory for the cache."""
     speculation = {
         "method": f"{FOLDER / 'load/failing.py'}:FailingProposer",
         "num_speculative_tokens": 4,
         "prompt_lookup_min": 1,
     }
-    words = [
-        "serve", model, "--port", "0", "--deterministic", "--speculative-config", json.dumps(speculation),
-        "--header-timeout", "5", "--body-timeout", "10", "--kv-cache-memory-bytes", str(KV_BYTES), "--max-model-len", "1024",
+    return [
+        model, "--deterministic", "--speculative-config", json.dumps(speculation), "--header-timeout", "5",
+        "--body-timeout", "10", "--kv-cache-memory-bytes", str(KV_BYTES), "--max-model-len", "1024",
     ]  # fmt: skip
-    command = [str(Path(sys.executable).with_name("specdec")), *words]
-    with (FOLDER / "load/server.log").open("w+") as log, subprocess.Popen(command, stderr=log) as process:
-        try:
-            port = None
-            while port is None:
-                if process.poll() is not None:
-                    raise SystemExit(f"the server ended: see {log.name}")
-                found = re.search(r"at http://127.0.0.1:(\d+)", Path(log.name).read_text())
-                port = None if found is None else int(found[1])
-            yield Server("127.0.0.1", port), psutil.Process(process.pid)
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
 
 
 def percentile(times: list[float], part: float) -> float:
@@ -145,7 +126,7 @@ def main() -> int:
     settings = {name: getattr(arguments, name) for name in ("model", "seconds", "streams")}
     environment = provenance()
     questions = questions_for(arguments.model)
-    with serving(arguments.model) as (server, process):
+    with serving(serving_words(arguments.model), FOLDER / "load/server.log") as (server, process):
 
         async def work() -> dict[str, Any]:
             report = await run_load(server, process, questions, arguments.streams, arguments.seconds)
