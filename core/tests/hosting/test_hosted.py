@@ -115,6 +115,20 @@ def test_a_failing_proposer_is_told_everything_again_and_then_left_out() -> None
     assert counted["vllm:spec_decode_num_drafts"] == 0
 
 
+def test_requests_that_end_do_not_shorten_a_pause() -> None:
+    hosted = opened(scripted(fails_every=1))
+    text = texts()["b"]
+    for name in map(str, range(80)):
+        hosted.start(name, text[:20])
+    for _ in range(3):
+        hosted.propose(["0"])
+    for name in map(str, range(80)):  # more than the pause has steps
+        hosted.finish([name], FinishReason.STOP)
+    hosted.start("x", text[:20])
+    hosted.propose(["x"])
+    assert counts(hosted)["specdec:proposer_errors"] == 3
+
+
 def test_a_slow_proposer_is_left_out() -> None:
     hosted = opened(scripted(sleep_s=0.06, wrong=0.5))
     hosted.observe_target(0.001)

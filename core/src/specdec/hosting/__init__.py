@@ -1,4 +1,4 @@
-"""Proposers inside another engine's loop: the adapters for vLLM, transformers and llama.cpp are made of this.
+"""Proposers inside another engine's loop: the adapters for vLLM and llama.cpp are made of this.
 
 `open_proposer` resolves a `speculative_config` and loads the proposer; the `HostedProposer` it returns is told of requests and
 their tokens, and drafts for them behind the engine's own guard.

@@ -201,7 +201,11 @@ class HostedProposer:
         limits = [self._caps.of_sequence(sequence, limit) for sequence in rows]
         if max_nodes is not None:
             limits = [min(pair) for pair in zip(limits, max_nodes, strict=True)]
-        draft = self._call(rows, limits)
+        draft = None
+        if self._guard.is_paused:
+            self._guard.skip()
+        elif rows:
+            draft = propose(self._guard, self._delivery, rows, limits)
         self._metrics.num_steps += 1
         self._metrics.propose_s += time.perf_counter() - started
         return Draft.empty(len(rows), self.info.device) if draft is None else draft
@@ -211,7 +215,10 @@ class HostedProposer:
         self._guard.observe_score(seconds)
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
-        """End requests: the proposer is told their last tokens, unless they were aborted, and why. Unknown ids are ignored."""
+        """End requests: the proposer is told their last tokens, unless they were aborted or it is paused, and why.
+
+        Unknown ids are ignored.
+        """
         ended = [self._sequences[name] for name in request_ids if name in self._sequences]
         for sequence in ended:
             sequence.finish_reason = reason
@@ -219,10 +226,11 @@ class HostedProposer:
         if (
             not is_aborted
             and not self.needs_hidden
+            and not self._guard.is_paused
             and any(sequence.delivered < sequence.num_tokens for sequence in ended)
         ):
             everything = list(self._sequences.values())
-            self._call(everything, [0] * len(everything))
+            propose(self._guard, self._delivery, everything, [0] * len(everything))
         for name in request_ids:
             self._sequences.pop(name, None)
         for told, sequences in ({reason: ended} if is_aborted else by_reason(ended)).items():
@@ -233,12 +241,6 @@ class HostedProposer:
         self._metrics.take(self._guard.counters)
         without_states = Counter("specdec:requests_without_states", self._num_without_states)
         return [*self._metrics.snapshot(), without_states]
-
-    def _call(self, rows: list[Sequence], max_nodes: list[int]) -> Draft | None:
-        if self._guard.is_paused:
-            self._guard.skip()
-            return None
-        return propose(self._guard, self._delivery, rows, max_nodes) if rows else None
 
     def _count_without_states(self, start: int) -> None:
         self._num_without_states += 1
