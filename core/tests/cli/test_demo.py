@@ -206,6 +206,9 @@ def test_rounds_end_when_the_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None
             now[0] += 0.15 * demo.SECONDS
 
     pair: Any = [Slow(), Slow()]
-    assert demo._run(pair, 10) == 3
+    totals: list[float] = []
+    steps: Any = SimpleNamespace(expect=totals.append)
+    assert demo._run(pair, 10, 5, steps) == 3
     assert [one.num_rounds for one in pair] == [3, 3]
-    assert demo._run(pair, 1) == 1
+    assert totals == [15, 15], "the bar ends where the rounds do"
+    assert demo._run(pair, 1, 5, steps) == 1

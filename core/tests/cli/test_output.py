@@ -31,12 +31,6 @@ def test_columns_are_aligned_without_trailing_blanks(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "A\nab  1\nc   d\n"
 
 
-def test_progress_is_quiet_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.progress("working", total=2) as display:
-        assert display is None
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_notice_that_comes_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("specdec")
     with notices_once():

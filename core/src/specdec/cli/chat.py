@@ -62,20 +62,23 @@ def chat(
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
-    from specdec.cli.conversation import Conversation
-    from specdec.llm import LLM
-    from specdec.sampling_params import SamplingParams
+    from specdec.cli.progress import loading
 
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
-    hush_libraries()
-    own = draftless_configs()[:1]
-    llm = LLM(
-        model,
-        speculative_config=speculative_config or (own[0] if own else None),
-        dtype=dtype,
-        max_model_len=max_model_len,
-        max_num_seqs=1,
-    )
+    with loading(model):
+        from specdec.cli.conversation import Conversation
+        from specdec.llm import LLM
+        from specdec.sampling_params import SamplingParams
+
+        params = SamplingParams(max_tokens=max_tokens, temperature=temperature, seed=seed)
+        hush_libraries()
+        own = draftless_configs()[:1]
+        llm = LLM(
+            model,
+            speculative_config=speculative_config or (own[0] if own else None),
+            dtype=dtype,
+            max_model_len=max_model_len,
+            max_num_seqs=1,
+        )
     if llm.get_tokenizer().chat_template is None:
         raise ConfigError(f"--model: {model!r} has no chat template; specdec generate continues a text")
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()

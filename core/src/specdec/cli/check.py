@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specdec import hookimpl, registry
-from specdec.cli.output import print_json, print_table, progress
+from specdec.cli.output import print_json, print_table
+from specdec.cli.progress import progress
 from specdec.errors import ConfigError, PluginError
 from specdec.registry import Group
 
@@ -61,8 +62,8 @@ def check(
 
     hush_libraries()
     prepared = prepare(group, method, keys, model or DEFAULT_MODEL)
-    with progress(f"checking {method}", prepared.num_promises) as display:
-        reports = prepared.run(lambda _: None if display is None else display.advance(display.task_ids[0]))
+    with progress(f"checking {method}", prepared.num_promises) as steps:
+        reports = prepared.run(lambda _: steps.advance())
     num_broken = sum(report.verdict == "broken" for report in reports)
     if as_json:
         print_json(_as_json(method, prepared, reports))

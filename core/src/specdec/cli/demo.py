@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import hookimpl
-from specdec.cli.output import print_json, progress, warn
+from specdec.cli.output import print_json, warn
+from specdec.cli.progress import Steps, progress
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model
 from specdec.errors import ConfigError
 
@@ -71,7 +72,6 @@ def _demo(
 
     from specdec.bench import BASELINE, Comparison, Workload, environment
     from specdec.bench.dataset import tokenize
-    from specdec.cli.bench.command import advance
     from specdec.cli.quiet import hush_libraries
     from specdec.engine.options import EngineOptions
     from specdec.loading.target import load_target
@@ -88,10 +88,12 @@ def _demo(
         sample = replace(base, prompts=tokens[:1])
         tokens = tokens[: _affordable(target, sample, len(contenders))]
     workloads = [replace(base, prompts=tokens, temperature=temperature) for temperature in TEMPERATURES]
-    total = len(workloads) * rounds * len(contenders) * len(tokens)
-    with progress("generating the same texts with every method", total) as display:
-        comparisons = [Comparison(target, workload, contenders, advance(display)) for workload in workloads]
-        num_rounds = _run(comparisons, rounds)
+    in_a_round = len(workloads) * len(contenders) * len(tokens)
+    with progress(
+        "generating the same texts with every method", min(rounds, MIN_ROUNDS) * in_a_round
+    ) as steps:
+        comparisons = [Comparison(target, workload, contenders, steps.advance) for workload in workloads]
+        num_rounds = _run(comparisons, rounds, in_a_round, steps)
     rows = [
         {"temperature": workload.temperature, **row}
         for comparison, workload in zip(comparisons, workloads, strict=True)
@@ -177,12 +179,11 @@ def _contenders(
     assert target.path is not None
     facts = target_facts(target.path)
     names = installed_methods()
-    with progress("trying the installed methods", len(names)) as display:
+    with progress("trying the installed methods", len(names)) as steps:
         tried: list[Contender | LeftOut] = []
         for name in names:
             tried.append(contender_for(name, target, facts, workload, model))
-            if display is not None:
-                display.advance(display.task_ids[0])
+            steps.advance()
     return (
         [entry for entry in tried if not isinstance(entry, LeftOut)],
         [entry for entry in tried if isinstance(entry, LeftOut)],
@@ -200,13 +201,14 @@ def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> 
     return max(1, int(SECONDS / (MIN_ROUNDS * len(TEMPERATURES) * num_contenders * seconds)))
 
 
-def _run(comparisons: Sequence[Comparison], most: int) -> int:
+def _run(comparisons: Sequence[Comparison], most: int, in_a_round: int, steps: Steps) -> int:
     """Run rounds of all comparisons in turn until the time is used up; return how many."""
     started = perf_counter()
     for done in range(1, most + 1):
         for comparison in comparisons:
             comparison.run_round()
-        spent = perf_counter() - started
-        if done >= MIN_ROUNDS and spent * (done + 1) / done > SECONDS:
+        planned = min(most, max(MIN_ROUNDS, int(SECONDS * done / (perf_counter() - started))))
+        if done >= planned:
             return done
+        steps.expect(planned * in_a_round)
     return most

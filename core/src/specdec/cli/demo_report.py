@@ -35,8 +35,9 @@ def print_demo(
     """
     _print_table(rows)
     first = rows[0]
+    count = first["num_prompts"]
     print(
-        f"\n{first['num_prompts']} prompts, {environment['max_tokens']} tokens each at most, "
+        f"\n{count} prompt{'s' if count > 1 else ''}, {environment['max_tokens']} tokens each at most, "
         f"{environment['rounds']} rounds, {environment['dtype']} on {environment['device']}. Times are medians.\n"
         "Accepted: mean acceptance length, tokens per verified draft. Identical: token for token what plain\n"
         "decoding gives, sampled or not. 4-grams: distinct over all; low where text loops, which is easy to guess."

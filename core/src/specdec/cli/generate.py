@@ -82,30 +82,33 @@ def generate(
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
-    from specdec.cli import run_summary
-    from specdec.cli.no_drafts import no_drafts_warning
-    from specdec.cli.show_stream import show_stream
-    from specdec.llm import LLM
-    from specdec.sampling_params import SamplingParams
+    from specdec.cli.progress import loading
 
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        seed=seed,
-        stop=stop or None,
-    )
-    hush_libraries()
-    llm = LLM(
-        model,
-        speculative_config=speculative_config,
-        dtype=dtype,
-        max_model_len=max_model_len,
-        max_num_seqs=1,
-        tensor_parallel_size=tensor_parallel_size,
-    )
+    with loading(model):
+        from specdec.cli import run_summary
+        from specdec.cli.no_drafts import no_drafts_warning
+        from specdec.cli.show_stream import show_stream
+        from specdec.llm import LLM
+        from specdec.sampling_params import SamplingParams
+
+        params = SamplingParams(
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            seed=seed,
+            stop=stop or None,
+        )
+        hush_libraries()
+        llm = LLM(
+            model,
+            speculative_config=speculative_config,
+            dtype=dtype,
+            max_model_len=max_model_len,
+            max_num_seqs=1,
+            tensor_parallel_size=tensor_parallel_size,
+        )
     tokenizer = llm.get_tokenizer()
     outputs = llm.stream(_prompt(text, tokenizer, is_chat=chat), params)
     if not llm.is_first_rank:

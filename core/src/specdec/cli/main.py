@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -74,7 +75,9 @@ def _usage_message(error: Exception) -> int | None:
 
 def main() -> None:
     """Run the command line of this process."""
-    sys.exit(run())
+    code = run()
+    gc.freeze()  # else the interpreter's last collection goes through all objects of torch, which takes a second
+    sys.exit(code)
 
 
 if __name__ == "__main__":

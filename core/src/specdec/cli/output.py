@@ -1,16 +1,11 @@
-"""What commands share: JSON, tables, progress and errors."""
+"""What commands share: JSON, tables and errors."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 USER_ERROR = 2
 """Exit code for what the user can mend."""
@@ -60,22 +55,3 @@ def warn(message: str) -> None:
 def hint(message: str) -> None:
     """Print advice as one line on the standard error stream."""
     print(f"specdec: hint: {'; '.join(message.splitlines())}", file=sys.stderr)
-
-
-@contextmanager
-def progress(description: str, total: float | None = None) -> Iterator[Progress | None]:
-    """Show progress on a terminal and nothing in a pipe.
-
-    Yields:
-        a `rich` progress display with one task, or None where nobody looks.
-    """
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    # The time left goes by the pace of the last ten minutes, since a part may take long.
-    with Progress(console=Console(stderr=True), transient=True, speed_estimate_period=600) as display:
-        display.add_task(description, total=total)
-        yield display

@@ -9,7 +9,7 @@ import typer
 
 from specdec import hookimpl
 from specdec.cli.draftless import draftless_configs
-from specdec.cli.output import progress
+from specdec.cli.progress import progress
 from specdec.config.zoo import ZOO
 from specdec.folders import compiled_folder
 
@@ -61,13 +61,12 @@ def warmup(
     hush_libraries()
     dtypes = dtype or list(DTYPES)
     started, before = perf_counter(), _num_kept()
-    with progress("compiling what is not there yet", len(dtypes) * len(configs)) as display:
+    with progress("compiling what is not there yet", len(dtypes) * len(configs)) as steps:
         for name in dtypes:
             target = load_target(EngineOptions(model=model, dtype=name))
             for config in configs:
                 _generate(target, config)
-                if display is not None:
-                    display.advance(display.task_ids[0])
+                steps.advance()
     num_new, seconds = _num_kept() - before, perf_counter() - started
     done = f"{num_new} functions compiled" if num_new else "nothing was left to compile"
     print(f"{done}, {seconds:.0f} s; compiled code is kept in {compiled_folder()}")

@@ -76,7 +76,7 @@ def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
         return int(fields["num_speculative_tokens"].default)
     raise ConfigError(
         f"{PLACE}: 'num_speculative_tokens' is missing: method {inferred.method!r} has no default for it, "
-        "and no n_predict in a draft's config.json says it"
+        'and no n_predict in a draft\'s config.json says it; add it, such as "num_speculative_tokens": 5'
     )
 
 

@@ -78,14 +78,13 @@ def audit(
 
     import asyncio
 
-    from specdec.cli.output import print_json, progress
+    from specdec.cli.output import print_json
+    from specdec.cli.progress import progress
     from specdec_server.audit.page import page, text
     from specdec_server.audit.run import audit as run
 
-    with progress(f"asking {plan.url}", plan.num_answers) as display:
-        report = asyncio.run(
-            run(plan, lambda count: None if display is None else display.advance(display.task_ids[0], count))
-        )
+    with progress(f"asking {plan.url}", plan.num_answers) as steps:
+        report = asyncio.run(run(plan, steps.advance))
     try:
         if html is not None:
             html.write_text(page(report), encoding="utf-8")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from specdec.cli.output import progress, warn
+from specdec.cli.output import warn
+from specdec.cli.progress import progress
 from specdec.errors import ConfigError
 
 ZOO_PROMPTS = 16
@@ -112,8 +112,8 @@ def bench(
         task = suite_task(options, suite, file or dataset, num_prompts)
     wanted = rounds or (ROUNDS if suite is None else 1)
     ended_by: KeyboardInterrupt | Exception | None = None
-    with progress("bench", wanted * task.num_parts) as display:
-        task.comparison.on_done = advance(display)
+    with progress("bench", wanted * task.num_parts) as steps:
+        task.comparison.on_done = steps.advance
         try:
             for _ in range(wanted):
                 task.comparison.run_round()
@@ -133,10 +133,3 @@ def bench(
         if not task.comparison.rounds:
             warn(f"interrupted before there was anything to report: {task.least}")
         raise typer.Exit(INTERRUPTED)
-
-
-def advance(display: Any) -> Callable[[], None]:
-    """Return what moves the one bar of a progress display forward; nothing where there is no display."""
-    if display is None:
-        return lambda: None
-    return lambda: display.advance(display.task_ids[0])

@@ -97,8 +97,11 @@ def _facts(first: dict[str, Any], environment: dict[str, Any]) -> str:
     """Return how the numbers came about, and what the columns mean."""
     rounds = environment["rounds"]
     suite = environment.get("suite")
+    count = first["num_prompts"]
+    ending = "s" if count > 1 else ""
+    what = f"prompt{ending}" if suite is None else f"question{ending} of {suite['name']}"
     how = (
-        f"{first['num_prompts']} {'prompts' if suite is None else 'questions of ' + suite['name']}, "
+        f"{count} {what}, "
         f"{environment['max_tokens']} tokens each at most, batch size {first['batch_size']}, temperature "
         f"{environment['temperature']:g}, {environment['dtype']} on {environment['device']}, "
         f"{rounds} round{'s' if rounds > 1 else ''}."
