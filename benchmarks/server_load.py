@@ -1,6 +1,6 @@
 """`specdec serve` under load: streams whose answers are known, clients that leave, hostile ones, a proposer that raises.
 
-    python benchmarks/server_load.py [--model zoo] [--seconds 300] [--streams 64] [--quick] [--json OUT]
+    python benchmarks/server_load.py [--model zoo] [--seconds 300] [--streams 64] [--adaptive] [--quick] [--json OUT]
 
 Gates, each of which makes the command exit with 1: no wrong token, no error that was not asked for, every hostile request
 answered as it must be, nothing left in the cache of keys and values, memory flat within 5 %, 99 of 100 answers of `/health`
@@ -50,16 +50,18 @@ def questions_for(model: str) -> list[Question]:
     ]
 
 
-def serving_words(model: str) -> list[str]:
+def serving_words(model: str, *, is_adaptive: bool) -> list[str]:
     """Return the server's arguments: a proposer that fails at random, short time limits, little memory for the cache."""
     speculation = {
         "method": f"{FOLDER / 'load/failing.py'}:FailingProposer",
         "num_speculative_tokens": 4,
         "prompt_lookup_min": 1,
+        "adaptive": is_adaptive,
     }
     return [
         model, "--deterministic", "--speculative-config", json.dumps(speculation), "--header-timeout", "5",
         "--body-timeout", "10", "--kv-cache-memory-bytes", str(KV_BYTES), "--max-model-len", "1024",
+        "--max-num-seqs", "64",
     ]  # fmt: skip
 
 
@@ -113,6 +115,9 @@ def main() -> int:
     parser.add_argument("--model", default="zoo")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--streams", type=int, default=64)
+    parser.add_argument(
+        "--adaptive", action="store_true", help="let the engine shorten drafts that do not pay"
+    )
     parser.add_argument("--quick", action="store_true", help="a smoke run: 8 streams for 10 seconds")
     parser.add_argument(
         "--json",
@@ -123,10 +128,12 @@ def main() -> int:
     if arguments.quick:
         arguments.streams, arguments.seconds = 8, 10.0
     out = arguments.json or (None if arguments.quick else FOLDER / "results/server_load.json")
-    settings = {name: getattr(arguments, name) for name in ("model", "seconds", "streams")}
+    settings = {name: getattr(arguments, name) for name in ("model", "seconds", "streams", "adaptive")}
     environment = provenance()
     questions = questions_for(arguments.model)
-    with serving(serving_words(arguments.model), FOLDER / "load/server.log") as (server, process):
+    with serving(
+        serving_words(arguments.model, is_adaptive=arguments.adaptive), FOLDER / "load/server.log"
+    ) as (server, process):
 
         async def work() -> dict[str, Any]:
             report = await run_load(server, process, questions, arguments.streams, arguments.seconds)
