@@ -321,7 +321,7 @@ class Engine:
                 num_accepted,
                 times[2] - times[1],
                 times[-1] - times[2] + times[1] - times[0],
-                is_typical=plan.num_prompt_tokens == 0 and len(plan.decoding) == len(plan.sequences),
+                prompt_share=plan.prompt_share(sum(drafted)),
             )
             self.metrics.steps_without_drafts = self._pace.num_rested
             self.metrics.steps_with_shorter_drafts = self._pace.num_shortened

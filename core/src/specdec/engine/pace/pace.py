@@ -8,6 +8,10 @@ from specdec.engine.pace.course import Course, Spread
 from specdec.engine.pace.size import Size
 from specdec.engine.sequence import Sequence
 
+_FEW_PROMPT_ROWS = 0.25
+"""Share of a step's rows up to which its time, less that share, is about what decoding alone would have taken. On a busy server
+prompts come in nearly every step: if none of these counted, nothing would ever be known of its batch sizes."""
+
 
 class Pace:
     """Decides how many nodes a step may draft, by what steps have cost and what drafts have brought.
@@ -94,7 +98,7 @@ class Pace:
         propose_s: float,
         other_s: float,
         *,
-        is_typical: bool,
+        prompt_share: float,
     ) -> None:
         """Take in a step.
 
@@ -105,9 +109,12 @@ class Pace:
             num_accepted: how many stood.
             propose_s: seconds of proposing.
             other_s: seconds of all else.
-            is_typical: whether nothing but decoding was done, so that its times say something.
+            prompt_share: what part of the target's rows were tokens of prompts; 1 for a step that did other things, too.
         """
         size = self._size
+        is_typical = prompt_share <= _FEW_PROMPT_ROWS
+        if is_typical:
+            propose_s, other_s = (seconds * (1.0 - prompt_share) for seconds in (propose_s, other_s))
         if not sequences:
             return
         depth = max(limits)
