@@ -64,8 +64,8 @@ def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> N
         (["--speculative-config", '{"method": "ngrm"}'], "ngram"),
         (["--api-key", ""], "empty"),
         (["--allowed-origins", "*"], "--allowed-origins"),
-        (["--ssl-certfile", "nowhere.pem"], "--ssl-certfile"),
-        (["--max-num-seq", "4"], "specdec serve --help"),
+        (["--ssl-certfile", "nowhere.pem"], "cannot use 'nowhere.pem' (No such file or directory)"),
+        (["--max-num-seq", "4"], "; options of the server itself: specdec serve --help"),
         (["--tensor-parallel-size", "2"], "torchrun"),
     ],
 )

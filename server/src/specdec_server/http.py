@@ -106,7 +106,11 @@ class Http:
         try:
             config.load()
         except OSError as error:  # that of TLS is one
-            raise ConfigError(f"--ssl-keyfile, --ssl-certfile: {error}") from None
+            given = ", ".join(map(repr, filter(None, (self.ssl_certfile, self.ssl_keyfile))))
+            reason = error.strerror or error
+            raise ConfigError(
+                f"--ssl-certfile, --ssl-keyfile: cannot use {given} ({reason}): give a certificate and its key as PEM files"
+            ) from None
         return config
 
 

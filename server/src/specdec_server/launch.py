@@ -76,6 +76,7 @@ def launch(
         set_up_logs(http.log_level, checked.engine)
         if place is not None and "device" not in arguments:
             place.take_device()
+        logger.info("loading %s", target)
         llm = _engine(target, arguments)
         try:
             if template is not None:
@@ -102,9 +103,9 @@ def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
     try:
         return AsyncLLM(target, **arguments)
     except ConfigError as error:
-        if "unknown key" not in str(error):
+        if not str(error).startswith("LLM: unknown key"):
             raise
-        raise ConfigError(f"{error} Options of the server itself: specdec serve --help") from None
+        raise ConfigError(f"{error}; options of the server itself: specdec serve --help") from None
 
 
 def _target(model: str | None, alone: Sequence[str], names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
