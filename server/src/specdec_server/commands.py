@@ -130,6 +130,14 @@ def serve(
     Every argument of LLM is an option as well: --dtype bfloat16 --max-model-len 4096 --max-num-seqs 32
     --gpu-memory-utilization 0.8 --seed 1 --enforce-eager. Underscores and dashes are the same.
     """
+    from specdec.config.early import check_first
+    from specdec.config.model_name import check_name
+
+    check_first(speculative_config)  # before torch is imported
+    named = model or next(iter(context.args), "-")
+    if not named.startswith("-"):
+        check_name(named, "MODEL")
+
     from specdec_server.http import Http
 
     http = Http(host, port, log_level, root_path, ssl_keyfile, ssl_certfile)

@@ -44,7 +44,7 @@ def chat(
     ] = None,
     system: Annotated[str | None, typer.Option(metavar="TEXT", help="What the model is told first.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens of an answer.")] = 512,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.2,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 is greedy.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same answers.")] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16, ...")] = "auto",
     max_model_len: Annotated[

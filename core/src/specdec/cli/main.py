@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -75,9 +74,7 @@ def _usage_message(error: Exception) -> int | None:
 
 def main() -> None:
     """Run the command line of this process."""
-    code = run()
-    gc.freeze()  # else the interpreter's last collection goes through all objects of torch, which takes a second
-    sys.exit(code)
+    sys.exit(run())
 
 
 if __name__ == "__main__":
