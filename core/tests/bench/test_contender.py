@@ -29,6 +29,14 @@ def test_names_say_what_is_adaptive() -> None:
     assert [c.name.removeprefix(SCRIPTED["method"]) for c in found[1:]] == [" k=3", " k=3 adaptive"]
 
 
+def test_equal_names_tell_what_differs() -> None:
+    other = {**SCRIPTED, "max_model_len": 100}
+    found = contenders_of([SCRIPTED, other, other], FACTS)
+    assert [c.name.removeprefix(SCRIPTED["method"]) for c in found[1:]] == [
+        " k=3", " k=3 max_model_len=100", " k=3 max_model_len=100 #2",
+    ]  # fmt: skip
+
+
 def test_mistakes_are_found_at_once() -> None:
     with pytest.raises(ConfigError, match="num_speculative_token"):
         contenders_of([{**SCRIPTED, "num_speculative_token": 3}], FACTS)

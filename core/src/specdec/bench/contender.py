@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +40,7 @@ def contenders_of(configs: Iterable[object], target: TargetFacts) -> list[Conten
         config = read_mapping(value)
         resolved = parse_speculative_config(config, target=target)
         assert resolved is not None
-        name = _unique(_name(resolved), {contender.name for contender in found})
-        found.append(Contender(name, resolved.config.method, config))
+        found.append(Contender(_unique(_name(resolved), config, found), resolved.config.method, config))
     return found
 
 
@@ -54,7 +53,13 @@ def _name(resolved: ResolvedSpeculation) -> str:
     return " ".join(parts)
 
 
-def _unique(name: str, taken: set[str]) -> str:
+def _unique(name: str, config: Mapping[str, Any], found: Sequence[Contender]) -> str:
+    """Return a name that nobody has: with the keys in which the configuration differs from that which has it, or a number."""
+    taken = {contender.name: contender.config or {} for contender in found}
+    if name in taken:
+        other = taken[name]
+        own = [f"{key}={value}" for key, value in config.items() if key not in other or other[key] != value]
+        name = " ".join([name, *own])
     number, unique = 1, name
     while unique in taken:
         number += 1
