@@ -35,7 +35,7 @@ demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zo
 	$(BIN)/specdec demo $(if $(MODEL),--model $(MODEL))
 
 test: install ## all tests but the slow ones
-	$(BIN)/python -m pytest $(WORKERS)
+	$(BIN)/python -m pytest $(WORKERS) --durations 25
 
 test-full: install ## all tests
 	$(BIN)/python -m pytest $(WORKERS) -m "not interpreter and not browser"
@@ -78,8 +78,9 @@ type: install ## types: mypy, strict
 docs: install ## write the generated parts of README.md and docs/
 	$(BIN)/python scripts/generate_docs.py
 
-wheels: install ## build all wheels into dist/
+wheels: install ## build all wheels into dist/, and try them in fresh environments
 	$(BIN)/python scripts/wheels.py dist
+	$(BIN)/python -m pytest -m wheels tests/test_wheels.py
 
 bench: install ## measure the methods against plain decoding on the zoo
 	$(BIN)/specdec bench --model zoo --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'

@@ -15,6 +15,8 @@ import wheels
 from packages import Package, packages
 from speccheck.environment import Environment
 
+pytestmark = pytest.mark.wheels
+
 PLUGINS = [package for package in packages() if package.entry_points("specdec.proposers")]
 
 
