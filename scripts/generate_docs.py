@@ -88,7 +88,8 @@ def generated(text: str) -> str:
 
 def documents() -> list[Path]:
     """Return the documents that may have generated parts."""
-    return [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("plugins/*/README.md"))]
+    folders = ("docs/*.md", "plugins/*/README.md", "adapters/*/README.md")
+    return [ROOT / "README.md", *(file for pattern in folders for file in sorted(ROOT.glob(pattern)))]
 
 
 def main(arguments: list[str]) -> int:
