@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
 TEMPERATURES = (0.0, 0.8)
+PARAMETERS: tuple[dict[str, Any], ...] = ({}, {"top_k": 8}, {"repetition_penalty": 1.2}, {"logprobs": 2})
+"""One after the other of these goes with each prompt."""
 
 
 def zoo_methods() -> list[dict[str, Any]]:
@@ -86,6 +88,7 @@ def ask(engine: Any, arguments: argparse.Namespace, temperature: float) -> list[
             seed=100 + i,
             max_tokens=arguments.max_tokens - 7 * (i % 3),
             ignore_eos=True,
+            **PARAMETERS[i % len(PARAMETERS)],
         )
         for i in range(len(prompts))
     ]
