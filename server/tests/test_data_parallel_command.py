@@ -44,7 +44,13 @@ def test_two_engines_serve_and_one_may_be_killed(llm: LLM, tmp_path: Path) -> No
             check(url, server, llm)
             client = OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0)
             with ThreadPoolExecutor(1) as pool:  # what runs when the server is to end has a few seconds
-                last = pool.submit(client.completions.create, model="zoo", prompt=PROMPT, max_tokens=50)
+                last = pool.submit(
+                    client.completions.create,
+                    model="zoo",
+                    prompt=PROMPT,
+                    max_tokens=50,
+                    extra_body={"ignore_eos": True},
+                )
                 time.sleep(0.2)
                 server.send_signal(signal.SIGINT)
                 assert last.result().choices[0].finish_reason == "length"
