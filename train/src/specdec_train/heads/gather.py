@@ -56,14 +56,13 @@ def gather(
         raise ValueError(
             f"--max-tokens {options.max_tokens} leaves no room for prompts in the target's {target.max_model_len} positions"
         )
-    started = time.monotonic()
     with AnswersFile(options.answers_file) as file:
         collector = Collector(settings, ChatTemplate(target.tokenizer), questions, earlier, file)
-        deadline = budget.answer_deadline()
-        if deadline > started and not is_interrupted():
+        if budget.answer_deadline() > time.monotonic() and not is_interrupted():
             engine = AnswerEngine(target, max_model_len)
+            started = time.monotonic()  # what the engine compiled takes no time from answers
             try:
-                collector.run(engine, deadline, is_interrupted)
+                collector.run(engine, budget.answer_deadline(), is_interrupted)
             finally:
                 engine.close()
                 budget.note_answers(time.monotonic() - started)
