@@ -5,6 +5,7 @@
 Every configuration has a server of its own, all of them up all the time and one of them asked at a time; each round asks all
 of them the same questions, in an order that changes. Answers are greedy and must be the same with and without drafts. The
 command exits with 1 if one is not, or if a configuration is slower than none by more than 3 %, by the median of the rounds.
+There are 96 questions, asked again in later rounds where there are not enough, from which `suffix` would learn the answers.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ def measure(
 
 
 def compared(name: str, num_clients: int, found: Sequence[Round], plain: Sequence[Round]) -> dict[str, Any]:
+    """Return the row of a server: its rounds in pairs with those of the server without drafts."""
     on, off = ([each.tokens_per_s for each in side] for side in (found, plain))
     pairs = [
         pair for a, b in zip(found, plain, strict=True) for pair in zip(a.answers, b.answers, strict=True)

@@ -28,6 +28,7 @@ VERSION = "1"
 COMPRESSED = ".xz"
 _XZ = b"\xfd7zXZ\0"
 """What a compressed file begins with."""
+_UNREADABLE = (lzma.LZMAError, SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
 REMEDY = "delete it, name another file, or make one with `specdec suffix warm`"
 
 
@@ -96,15 +97,7 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
             token_ids, lengths = tensors["token_ids"], tensors["lengths"]
             if _digest(owner, token_ids, lengths) != expected:
                 raise ValueError("the checksum differs")
-    except (
-        lzma.LZMAError,
-        SafetensorError,
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-        MemoryError,
-    ) as error:
+    except _UNREADABLE as error:
         reason = str(error) or type(error).__name__
         raise ConfigError(f"{str(path)!r} is no suffix cache, or is damaged ({reason}): {REMEDY}") from error
     if version != VERSION:
