@@ -27,6 +27,8 @@ class World:
     """Largest relative error of a time."""
     is_found: float = 1.0
     """Share of steps in which there is a draft at all."""
+    num_prompt_rows: int | None = 0
+    """Tokens of prompts in every step, each as dear as a node; None where some requests do not sample."""
     chance: random.Random = field(default_factory=lambda: random.Random(7))
 
     def seconds(self, value: float) -> float:
@@ -50,7 +52,7 @@ def make_sequences(count: int) -> list[Sequence]:
 
 
 def run(
-    pace: Pace, world: World, num_steps: int, k: int, sequences: list[Sequence], prompt_share: float = 0.0
+    pace: Pace, world: World, num_steps: int, k: int, sequences: list[Sequence]
 ) -> tuple[list[int], float, list[list[int]]]:
     """Run steps; returns the depth of each, tokens a second, and the limits of each."""
     depths, every, tokens, total = [], [], 0, 0.0
@@ -68,9 +70,16 @@ def run(
             accepted.append(stood)
         propose = 0.0 if pace.is_resting else world.seconds(world.call + world.depth * max(limits))
         other = world.seconds(world.plain + world.node * sum(drafted))
-        longer = 1.0 / (1.0 - prompt_share) if prompt_share < 1.0 else 1.0
+        num_prompt_rows = world.num_prompt_rows or 0
         pace.observe(
-            sequences, limits, drafted, accepted, longer * propose, longer * other, prompt_share=prompt_share
+            sequences,
+            limits,
+            drafted,
+            accepted,
+            propose,
+            other + world.node * num_prompt_rows,
+            num_prompt_rows=world.num_prompt_rows,
+            num_rows=len(sequences) + sum(drafted) + num_prompt_rows,
         )
         depths.append(max(limits))
         every.append(limits)
@@ -161,7 +170,7 @@ def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
     for _ in range(50):
         assert pace.begin(sequences, 0) == 0
         assert not pace.is_resting
-        pace.observe(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, prompt_share=0.0)
+        pace.observe(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, num_prompt_rows=0, num_rows=3)
     assert pace.num_rested == 0
     assert pace.begin([], 4) == 4
 
@@ -170,7 +179,7 @@ def test_one_odd_step_decides_nothing():
     world, pace, sequences = World(rates=(0.9,), spread=0.0), Pace(4, can_shorten=True), make_sequences(1)
     run(pace, world, 200, 4, sequences)
     depth = pace.begin(sequences, 4)
-    pace.observe(sequences, [depth], [depth], [depth], 0.5, 0.5, prompt_share=0.0)
+    pace.observe(sequences, [depth], [depth], [depth], 0.5, 0.5, num_prompt_rows=0, num_rows=1 + depth)
     depths, _, _ = run(pace, world, 60, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 2
 
@@ -180,7 +189,17 @@ def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
     run(pace, world, 200, 4, sequences)
     depth = pace.begin(sequences, 4)
     pace.limit(sequences[0], depth)
-    pace.observe(sequences, [depth], [depth], [depth], 3.0, 20e-3, prompt_share=1.0)  # something is compiled
+    something_is_compiled_s = 3.0
+    pace.observe(
+        sequences,
+        [depth],
+        [depth],
+        [depth],
+        something_is_compiled_s,
+        20e-3,
+        num_prompt_rows=None,
+        num_rows=100,
+    )
     depths, _, _ = run(pace, world, 200, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 6
 
@@ -192,7 +211,7 @@ def test_what_prompts_cost_the_proposer_counts():
         depth = pace.begin(sequences, 4)
         depth = pace.limit(sequences[0], depth)
         propose_s = 0.0 if pace.is_resting else 30e-3
-        pace.observe(sequences, [depth], [depth], [0], propose_s, 40e-3, prompt_share=1.0)
+        pace.observe(sequences, [depth], [depth], [0], propose_s, 40e-3, num_prompt_rows=None, num_rows=100)
         depths, _, _ = run(
             pace, world, 10, 4, sequences
         )  # ten steps bring ten tokens more, a prompt costs 30 ms
@@ -202,14 +221,18 @@ def test_what_prompts_cost_the_proposer_counts():
 
 def test_where_prompts_come_all_the_time_drafts_are_made():
     pace = Pace(4, can_shorten=True)
-    depths, _, _ = run(pace, World(rates=(0.9,)), 1000, 4, make_sequences(3), prompt_share=1.0)
+    depths, _, _ = run(pace, World(rates=(0.9,), num_prompt_rows=None), 1000, 4, make_sequences(3))
     assert sum(depth == 4 for depth in depths) > 900
 
 
-@pytest.mark.parametrize(("rate", "pays"), [(0.05, False), (0.9, True)])
-def test_a_few_tokens_of_prompts_in_every_step_hide_nothing(rate, pays):
+@pytest.mark.parametrize(
+    ("rate", "node", "pays"),
+    [(0.05, 0.1e-3, False), (0.9, 0.1e-3, True), (0.25, 0.001e-3, True), (0.85, 0.3e-3, False)],
+)
+def test_a_few_tokens_of_prompts_in_every_step_hide_nothing(rate, node, pays):
     pace = Pace(4, can_shorten=True)
-    depths, _, _ = run(pace, World(rates=(rate,)), 1000, 4, make_sequences(3), prompt_share=0.2)
+    world = World(rates=(rate,), node=node, depth=0.02e-3, num_prompt_rows=1)
+    depths, _, _ = run(pace, world, 1000, 4, make_sequences(3))
     assert sum((depth > 0) == pays for depth in depths) > 800
 
 

@@ -321,7 +321,8 @@ class Engine:
                 num_accepted,
                 times[2] - times[1],
                 times[-1] - times[2] + times[1] - times[0],
-                prompt_share=plan.prompt_share(sum(drafted)),
+                num_prompt_rows=plan.num_prompt_tokens if plan.all_sample else None,
+                num_rows=sum(plan.chunks) + sum(drafted),
             )
             self.metrics.steps_without_drafts = self._pace.num_rested
             self.metrics.steps_with_shorter_drafts = self._pace.num_shortened

@@ -26,12 +26,7 @@ class Plan:
         """Tokens run that are not the last committed one of a decoding sequence."""
         return sum(self.chunks) - len(self.decoding)
 
-    def prompt_share(self, num_drafted: int) -> float:
-        """Return what part of the step's rows are tokens of prompts; 1 where not every sequence samples.
-
-        Args:
-            num_drafted: rows of drafted tokens.
-        """
-        if not self.decoding or len(self.decoding) < len(self.sequences):
-            return 1.0
-        return self.num_prompt_tokens / (sum(self.chunks) + num_drafted)
+    @property
+    def all_sample(self) -> bool:
+        """Whether every running sequence samples in this step."""
+        return len(self.decoding) == len(self.sequences)

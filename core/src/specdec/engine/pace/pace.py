@@ -9,8 +9,8 @@ from specdec.engine.pace.size import Size
 from specdec.engine.sequence import Sequence
 
 _FEW_PROMPT_ROWS = 0.25
-"""Share of a step's rows up to which its time, less that share, is about what decoding alone would have taken. On a busy server
-prompts come in nearly every step: if none of these counted, nothing would ever be known of its batch sizes."""
+"""Share of a step's rows up to which its time, less what these rows cost, is about what decoding alone would have taken. On a
+busy server prompts come in nearly every step: if none of these counted, nothing would ever be known of its batch sizes."""
 
 
 class Pace:
@@ -98,7 +98,8 @@ class Pace:
         propose_s: float,
         other_s: float,
         *,
-        prompt_share: float,
+        num_prompt_rows: int | None,
+        num_rows: int,
     ) -> None:
         """Take in a step.
 
@@ -109,14 +110,16 @@ class Pace:
             num_accepted: how many stood.
             propose_s: seconds of proposing.
             other_s: seconds of all else.
-            prompt_share: what part of the target's rows were tokens of prompts; 1 for a step that did other things, too.
+            num_prompt_rows: rows of the target that were tokens of prompts; None where some of the requests that run did not
+                sample, so that the step says nothing of their number.
+            num_rows: rows of the target, all together.
         """
         size = self._size
-        is_typical = prompt_share <= _FEW_PROMPT_ROWS
-        if is_typical:
-            propose_s, other_s = (seconds * (1.0 - prompt_share) for seconds in (propose_s, other_s))
+        is_typical = num_prompt_rows is not None and num_prompt_rows <= _FEW_PROMPT_ROWS * num_rows
         if not sequences:
             return
+        if num_prompt_rows and is_typical:
+            other_s -= min(num_prompt_rows * size.seconds_per_node, other_s * num_prompt_rows / num_rows)
         depth = max(limits)
         if not depth and not self.is_resting:
             return

@@ -1,0 +1,187 @@
+"""What verifying a draft costs: a step of 1, 2, 4 ... rows, and the time that reading the weights alone takes.
+
+    python benchmarks/verified_rows.py [--model smollm2] [--dtype bfloat16] [--quick]
+
+A row is the last committed token or a drafted one. A proposer drafts as many tokens as there are further rows, hardly ever
+right ones, so a step is the whole step of the engine at batch 1, but for proposing. The bound is adding up an array of as many
+bytes as the weights have, with as many threads. All are timed turn about, in rounds; a ratio is formed within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from common.model import resolve_model
+from common.prompts import load_prompts
+from common.provenance import load_average, provenance
+from common.results import RESULTS, write
+from common.stats import PairedRatio, paired_ratio
+from transformers import PreTrainedModel
+
+from specdec import SamplingParams
+from specdec.engine.options import EngineOptions
+from specdec.llm import build
+from specdec.loading.target import load_target
+
+ROWS = (1, 2, 4, 6, 8, 16)
+_COLUMNS = ("rows", "step ms", "over one row [95 %]", "share of the bound")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step of so many rows takes."""
+
+    num_rows: int
+    step_ms: float
+    """Median over the rounds."""
+    over_one: PairedRatio
+    """Times the step of one row."""
+    share_of_bound: PairedRatio
+    """Times this step in which the weights can be read."""
+
+
+class Stepper:
+    """An engine that verifies as many rows as it is told to.
+
+    Args:
+        model: folder of the target.
+        dtype: of its arithmetic.
+        most_rows: most rows of a step.
+        prompt: what stands before.
+    """
+
+    def __init__(self, model: Path, dtype: str, most_rows: int, prompt: list[int]) -> None:
+        self._prompt = prompt
+        target = load_target(EngineOptions(model=str(model), dtype=dtype))
+        self.num_bytes = _num_bytes(target.model)
+        """Of all weights that a step reads."""
+        self._built, self._intake = build(
+            target,
+            {
+                "method": "custom_class",
+                "model": "common.wrong_drafts.WrongDrafts",
+                "num_speculative_tokens": most_rows,
+            },
+            {"max_num_seqs": 1},
+        )
+
+    def step_ms(self, num_rows: int, num_steps: int) -> float:
+        """Return the median time of `num_steps` steps of so many rows."""
+        engine = self._built.engine
+        params = SamplingParams(
+            temperature=0,
+            max_tokens=num_steps + 2 * num_rows,
+            ignore_eos=True,
+            speculative={"num_speculative_tokens": num_rows - 1},
+        )
+        request, watches = self._intake.prepare(
+            self._intake.next_id(), self._prompt, params, is_streaming=False
+        )
+        engine.add(request, watches)
+        found = []
+        while engine.has_work:
+            engine.step()
+            stats = engine.last_step
+            assert stats is not None
+            if stats.num_prompt_tokens == 0 and stats.num_draft_tokens == num_rows - 1:
+                found.append(stats.schedule_ms + stats.score_ms + stats.verify_ms + stats.commit_ms)
+        return median(found)
+
+
+def _num_bytes(model: PreTrainedModel) -> int:
+    """Return the bytes of the weights, without the embedding of the input unless the head shares it."""
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    unread = 0 if embedding is head else embedding.nbytes
+    return sum(parameter.nbytes for parameter in model.parameters()) - unread
+
+
+def read_ms(array: torch.Tensor, times: int = 5) -> float:
+    """Return how long adding up an array takes."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        array.sum()
+        found.append(1e3 * (time.perf_counter() - start))
+    return median(found)
+
+
+def reduce(rounds: Sequence[dict[int, float]]) -> list[Cost]:
+    """Return the costs of all numbers of rows.
+
+    Args:
+        rounds: of each round the milliseconds of a step by number of rows, and under 0 those of the bound.
+    """
+    ones, bounds = ([round_[number] for round_ in rounds] for number in (1, 0))
+    costs = []
+    for number in sorted(set(rounds[0]) - {0}):
+        steps = [round_[number] for round_ in rounds]
+        costs.append(Cost(number, median(steps), paired_ratio(steps, ones), paired_ratio(bounds, steps)))
+    return costs
+
+
+def table(costs: Sequence[Cost]) -> str:
+    """Return the costs as a Markdown table."""
+    lines = ["| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
+    lines += [
+        f"| {cost.num_rows} | {cost.step_ms:.2f} | {cost.over_one} | {cost.share_of_bound} |"
+        for cost in costs
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure, print the table, write the result."""
+    parser = argparse.ArgumentParser(description="what verifying costs by the number of rows")
+    add = parser.add_argument
+    add("--model", default="smollm2", help="a folder, a GGUF file, zoo or smollm2 (default)")
+    add("--dtype", default="bfloat16")
+    add("--rows", nargs="+", type=int, default=list(ROWS), help="default: %(default)s")
+    add("--context", type=int, default=200, help="tokens of the prompt (default 200)")
+    add("--steps", type=int, default=32, help="steps of each number of rows in a round (default 32)")
+    add("--rounds", type=int, default=9, help="default 9; bounds need at least 6")
+    add("--json", type=Path, help="where to write the result (default: benchmarks/results, not with --quick)")
+    add("--quick", action="store_true", help="a smoke run: 2 rounds of 4 steps")
+    arguments = parser.parse_args()
+    num_steps, num_rounds = (4, 2) if arguments.quick else (arguments.steps, arguments.rounds)
+    began = provenance()
+    model = resolve_model(arguments.model)
+    numbers = sorted({1, *arguments.rows})
+    texts = [token for prompt in load_prompts(None, model, 8, 1024) for token in prompt]
+    stepper = Stepper(model, arguments.dtype, numbers[-1], texts[: arguments.context])
+    array = torch.ones(stepper.num_bytes // 4, dtype=torch.float32)
+    for number in numbers:
+        stepper.step_ms(number, 2)
+    rounds: list[dict[int, float]] = []
+    for index in range(num_rounds):
+        print(f"round {index + 1} of {num_rounds}", file=sys.stderr, flush=True)
+        turn = numbers if index % 2 else numbers[::-1]
+        rounds.append({0: read_ms(array)} | {number: stepper.step_ms(number, num_steps) for number in turn})
+    costs = reduce(rounds)
+    print(table(costs))
+    print(f"bound: {stepper.num_bytes / 1e6:.0f} MB in {median(r[0] for r in rounds):.2f} ms")
+    file = arguments.json or (None if arguments.quick else RESULTS / "verified_rows.json")
+    if file is not None:
+        settings = {name: getattr(arguments, name) for name in ("model", "dtype", "context", "steps")}
+        content: dict[str, Any] = {
+            "environment": began,
+            "load_average_after": load_average(),
+            "settings": settings,
+            "num_bytes": stepper.num_bytes,
+            "num_threads": torch.get_num_threads(),
+            "costs": [asdict(cost) for cost in costs],
+            "rounds_ms": rounds,
+        }
+        write(content, file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
