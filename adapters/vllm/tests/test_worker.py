@@ -184,7 +184,9 @@ def weights() -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.randn(VOCAB, HIDDEN, generator=generator) for _ in range(2))
 
 
-def lent(config, embed: torch.Tensor | None, head: torch.Tensor | None):
+def lent(
+    config, embed: torch.Tensor | None, head: torch.Tensor | None, bias: torch.Tensor | None = None
+):
     model = torch.nn.Module()
     model.model = torch.nn.Module()
     if embed is not None:
@@ -192,6 +194,7 @@ def lent(config, embed: torch.Tensor | None, head: torch.Tensor | None):
     if head is not None:
         model.lm_head = torch.nn.Module()
         model.lm_head.weight = torch.nn.Parameter(head, requires_grad=False)
+        model.lm_head.bias = bias
     return host_target(config, model, torch.device("cpu"), 1000)
 
 
@@ -218,6 +221,25 @@ def test_spread_and_packed_weights_are_read_from_the_checkpoint(tmp_path) -> Non
     config.model_config.hf_config.tie_word_embeddings = True
     tied = lent(config, embed, None)
     assert tied.lm_head.weight.data_ptr() == embed.data_ptr()
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_the_bias_of_the_projection_is_lent(tmp_path, spread) -> None:
+    embed, head = weights()
+    bias = torch.arange(float(VOCAB))
+    save_file({"lm_head.weight": head, "lm_head.bias": bias}, tmp_path / "model.safetensors")
+    target = lent(vllm_config(None, path=str(tmp_path)), embed, head, bias[:2] if spread else bias)
+    states = torch.randn(3, HIDDEN)
+    assert torch.allclose(target.lm_head(states), states @ head.T + bias)
+
+
+def test_what_lies_in_the_cache_of_a_hub_is_read(tmp_path, monkeypatch) -> None:
+    embed, head = weights()
+    save_file({"model.embed_tokens.weight": embed, "lm_head.weight": head}, tmp_path / "model.safetensors")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda name, **_: str(tmp_path))
+    target = lent(vllm_config(None, path="someone/something"), embed[:2], head[:2])
+    assert torch.equal(target.embed_tokens.weight, embed)
+    assert torch.equal(target.lm_head.weight, head)
 
 
 def test_what_cannot_be_lent_is_left_out() -> None:

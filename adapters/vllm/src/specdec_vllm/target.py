@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import PretrainedConfig
 
+from specdec.drafting.checkpoint import HeadCheckpoint
+from specdec.errors import ModelError
 from specdec.hosting import HostTarget
-from specdec.loading.checkpoint import SafetensorsReader
 
 _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.decoder.embed_tokens.weight")
 _HEADS = ("lm_head.weight", "embed_out.weight")
+_HEAD_BIASES = ("lm_head.bias", "embed_out.bias")
 _DEVICE_SHARE = 20
 """On a device a proposer's caches may take one part in so many of its memory, where nothing is said."""
 
@@ -77,15 +78,18 @@ def _projections(
     theirs: Any, model: nn.Module, text: PretrainedConfig, num_ids: int, device: torch.device
 ) -> tuple[nn.Module | None, nn.Module | None]:
     """Return the input embedding and the output projection: vLLM's own weights where they are whole, else the checkpoint's."""
-    inner = getattr(model, "model", None)
+    inner, projection = getattr(model, "model", None), getattr(model, "lm_head", None)
     size = theirs.get_hidden_size()
     embed = _whole(getattr(inner, "embed_tokens", None), num_ids, size)
     if embed is None:
-        embed = _read(theirs.model, _EMBEDDINGS, theirs.dtype, device)
-    head = embed if text.tie_word_embeddings else _whole(getattr(model, "lm_head", None), num_ids, size)
+        embed = _read(theirs, _EMBEDDINGS, device)
+    head = embed if text.tie_word_embeddings else _whole(projection, num_ids, size)
     if head is None:
-        head = _read(theirs.model, _HEADS, theirs.dtype, device)
-    return _embedding(embed), _linear(head)
+        head = _read(theirs, _HEADS, device)
+    bias = getattr(projection, "bias", None)
+    if isinstance(bias, torch.Tensor):
+        bias = bias.detach()[:num_ids] if len(bias) >= num_ids else _read(theirs, _HEAD_BIASES, device)
+    return _embedding(embed), _linear(head, bias)
 
 
 def _whole(module: nn.Module | None, num_ids: int, size: int) -> torch.Tensor | None:
@@ -96,21 +100,25 @@ def _whole(module: nn.Module | None, num_ids: int, size: int) -> torch.Tensor | 
     return weight.detach()[:num_ids] if weight.shape[0] >= num_ids and weight.shape[1] == size else None
 
 
-def _read(path: str, names: tuple[str, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor | None:
-    if not Path(path).is_dir():
+def _read(theirs: Any, names: tuple[str, ...], device: torch.device) -> torch.Tensor | None:
+    """Return the first of several tensors that the checkpoint has; None if it has none, or no safetensors."""
+    try:
+        checkpoint = HeadCheckpoint(theirs.model, theirs.revision)
+        found = next((name for name in names if checkpoint.has(name)), None)
+        return None if found is None else checkpoint.read(found).to(device, theirs.dtype)
+    except ModelError:
         return None
-    reader = SafetensorsReader(Path(path))
-    found = next((name for name in names if name in set(reader.names())), None)
-    return None if found is None else reader.read(found).to(device, dtype)
 
 
 def _embedding(weight: torch.Tensor | None) -> nn.Module | None:
     return None if weight is None else nn.Embedding.from_pretrained(weight, freeze=True)
 
 
-def _linear(weight: torch.Tensor | None) -> nn.Module | None:
+def _linear(weight: torch.Tensor | None, bias: torch.Tensor | None) -> nn.Module | None:
     if weight is None:
         return None
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        linear.bias = nn.Parameter(bias, requires_grad=False)
     return linear
