@@ -44,7 +44,8 @@ def bound(
     sampler = speculation.sampler_class(speculation.sampler_config)
     requests = Requests(0, "seeded" if sampler.name == "strict" else "none")
     verifier = Verifier(runner.rejection_sampler, runner, requests, sampler)
-    binding = Binding(runner, requests, drafting, verifier)
+    aux_layer_ids = () if drafting is None else drafting.hosted.aux_layer_ids
+    binding = Binding(runner, requests, drafting, verifier, aux_layer_ids)
     binding.attach()
     return runner, binding
 

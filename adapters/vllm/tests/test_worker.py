@@ -35,6 +35,9 @@ class StubWorker:
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
         self.model_runner.model.is_loaded = True
 
+    def compile_or_warm_up_model(self) -> str:
+        return "compiled"
+
     def shutdown(self) -> None:
         self.is_shut_down = True
 
@@ -65,6 +68,7 @@ def vllm_config(
         skip_tokenizer_init=True,
         dtype=torch.float32,
         max_model_len=MAX_LEN,
+        enforce_eager=False,
         get_vocab_size=lambda: VOCAB,
         get_hidden_size=lambda: HIDDEN,
         try_get_generation_config=lambda: {},
@@ -127,6 +131,40 @@ def test_the_proposer_can_be_changed() -> None:
         worker.open_specdec(known(texts, num_speculative_tokens=5))
 
 
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_other_layers_are_read_only_before_compiling(is_eager) -> None:
+    texts = stock_texts()
+    config = vllm_config(known(texts))
+    config.model_config.enforce_eager = is_eager
+    worker = Worker(config)
+    worker.init_device()
+    worker.load_model()
+    assert worker.compile_or_warm_up_model() == "compiled"
+    if is_eager:
+        worker.open_specdec(known(texts, "ChainHiddenRecorder"))
+        assert worker.model_runner.model.aux_layers == (0, 1)
+    else:
+        with pytest.raises(
+            ConfigError, match=r"layers \[0, 1\], and vLLM has compiled it to give none: start"
+        ):
+            worker.open_specdec(known(texts, "ChainHiddenRecorder"))
+    add_all(worker.model_runner)
+    assert worker.model_runner.run() == texts
+    assert worker.specdec_counters()["vllm:spec_decode_num_accepted_tokens"] > 20
+
+
+def test_layers_that_were_compiled_stay() -> None:
+    texts = stock_texts()
+    worker = started(known({}, "ChainHiddenRecorder"))
+    worker.compile_or_warm_up_model()
+    for config in (known(texts), known(texts, "ChainHiddenRecorder")):
+        worker.open_specdec(config)
+        assert worker.model_runner.model.aux_layers == (0, 1)
+        add_all(worker.model_runner)
+        assert worker.model_runner.run() == texts
+        assert worker.specdec_counters()["vllm:spec_decode_num_accepted_tokens"] > 20
+
+
 def test_without_speculation_nothing_is_touched() -> None:
     worker = started(None, None)
     assert worker.specdec_counters() == {}
@@ -184,9 +222,7 @@ def weights() -> tuple[torch.Tensor, torch.Tensor]:
     return tuple(torch.randn(VOCAB, HIDDEN, generator=generator) for _ in range(2))
 
 
-def lent(
-    config, embed: torch.Tensor | None, head: torch.Tensor | None, bias: torch.Tensor | None = None
-):
+def lent(config, embed: torch.Tensor | None, head: torch.Tensor | None, bias: torch.Tensor | None = None):
     model = torch.nn.Module()
     model.model = torch.nn.Module()
     if embed is not None:

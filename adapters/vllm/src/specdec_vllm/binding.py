@@ -25,15 +25,22 @@ class Binding:
         requests: what is kept of requests.
         drafting: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
         verifier: in the rejection sampler's place.
+        aux_layer_ids: layers of the target whose states are given besides the last one's: all that the proposer reads, maybe more.
     """
 
     def __init__(
-        self, runner: Any, requests: Requests, drafting: Drafting | None, verifier: Verifier
+        self,
+        runner: Any,
+        requests: Requests,
+        drafting: Drafting | None,
+        verifier: Verifier,
+        aux_layer_ids: tuple[int, ...] = (),
     ) -> None:
         self._runner = runner
         self._requests = requests
         self._drafting = drafting
         self._verifier = verifier
+        self._aux_layer_ids = tuple(sorted(set(aux_layer_ids)))
         self._update_states = type(runner)._update_states.__get__(runner)
         self._step_started = 0.0
 
@@ -44,10 +51,9 @@ class Binding:
         runner._update_states = self.update_states
         runner._input_fits_in_drafter = _is_last_stage
         runner.rejection_sampler = self._verifier
-        aux_layer_ids = () if self._drafting is None else self._drafting.hosted.aux_layer_ids
-        if aux_layer_ids or runner.use_aux_hidden_state_outputs:
-            runner.get_model().set_aux_hidden_state_layers(aux_layer_ids)
-        runner.use_aux_hidden_state_outputs = bool(aux_layer_ids)
+        if self._aux_layer_ids or runner.use_aux_hidden_state_outputs:
+            runner.get_model().set_aux_hidden_state_layers(self._aux_layer_ids)
+        runner.use_aux_hidden_state_outputs = bool(self._aux_layer_ids)
 
     def update_states(self, scheduler_output: Any) -> Any:
         """Tell the proposer which requests have left, then do what vLLM does at the beginning of a step."""
@@ -75,7 +81,8 @@ class Binding:
             return [[] for _ in range(num_requests)]
         hosted = self._drafting.hosted
         hosted.observe_target(time.perf_counter() - self._step_started)
-        states = (hidden_states, *in_order(aux_hidden_states, hosted.aux_layer_ids))
+        given = dict(zip(self._aux_layer_ids, aux_hidden_states or (), strict=True))
+        states = (hidden_states, *(given[layer] for layer in hosted.aux_layer_ids))
         draft = partial(self._propose, hosted, scheduler_output, sampled_token_ids, states)
         return self._drafting.rows(num_requests, draft)
 
@@ -137,14 +144,3 @@ class Binding:
 def _is_last_stage(common_attn_metadata: Any) -> bool:
     """Return whether drafts are wanted here. vLLM's own function also says no near the end of the context; caps see to that."""
     return common_attn_metadata is not None
-
-
-def in_order(
-    aux_hidden_states: list[torch.Tensor] | None, layer_ids: tuple[int, ...]
-) -> tuple[torch.Tensor, ...]:
-    """Return auxiliary states in the order of their ids; vLLM gives each once, in ascending order."""
-    if not layer_ids:
-        return ()
-    assert aux_hidden_states is not None
-    places = {layer: place for place, layer in enumerate(sorted(set(layer_ids)))}
-    return tuple(aux_hidden_states[places[layer]] for layer in layer_ids)

@@ -32,6 +32,8 @@ class BoundWorker:
     _drafting: Drafting | None = None
     _settings: Settings | None = None
     _stock_sampler: Any = None
+    _aux_layer_ids: tuple[int, ...] = ()
+    _is_compiled = False
 
     def init_device(self) -> None:
         """Check versions and settings before anything is loaded, then do what vLLM does."""
@@ -53,6 +55,12 @@ class BoundWorker:
             self._stock_sampler = self.model_runner.rejection_sampler
             self.open_specdec(self._settings.speculative_config)
 
+    def compile_or_warm_up_model(self) -> Any:
+        """Do what vLLM does, and remember whether the layers that the target gives are fixed from now on."""
+        done = super().compile_or_warm_up_model()  # type: ignore[misc]
+        self._is_compiled = not self.vllm_config.model_config.enforce_eager
+        return done
+
     def open_specdec(self, speculative_config: Mapping[str, Any]) -> None:
         """Put a proposer in the place of the last one, between requests: `llm.collective_rpc("open_specdec", args=(config,))`.
 
@@ -69,7 +77,7 @@ class BoundWorker:
         noise: Literal["seeded", "none"] = "seeded" if sampler.name == "strict" else "none"
         requests = Requests(self.vllm_config.model_config.seed, noise)
         verifier = Verifier(self._stock_sampler, runner, requests, sampler)
-        Binding(runner, requests, self._drafting, verifier).attach()
+        Binding(runner, requests, self._drafting, verifier, self._aux_layer_ids).attach()
 
     def _attach_speculator(self, settings: Settings) -> None:
         """Put the proposer into the newer model runner; what is drafted is verified by vLLM's own sampler."""
@@ -96,7 +104,9 @@ class BoundWorker:
         speculation = resolve_for_host(config, target, host="vLLM", samplers=samplers)
         self._check_parallel(speculation.sampler_class.name)
         if self._tensor_rank() == 0:
-            self._drafting = Drafting(open_proposer(speculation, target, host="vLLM", samplers=samplers))
+            hosted = open_proposer(speculation, target, host="vLLM", samplers=samplers)
+            self._aux_layer_ids = self._layers_for(hosted)
+            self._drafting = Drafting(hosted)
             self._say(self._drafting.hosted, speculation.sampler_class.name)
         return speculation
 
@@ -122,6 +132,18 @@ class BoundWorker:
                 f"additional_config[{KEY!r}]: 'rejection_sample_method': {sampler!r} needs the draft's probabilities on "
                 f"every rank, and with tensor_parallel_size={size} only the first one drafts: use 'strict'"
             )
+
+    def _layers_for(self, hosted: HostedProposer) -> tuple[int, ...]:
+        """Return the layers that the target is to give; once vLLM has compiled or recorded it, those that it gives stay."""
+        given = self._aux_layer_ids
+        if not self._is_compiled:
+            return hosted.aux_layer_ids
+        if not set(hosted.aux_layer_ids) <= set(given):
+            raise ConfigError(
+                f"proposer {hosted.name!r} reads the target's layers {list(hosted.aux_layer_ids)}, and vLLM has compiled it "
+                f"to give {list(given) or 'none'}: start the engine with this proposer, or with enforce_eager=True"
+            )
+        return given
 
     def _say(self, hosted: HostedProposer, sampler: str) -> None:
         logger.info(
