@@ -25,7 +25,7 @@ class Binding:
         requests: what is kept of requests.
         drafting: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
         verifier: in the rejection sampler's place.
-        aux_layer_ids: layers of the target whose states are given besides the last one's: all that the proposer reads, maybe more.
+        aux_layer_ids: layers of the target whose inputs are given as well: all that the proposer reads, maybe more.
     """
 
     def __init__(
