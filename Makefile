@@ -78,9 +78,9 @@ type: install ## types: mypy, strict
 docs: install ## write the generated parts of README.md and docs/
 	$(BIN)/python scripts/generate_docs.py
 
-wheels: install ## build all wheels into dist/, and try them in fresh environments
+wheels: install ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
 	$(BIN)/python scripts/wheels.py dist
-	$(BIN)/python -m pytest -m wheels tests/test_wheels.py
+	$(BIN)/python -m pytest -m wheels tests/test_wheels.py core/tests/scaffold/test_installed.py
 
 bench: install ## measure the methods against plain decoding on the zoo
 	$(BIN)/specdec bench --model zoo --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'

@@ -12,6 +12,8 @@ import pytest
 from packages import ROOT
 from speccheck.environment import Environment
 
+pytestmark = pytest.mark.wheels
+
 EXAMPLE = ROOT / "examples/specdec-echo"
 LEFTOVERS = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
 
@@ -54,7 +56,6 @@ def test_a_new_proposer_keeps_its_promises(environment: Environment, tmp_path: P
     assert "is taken: method 'my_idea' of specdec-my-idea 0.1.0 is installed" in again.stderr
 
 
-@pytest.mark.full
 def test_the_example_keeps_its_promises(environment: Environment, tmp_path: Path) -> None:
     example = shutil.copytree(EXAMPLE, tmp_path / "echo", ignore=LEFTOVERS)
     install(environment, example)
@@ -62,7 +63,6 @@ def test_the_example_keeps_its_promises(environment: Environment, tmp_path: Path
     assert_all_passed(environment.pytest("tests", folder=example), least=26)
 
 
-@pytest.mark.full
 def test_a_new_sampler_keeps_its_promises(environment: Environment, tmp_path: Path) -> None:
     assert environment.specdec("new", "my-rule", "--kind", "sampler", folder=tmp_path).returncode == 0
     install(environment, tmp_path / "my-rule")
