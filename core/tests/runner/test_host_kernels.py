@@ -17,7 +17,7 @@ from specdec.runner.fused.linear import FastLinear
 from specdec.runner.host.blend import row_blends
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
 from specdec.runner.host.lanes import HAS_BFLOAT16_PAIRS
-from specdec.runner.host.product import compact, multiply, product
+from specdec.runner.host.product import MAX_PRODUCT_ROWS, compact, multiply, product
 from specdec.runner.host.scores import as_multiplied, score_keys
 
 ROUNDED = pytest.mark.skipif(
@@ -156,7 +156,7 @@ def test_compact_is_exact_or_keeps_float32():
     assert compact(weight).dtype == np.float32
 
 
-@pytest.mark.parametrize("num_rows", [1, 4, 33])
+@pytest.mark.parametrize("num_rows", [1, 4, 33, MAX_PRODUCT_ROWS + 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_joined_linears_with_biases_equal_the_modules(num_rows, dtype):
     torch.manual_seed(3)
@@ -164,7 +164,9 @@ def test_joined_linears_with_biases_equal_the_modules(num_rows, dtype):
     x = torch.randn(num_rows, 24, dtype=dtype)
     expected = torch.cat([linear(x) for linear in linears], -1)
     for is_packed in (False, True):
-        fast = FastLinear(linears, is_packed=is_packed)
+        fast = FastLinear(linears)
+        if is_packed:
+            fast.pack()
         tolerance = 1e-5 if dtype == torch.float32 else 2e-2
         torch.testing.assert_close(fast(x), expected, rtol=tolerance, atol=tolerance)
         torch.testing.assert_close(torch.cat([linear(x) for linear in linears], -1), expected)

@@ -156,19 +156,19 @@ def test_long_requests_too() -> None:
 def test_hidden_states_are_those_of_one_pass() -> None:
     runner = make_runner("llama", torch.float32, Invariance.COMPILED)
     runner.capture_hidden(True, (1, 0, 1))
-    ids = torch.tensor(TEXT[:200])
-    whole = PackedBatch(ids, torch.arange(200), [Segment(0, 200, 0, 0)], None, torch.tensor([199, 3, 97]))
+    ids = torch.tensor(TEXT[:300])
+    whole = PackedBatch(ids, torch.arange(300), [Segment(0, 300, 0, 0)], None, torch.tensor([299, 3, 97]))
     assert len(in_pieces(whole)) > 1
     output = runner.forward(whole)
     parts = []
-    for start in range(0, 200, 20):
+    for start in range(0, 300, 20):
         rows = slice(start, start + 20)
         segment = Segment(0, 20, 0, start)
-        parts.append(runner.forward(PackedBatch(ids[rows], torch.arange(200)[rows], [segment], None, None)))
+        parts.append(runner.forward(PackedBatch(ids[rows], torch.arange(300)[rows], [segment], None, None)))
     assert torch.equal(output.hidden_states, torch.cat([part.hidden_states for part in parts]))
     for k, inputs in enumerate(output.aux_hidden_states):
         assert torch.equal(inputs, torch.cat([part.aux_hidden_states[k] for part in parts]))
-    assert torch.equal(output.logits, torch.cat([part.logits for part in parts])[[199, 3, 97]])
+    assert torch.equal(output.logits, torch.cat([part.logits for part in parts])[[299, 3, 97]])
 
 
 def test_without_it_rows_do_depend_on_their_company() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import nn
 
 from specdec.runner.agreement import agreement
 from specdec.runner.fused.chain import HostChain
 from specdec.runner.fused.ends import Ends, host_norm
-from specdec.runner.fused.host_layers import head_norms, small_pass
+from specdec.runner.fused.host_layers import head_norms
 from specdec.runner.fused.host_stack import HostStack, Norm
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.linear import FastLinear
 from specdec.runner.fused.norm import FastNorm
-from specdec.runner.fused.pieces import pass_slots
+from specdec.runner.fused.pieces import pieces_of, run_pieces, takes_pieces
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import is_plain_linear, is_rms_norm
 from specdec.runner.head import HeadOutput, HeadParts
@@ -47,28 +46,17 @@ class FusedHead:
         runner: HeadRunner,
     ) -> None:
         self._stack, self._rotary, self._runner = stack, rotary, runner
-        self._max_rows = stack.max_rows()
+        self._takes_pieces = takes_pieces(stack)
         self.chain = HostChain(stack, rotary, runner)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor) -> HeadOutput | None:
         """Run a pass; None where it has more rows than compiled products are fast for."""
-        num_rows = len(batch.token_ids)
-        if num_rows > self._max_rows:
+        pieces = pieces_of(self._stack, batch, takes_pieces=self._takes_pieces)
+        if pieces is None:
             return None
-        segments = small_pass(batch)
-        if segments is None:
-            return None
-        logits, states, _ = self._stack.run(
-            batch.token_ids.numpy(),
-            features.float().contiguous().numpy(),
-            self._runner.cache,
-            self._rotary.host_tables(int(batch.positions.max()) + 1),
-            batch.positions.numpy(),
-            pass_slots(batch),
-            segments,
-            (),
-            np.arange(num_rows) if batch.logits_rows is None else batch.logits_rows.numpy(),
-        )
+        rotary = self._rotary.host_tables(int(batch.positions.max()) + 1)
+        given = features.float().contiguous().numpy()
+        logits, states, _ = run_pieces(self._stack, batch, pieces, self._runner.cache, rotary, (), given)
         return HeadOutput(torch.from_numpy(logits), torch.from_numpy(states))
 
 
@@ -87,7 +75,7 @@ def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
         _left_out(runner, stage, f"its weights are {str(weight.dtype).removeprefix('torch.')}")
         return None
     layers = [
-        FusedLayer(layer, runner.windows[layer.self_attn.layer_idx], is_packed=False)  # type: ignore[union-attr, index]  # checked by structure
+        FusedLayer(layer, runner.windows[layer.self_attn.layer_idx])  # type: ignore[union-attr, index]  # checked by structure
         for layer in parts.layers
     ]
     ends = _ends(parts)
@@ -162,11 +150,11 @@ def _is_known(parts: HeadParts) -> bool:
 def _ends(parts: HeadParts) -> Ends | None:
     head, embed = parts.head, parts.embed_tokens
     assert isinstance(head, nn.Linear) and isinstance(embed, nn.Embedding)
-    projection = FastLinear([head], is_packed=False)
+    projection = FastLinear([head])
     stored = projection.compact
     is_tied = head.weight.data_ptr() == embed.weight.data_ptr()
     looked_up = stored if is_tied else compact(embed.weight.detach())
-    joined = None if parts.join is None else FastLinear([parts.join], is_packed=False)
+    joined = None if parts.join is None else FastLinear([parts.join])
     if stored is None or looked_up is None or (joined is not None and joined.compact is None):
         return None
     return Ends(

@@ -17,13 +17,12 @@ from specdec.runner.fused.pieces import pass_slots
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.host.attention import NO_WINDOW, attend, is_available, scratch_for, use_threads
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
-from specdec.runner.host.segments import HostSegments, host_segments, is_short
+from specdec.runner.host.segments import HostSegments, small_pass
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-_MAX_PASS_ROWS = 128
 
 
 class _Buffers:
@@ -107,13 +106,6 @@ class HostLayers:
             weight, epsilon = self.norms[2 * index + 2]
             add_norm(residual, layer.down.host(buffers.activated), weight, epsilon, buffers.normed)
         return torch.from_numpy(buffers.normed.copy()), aux
-
-
-def small_pass(batch: PackedBatch) -> HostSegments | None:
-    """Return the segments of a pass that compiled attention is for, else None."""
-    if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
-        return None
-    return host_segments(batch) if is_short(batch) else None
 
 
 def host_norms(layers: list[FusedLayer], final_norm: FastNorm) -> list[Norm]:

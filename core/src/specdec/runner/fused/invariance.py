@@ -30,7 +30,7 @@ class InvariantLinear(FastLinear):
     """
 
     def __init__(self, linears: list[nn.Linear]) -> None:
-        super().__init__(linears, is_packed=False, is_compact=False)
+        super().__init__(linears, is_compact=False)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[T, out]`."""

@@ -18,13 +18,10 @@ class FusedLayer:
     Args:
         layer: the `transformers` layer; its weights are re-arranged in place and stay shared.
         window: the sliding window that the layer passes to attention, which modules do not all keep as an attribute.
-        is_packed: see `FastLinear`.
         has_kernels: whether batch-invariant kernels run it; see `Invariance.KERNELS`.
     """
 
-    def __init__(
-        self, layer: nn.Module, window: int | None, *, is_packed: bool, has_kernels: bool = False
-    ) -> None:
+    def __init__(self, layer: nn.Module, window: int | None, *, has_kernels: bool = False) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         assert isinstance(attention, nn.Module) and isinstance(mlp, nn.Module)
         self.index: int = attention.layer_idx  # type: ignore[assignment]  # transformers sets an int
@@ -36,7 +33,7 @@ class FusedLayer:
 
         def linear(*modules: nn.Module) -> FastLinear:
             listed: list[nn.Linear] = list(modules)  # type: ignore[arg-type]  # checked by structure
-            return InvariantLinear(listed) if has_kernels else FastLinear(listed, is_packed=is_packed)
+            return InvariantLinear(listed) if has_kernels else FastLinear(listed)
 
         make_norm = InvariantNorm if has_kernels else FastNorm
         self.qkv = linear(*projections)

@@ -11,11 +11,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from specdec.runner.host.attention import is_available
-from specdec.runner.host.lanes import HAS_BFLOAT16_PAIRS
+from specdec.runner.host.lanes import FEATURES, HAS_BFLOAT16_PAIRS
 from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
 
 _MAX_NATIVE_ROWS = 8
-"""Where the processor multiplies bfloat16 matrices and compiled code cannot, oneDNN's products win earlier."""
+"""Where the processor multiplies bfloat16 numbers and compiled code cannot, oneDNN's products win earlier."""
+_MAX_ROWS_BESIDE_TILES = 32
+"""Where the processor multiplies tiles of bfloat16 matrices (AMX), they win from about here; estimated, not measured."""
 
 _HOST_DTYPES = (torch.float32, torch.bfloat16)
 
@@ -54,32 +56,32 @@ def _joined(linears: list[nn.Linear]) -> torch.Tensor | None:
 class FastLinear:
     """`x @ W.T + b` for `x [T, in]`.
 
-    On the host, passes of a few rows go through compiled loops that read each weight once, longer ones through oneDNN's
-    blocked layout; on a device, everything goes to torch.
+    On the host, passes up to `max_product_rows` go through compiled loops that read each weight once, longer ones through
+    oneDNN's blocked layout after `pack`, and otherwise to torch; on a device, everything goes to torch.
 
     Args:
         linears: modules with the same input; the outputs are joined in their order.
-        is_packed: whether a second copy of the weights may be kept in the blocked layout.
         is_compact: whether compiled loops may take the weights.
     """
 
-    def __init__(self, linears: list[nn.Linear], *, is_packed: bool, is_compact: bool = True) -> None:
+    def __init__(self, linears: list[nn.Linear], *, is_compact: bool = True) -> None:
         self.weight = join(linears)
         biases = [linear.bias for linear in linears]
         self.bias = torch.cat([b.detach() for b in biases]) if all(b is not None for b in biases) else None
         self.compact = compact(self.weight) if is_compact and is_available() else None
         is_half = self.weight.dtype == torch.bfloat16
         self.is_rounded = is_half and HAS_BFLOAT16_PAIRS
-        is_slow = is_half and has_native_bfloat16() and not HAS_BFLOAT16_PAIRS
-        self.max_product_rows = _MAX_NATIVE_ROWS if is_slow else MAX_PRODUCT_ROWS
+        self.max_product_rows = _max_half_rows() if is_half else MAX_PRODUCT_ROWS
         self._num_out = self.weight.shape[0]
         self.host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         self._blocked: torch.Tensor | None = None
-        if is_packed:
-            self._blocked = torch.ops.mkldnn._reorder_linear_weight(
-                self.weight.float().contiguous(), MAX_PRODUCT_ROWS
-            )
-            self._blocked_bias = None if self.bias is None else self.bias.float()
+
+    def pack(self) -> None:
+        """Keep a second copy of the weights, in float32 and oneDNN's blocked layout, for passes of many rows."""
+        self._blocked = torch.ops.mkldnn._reorder_linear_weight(
+            self.weight.float().contiguous(), MAX_PRODUCT_ROWS
+        )
+        self._blocked_bias = None if self.bias is None else self.bias.float()
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[T, out]`."""
@@ -117,7 +119,7 @@ def speed_up_linears(module: nn.Module) -> None:
         if type(linear) is not nn.Linear:
             continue
         if linear.weight.device.type == "cpu" and linear.weight.dtype in _HOST_DTYPES:
-            linear.forward = _flat(FastLinear([linear], is_packed=False))  # type: ignore[method-assign, assignment]
+            linear.forward = _flat(FastLinear([linear]))  # type: ignore[method-assign, assignment]
 
 
 def _flat(linear: FastLinear) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -139,6 +141,13 @@ def can_pack(num_weight_bytes: int, dtype: torch.dtype, device: torch.device) ->
         return False
     copies = torch.float32.itemsize // dtype.itemsize
     return num_weight_bytes * copies < psutil.virtual_memory().available // 4
+
+
+def _max_half_rows() -> int:
+    """Return up to how many rows compiled products of bfloat16 weights are the fastest."""
+    if FEATURES.get("amx-bf16"):
+        return _MAX_ROWS_BESIDE_TILES
+    return _MAX_NATIVE_ROWS if has_native_bfloat16() and not HAS_BFLOAT16_PAIRS else MAX_PRODUCT_ROWS
 
 
 def has_native_bfloat16() -> bool:

@@ -17,7 +17,7 @@ from specdec.runner.fused.invariance import Invariance, InvariantLinear, Invaria
 from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.linear import FastLinear, can_pack
 from specdec.runner.fused.norm import FastNorm
-from specdec.runner.fused.pieces import Piece, in_pieces, run_pieces, takes_pieces
+from specdec.runner.fused.pieces import Piece, in_pieces, pieces_of, run_pieces, takes_pieces
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import LlamaParts, llama_parts
 from specdec.runner.packed import ForwardOutput, PackedBatch
@@ -43,19 +43,16 @@ class FusedModel:
     def __init__(self, parts: LlamaParts, runner: ModelRunner, invariance: Invariance) -> None:
         total = sum(p.numel() * p.element_size() for p in runner.model.parameters())
         dtype = parts.head.weight.dtype
-        is_packed = invariance is Invariance.NONE and can_pack(total, dtype, runner.device)
         has_kernels = invariance is Invariance.KERNELS
         self._runner = runner
         self._invariance = invariance
         self._embedding = parts.embed_tokens.weight.detach()
         self._layers = [
-            FusedLayer(layer, runner.windows[index], is_packed=is_packed, has_kernels=has_kernels)
+            FusedLayer(layer, runner.windows[index], has_kernels=has_kernels)
             for index, layer in enumerate(parts.layers)
         ]
         self._norm = InvariantNorm(parts.norm) if has_kernels else FastNorm(parts.norm)
-        self._head = (
-            InvariantLinear([parts.head]) if has_kernels else FastLinear([parts.head], is_packed=is_packed)
-        )
+        self._head = InvariantLinear([parts.head]) if has_kernels else FastLinear([parts.head])
         self._rotary = RotaryTable(parts.rotary, self._embedding)
         self._host: HostLayers | None = None
         self._stack: HostStack | None = None
@@ -67,9 +64,12 @@ class FusedModel:
             parts_of_it = self._layers, self._host.norms, self._host.head_norms
             if ends is not None and HostStack.supports(*parts_of_it, ends):
                 self._stack = HostStack(*parts_of_it, ends)
-                self._max_stack_rows = self._stack.max_rows()
                 self._takes_pieces = takes_pieces(self._stack)
                 self.chain = HostChain(self._stack, self._rotary, runner)
+        is_long_elsewhere = invariance is Invariance.NONE and not self._takes_pieces
+        if is_long_elsewhere and can_pack(total, dtype, runner.device):
+            for linear in (self._head, *(linear for layer in self._layers for linear in layer.linears)):
+                linear.pack()
         name = type(runner.model).__name__
         if invariance is Invariance.COMPILED:
             if self._stack is None:
@@ -96,13 +96,12 @@ class FusedModel:
 
             with kernels_on(runner.device):
                 return self._by_layers(batch, wants_hidden, aux_ids)
+        if self._stack is not None:
+            pieces = pieces_of(self._stack, batch, takes_pieces=self._takes_pieces)
+            if pieces is not None:
+                return self._compiled(batch, pieces, wants_hidden, aux_ids)
         if self._host is not None:
             segments = self._host.segments(batch)
-            num_rows = len(batch.token_ids)
-            if segments is not None and self._stack is not None and num_rows <= self._max_stack_rows:
-                return self._compiled(batch, [Piece(0, num_rows, segments)], wants_hidden, aux_ids)
-            if self._takes_pieces:
-                return self._compiled(batch, in_pieces(batch), wants_hidden, aux_ids)
             if segments is not None:
                 x = self._embedding[batch.token_ids]
                 hidden, aux = self._host.forward(x.float(), batch, segments, runner.cache, aux_ids)

@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from specdec.runner.fused.host_stack import HostStack
-from specdec.runner.host.product import MAX_PRODUCT_ROWS
-from specdec.runner.host.segments import MAX_ROWS, HostSegments, host_segments
+from specdec.runner.host.segments import MAX_ROWS, HostSegments, host_segments, small_pass
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-_PIECE_ROWS = 96
-"""About as many rows as stay in the second-level cache while all weights pass by."""
-_MAX_WEIGHT_BYTES = 64 * 2**20
-"""Weights of 24 MB: pieces take 0.4 to 0.9 of the time of torch's products for prompts of 33 to 1000 tokens, at worst 1.2 (32
-requests of 4 rows, float32); of 72 MB 0.6 to 1.0; of 157 MB 0.8 to 1.0 in bfloat16, 1.1 in float32."""
+_PIECE_ROWS = 256
+"""Each piece reads all weights, and by this many rows they have been multiplied for long."""
+_MAX_WEIGHT_BYTES, _LEAST_ROWS = 64 * 2**20, 20
+"""Where products of so many rows are not the fastest, but those of at least 20 are: weights that stay in a cache meanwhile."""
+_MAX_THREADS = 16
+"""What lies between products is not spread over threads; with more of them it would take as long as they do (estimated)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,24 @@ class Piece:
 
 
 def takes_pieces(stack: HostStack) -> bool:
-    """Return whether compiled pieces are the fastest way for long passes: where all weights stay in a cache meanwhile."""
-    return stack.max_rows() >= MAX_PRODUCT_ROWS and stack.num_weight_bytes <= _MAX_WEIGHT_BYTES
+    """Return whether compiled pieces are the fastest way for long passes.
+
+    SmolLM2-135M in bfloat16, prompts of 40 / 100 / 256 / 1,000 tokens: 32 / 67 / 172 / 748 ms, through torch operation by
+    operation 51 / 94 / 203 / 961; in float32 55 / 122 / 302 / 1,308, through oneDNN 71 / 144 / 337 / 1,682 (2 cores, Zen 5).
+    """
+    most = stack.max_rows()
+    if most >= _PIECE_ROWS and torch.get_num_threads() <= _MAX_THREADS:
+        return True
+    return most >= _LEAST_ROWS and stack.num_weight_bytes <= _MAX_WEIGHT_BYTES
+
+
+def pieces_of(stack: HostStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
+    """Return the pieces of a pass for which compiled passes are the fastest way, None where they are not."""
+    num_rows = len(batch.token_ids)
+    segments = small_pass(batch) if num_rows <= stack.max_rows() else None
+    if segments is not None:
+        return [Piece(0, num_rows, segments)]
+    return in_pieces(batch) if takes_pieces else None
 
 
 def in_pieces(batch: PackedBatch) -> list[Piece]:
@@ -76,8 +93,9 @@ def run_pieces(
     cache: KVCache,
     rotary: tuple[Floats, Floats],
     aux_ids: tuple[int, ...],
+    features: Floats | None = None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Run a pass; arguments and results as those of `HostStack.run`.
+    """Run a pass; arguments and results as those of `HostStack.run`, `features [T, F]` those of a head.
 
     Returns:
         logits `[R, V]`, states `[T, H]` and the inputs `[A, T, H]` of the layers `aux_ids`.
@@ -86,15 +104,16 @@ def run_pieces(
     wanted = np.arange(len(tokens)) if batch.logits_rows is None else batch.logits_rows.numpy()
     if len(pieces) == 1:
         only = pieces[0].segments
-        return stack.run(tokens, None, cache, rotary, positions, slots, only, aux_ids, wanted)
+        return stack.run(tokens, features, cache, rotary, positions, slots, only, aux_ids, wanted)
     logits = np.empty((len(wanted), stack.num_logits), np.float32)
     states = np.empty((len(tokens), stack.hidden_size), np.float32)
     aux = np.empty((len(aux_ids), len(tokens), stack.hidden_size), np.float32)
     for piece in pieces:
         rows = slice(piece.start, piece.end)
         mine = np.flatnonzero((wanted >= piece.start) & (wanted < piece.end))
+        given = None if features is None else features[rows]
         logits[mine], states[rows], aux[:, rows] = stack.run(
-            tokens[rows], None, cache, rotary, positions[rows], slots[rows], piece.segments, aux_ids,
+            tokens[rows], given, cache, rotary, positions[rows], slots[rows], piece.segments, aux_ids,
             wanted[mine] - piece.start,
         )  # fmt: skip
     return logits, states, aux

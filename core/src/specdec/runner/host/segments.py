@@ -11,6 +11,7 @@ from specdec.runner.packed import PackedBatch
 
 MAX_ROWS = 32
 """The most rows of one request that compiled attention takes; longer pieces are faster as matrix products."""
+_MAX_PASS_ROWS = 128
 
 
 @dataclass(slots=True)
@@ -28,6 +29,13 @@ class HostSegments:
 def is_short(batch: PackedBatch) -> bool:
     """Return whether no request has more rows than this path is the fastest for."""
     return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
+
+
+def small_pass(batch: PackedBatch) -> HostSegments | None:
+    """Return the segments of a pass that compiled attention is for, else None."""
+    if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
+        return None
+    return host_segments(batch) if is_short(batch) else None
 
 
 def host_segments(batch: PackedBatch) -> HostSegments:
