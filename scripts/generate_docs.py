@@ -14,7 +14,7 @@ from pathlib import Path
 from matrix_table import matrix_table
 from option_tables import options_table
 from packages import ROOT, Package, packages
-from readme_table import markdown_table, results_table
+from readme_table import engines_table, markdown_table, results_table
 
 from specdec import ProposerConfig
 from specdec.cli.lazy import OFFICIAL
@@ -62,6 +62,11 @@ def results(file: str) -> str:
     return results_table(ROOT / "benchmarks/results" / file)
 
 
+def engines(file: str) -> str:
+    """A comparison with several engines in benchmarks/results, an engine in each line."""
+    return engines_table(ROOT / "benchmarks/results" / file)
+
+
 def matrix(sampler: str) -> str:
     """The cells of one sampler in tests/results/matrix.json."""
     return matrix_table(ROOT / "tests/results/matrix.json", sampler)
@@ -73,6 +78,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "methods": methods,
     "options": options,
     "results": results,
+    "engines": engines,
 }
 
 

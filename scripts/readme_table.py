@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 Cells = list[str]
+_ENGINES = {"vllm": "vLLM", "llama_cpp": "llama.cpp", "transformers": "transformers"}
 
 
 def results_table(file: Path) -> str:
@@ -16,9 +17,44 @@ def results_table(file: Path) -> str:
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if "cases" in content:
         rows = _comparison_rows(content["cases"])
+    elif "costs" in content:
+        rows = _cost_rows(content["costs"])
     else:
         rows = (_suite_rows if "category" in content["rows"][0] else _bench_rows)(content["rows"])
     return f"{markdown_table(rows)}\n\n{_provenance(content['environment'], file)}"
+
+
+def engines_table(file: Path) -> str:
+    """Return a comparison with several engines as a table: an engine in each line, plain decoding and methods side by side."""
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    methods = list(dict.fromkeys(_method(row["ours"]) for case in content["cases"] for row in case["rows"]))
+    methods.sort(key=lambda method: method != "none")
+    lines = [["batch", "engine", *("plain" if method == "none" else method for method in methods)]]
+    for case in content["cases"]:
+        for engine, cells in _engines(case["rows"]).items():
+            lines.append([str(case["batch_size"]), engine, *(cells.get(method, "") for method in methods)])
+    return f"{markdown_table(lines)}\n\n{_provenance(content['environment'], file)}"
+
+
+def _engines(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return tokens/s by engine and method; of others with the ratio of ours to theirs, where both ran the same method."""
+    found: dict[str, dict[str, str]] = {"specdec": {}}
+    for row in rows:
+        method, engine = _method(row["ours"]), row["peer"].split()[0]
+        found["specdec"][method] = f"{row['ours_tokens_per_s']:.0f}"
+        if engine == "specdec" or _method(row["peer"]) != method:
+            continue
+        stored = f" {row['peer'].split()[-1]}" if engine == "llama_cpp" else ""
+        cell, ratio = "tokens differ", row["ratio"]
+        if row["is_gate_passed"]:
+            cell = f"{row['peer_tokens_per_s']:.0f} ({_ratio(ratio['median'], ratio['low'], ratio['high'])})"
+        found.setdefault(_ENGINES[engine] + stored, {})[method] = cell
+    return found
+
+
+def _method(variant: str) -> str:
+    """Return the method of a variant's name, as `ngram` of `vllm ngram k=4 first compiled`."""
+    return variant.split()[1]
 
 
 def markdown_table(rows: list[Cells]) -> str:
@@ -103,6 +139,16 @@ def _comparison_rows(cases: list[dict[str, Any]]) -> list[Cells]:
                 f"{row['num_identical']} of {row['num_prompts']}",
             ]
         )
+    return rows
+
+
+def _cost_rows(costs: list[dict[str, Any]]) -> list[Cells]:
+    """Rows of `verified_rows.py`: what a step costs by how many rows it has."""
+    rows = [["rows", "step ms", "over one row [95 %]", "reading the weights, as a share of it [95 %]"]]
+    for cost in costs:
+        ratios = (cost["over_one"], cost["share_of_bound"])
+        cells = (_ratio(ratio["median"], ratio["low"], ratio["high"]) for ratio in ratios)
+        rows.append([str(cost["num_rows"]), f"{cost['step_ms']:.1f}", *cells])
     return rows
 
 

@@ -21,7 +21,7 @@ from urllib.request import Request, urlopen
 import generate_docs
 import pytest
 from packages import ROOT, packages
-from readme_table import results_table
+from readme_table import engines_table, results_table
 
 from specdec import LLM, RequestOutput
 
@@ -320,4 +320,28 @@ def test_results_tables(tmp_path: Path) -> None:
     assert results_table(file).splitlines()[2:4] == [
         "| float32 | 4 | specdec a\\|b | peer | 10 | 5 | 2.00 [1.90, 2.10] | 3 of 3 |",
         "| float32 | 4 | specdec a\\|b | peer |  |  | tokens differ | 2 of 3 |",
+    ]
+    ratio = {"median": 1.5, "low": 1.25, "high": 1.75}
+    cost = {"num_rows": 4, "step_ms": 9.96, "over_one": ratio, "share_of_bound": ratio}
+    file.write_text(json.dumps({"costs": [cost], "environment": {}}))
+    assert results_table(file).splitlines()[2] == "| 4 | 10.0 | 1.50 [1.25, 1.75] | 1.50 [1.25, 1.75] |"
+
+
+def test_engines_are_lines_and_methods_columns(tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    passed = PAIR | {"is_gate_passed": True, "batch_size": 1}
+    rows = [
+        passed | {"ours": "specdec ngram k=4", "peer": "specdec none"},
+        passed | {"ours": "specdec none", "peer": "vllm none compiled"},
+        passed | {"ours": "specdec ngram k=4", "peer": "vllm ngram k=4 compiled", "peer_tokens_per_s": 4.0},
+        FAILED | {"ours": "specdec none", "peer": "llama_cpp none BF16"},
+        passed | {"ours": "specdec ngram k=4", "peer": "llama_cpp none BF16"},
+    ]
+    file.write_text(json.dumps({"cases": [{"batch_size": 1, "rows": rows}], "environment": {}}))
+    assert engines_table(file).splitlines()[:5] == [
+        "| batch | engine | plain | ngram |",
+        "|---|---|---|---|",
+        "| 1 | specdec | 10 | 10 |",
+        "| 1 | vLLM | 5 (2.00 [1.90, 2.10]) | 4 (2.00 [1.90, 2.10]) |",
+        "| 1 | llama.cpp BF16 | tokens differ |  |",
     ]
