@@ -98,8 +98,9 @@ class Stepper:
 
 def _num_bytes(model: PreTrainedModel) -> int:
     """Return the bytes of the weights, without the embedding of the input unless the head shares it."""
-    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    unread = 0 if embedding is head else embedding.nbytes
+    embedding = model.get_input_embeddings()
+    is_shared = model.get_output_embeddings().weight is embedding.weight
+    unread = 0 if is_shared else sum(parameter.nbytes for parameter in embedding.parameters())
     return sum(parameter.nbytes for parameter in model.parameters()) - unread
 
 
