@@ -15,5 +15,5 @@ def test_a_repetition_is_drafted() -> None:
     config = {"method": "echo", "num_speculative_tokens": 3}
     llm = LLM(model="zoo", dtype="float32", speculative_config=config)
     params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
-    output = llm.generate(["    self.a = a\n    self.b = b\n    self.c = c\n"], params)[0]
+    output = llm.generate(["a = 1\n" * 4], params)[0]
     assert output.metrics.num_accepted_tokens > 0
