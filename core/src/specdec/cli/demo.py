@@ -44,7 +44,7 @@ def demo(
         int | None,
         typer.Option(min=1, help=f"Prompts; default: what time allows, up to {MOST_PROMPTS}."),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 64,
+    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 128,
     rounds: Annotated[
         int, typer.Option(min=1, help="Turns of every method at most; fewer where time is short.")
     ] = 6,
