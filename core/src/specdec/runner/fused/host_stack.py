@@ -48,6 +48,8 @@ class HostStack:
         self.hidden_size = ends.embedding.shape[1]
         distinct = {_address(weight): weight for weight in _weights(layers, ends) if weight is not None}
         self.num_weight_bytes = sum(weight.nbytes for weight in distinct.values())
+        self.max_rows = min(linear.max_product_rows for layer in layers for linear in layer.linears)
+        """The most rows of a pass that the compiled products are the fastest way for."""
         is_mixed = len({weight.dtype for weight in _weights(layers, ends) if weight is not None}) > 1
         # Addresses stay valid as long as what they point to is kept.
         self._kept: list[object] = [list(norms), list(head_norms), ends]
@@ -140,10 +142,6 @@ class HostStack:
             and all(weight is not None and weight.flags.c_contiguous for weight in weights)
             and all(layer.is_silu for layer in layers)
         )
-
-    def max_rows(self) -> int:
-        """The most rows of a pass that the compiled products are the fastest way for."""
-        return min(linear.max_product_rows for layer in self.layers for linear in layer.linears)
 
     def run(
         self,

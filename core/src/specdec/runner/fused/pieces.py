@@ -36,19 +36,18 @@ class Piece:
 def takes_pieces(stack: HostStack) -> bool:
     """Return whether compiled pieces are the fastest way for long passes.
 
-    SmolLM2-135M in bfloat16, prompts of 40 / 100 / 256 / 1,000 tokens: 32 / 67 / 172 / 748 ms, through torch operation by
-    operation 51 / 94 / 203 / 961; in float32 55 / 122 / 302 / 1,308, through oneDNN 71 / 144 / 337 / 1,682 (2 cores, Zen 5).
+    SmolLM2-135M in bfloat16, prompts of 40 / 100 / 256 / 1,000 tokens: 34 / 68 / 168 / 734 ms, through torch operation by
+    operation 51 / 94 / 203 / 961; in float32 58 / 125 / 304 / 1,277, through oneDNN 71 / 144 / 337 / 1,682 (2 cores, Zen 5).
     """
-    most = stack.max_rows()
-    if most >= _PIECE_ROWS and torch.get_num_threads() <= _MAX_THREADS:
+    if stack.max_rows >= _PIECE_ROWS and torch.get_num_threads() <= _MAX_THREADS:
         return True
-    return most >= _LEAST_ROWS and stack.num_weight_bytes <= _MAX_WEIGHT_BYTES
+    return stack.max_rows >= _LEAST_ROWS and stack.num_weight_bytes <= _MAX_WEIGHT_BYTES
 
 
 def pieces_of(stack: HostStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
     """Return the pieces of a pass for which compiled passes are the fastest way, None where they are not."""
     num_rows = len(batch.token_ids)
-    segments = small_pass(batch) if num_rows <= stack.max_rows() else None
+    segments = small_pass(batch) if num_rows <= stack.max_rows else None
     if segments is not None:
         return [Piece(0, num_rows, segments)]
     return in_pieces(batch) if takes_pieces else None

@@ -12,6 +12,7 @@ from specdec.runner.packed import PackedBatch
 MAX_ROWS = 32
 """The most rows of one request that compiled attention takes; longer pieces are faster as matrix products."""
 _MAX_PASS_ROWS = 128
+"""The most rows of a pass that is run whole; longer ones are cut, or run operation by operation."""
 
 
 @dataclass(slots=True)
