@@ -33,5 +33,5 @@ def test_long_passes_are_compiled(tmp_path: Path, is_eagle3: bool, counts: tuple
     assert fused is not None
     found, expected = fused.forward(batch, features), runner.forward_reference(batch, features)
     assert found is not None
-    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found.carry, expected.carry, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.carry, expected.carry, rtol=1e-5, atol=1e-5)
