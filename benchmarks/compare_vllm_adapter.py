@@ -4,8 +4,8 @@
     (cd benchmarks/.peers/vllm && bin/pip install --no-deps -e ../../../core -e ../../../plugins/ngram ...)
     python benchmarks/compare_vllm_adapter.py --vllm-python benchmarks/.peers/vllm/bin/python [--quick]
 
-adapters/vllm/README.md says what to install there. Every method with the same k and settings on both sides, and vLLM without
-speculation; greedy, prefix caching off.
+adapters/vllm/README.md says what to install there. Every method with the same k and settings on both sides, specdec's with
+`adaptive` besides, which vLLM has not, and vLLM without speculation; greedy, prefix caching off.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ def make_cases(
     for dtype in options.dtypes:
         pairs = []
         for speculation in found:
-            ours = adapted(dtype, speculation, mode, has_statistics)
-            pairs += [(ours, vllm(dtype, speculation, mode, has_statistics)), (ours, vllm(dtype, mode=mode))]
+            peers = vllm(dtype, speculation, mode, has_statistics), vllm(dtype, mode=mode)
+            for is_adaptive in (False, True):
+                ours = adapted(dtype, speculation, mode, has_statistics, is_adaptive=is_adaptive)
+                pairs += [(ours, peer) for peer in peers]
         cases += [Case(dtype, size, prompts, tuple(pairs)) for size in batch_sizes]
     return cases
 

@@ -68,13 +68,19 @@ def vllm(
 
 
 def adapted(
-    dtype: str, speculation: Speculation, mode: str = "compiled", has_statistics: bool = False
+    dtype: str,
+    speculation: Speculation,
+    mode: str = "compiled",
+    has_statistics: bool = False,
+    *,
+    is_adaptive: bool = False,
 ) -> Variant:
-    """Return vLLM with a proposer of specdec, by the adapter `specdec-vllm`; arguments as of `vllm`."""
+    """Return vLLM with a proposer of specdec, by the adapter `specdec-vllm`; other arguments as of `vllm`."""
+    config = {**speculation.ours, "adaptive": True} if is_adaptive else speculation.ours
     arguments: dict[str, object] = {
         "enforce_eager": VLLM_MODES[mode],
         "worker_cls": "specdec_vllm.CPUWorker",
-        "additional_config": {"specdec": speculation.ours},
+        "additional_config": {"specdec": config},
     }
     if has_statistics:
         arguments["disable_log_stats"] = False
@@ -84,7 +90,8 @@ def adapted(
         "num_speculative_tokens": speculation.ours["num_speculative_tokens"],
     }
     settings: dict[str, object] = {"arguments": arguments, "speculative_config": place}
-    return Variant.make("vllm", f"{speculation.name} {mode} specdec", dtype, settings)
+    name = f"{speculation.name} {'adaptive ' if is_adaptive else ''}{mode} specdec"
+    return Variant.make("vllm", name, dtype, settings)
 
 
 def llama_cpp(

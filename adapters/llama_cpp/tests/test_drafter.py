@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -216,3 +217,22 @@ def test_the_context_is_not_overrun() -> None:
     text = made_up(1, length=63, repeats=3)
     assert list(llama.generate(text, 20)) == text[20:]
     assert 50 < llama.longest < 64
+
+
+def test_adaptive_leaves_out_drafts_that_do_not_pay() -> None:
+    """Of four ids in any order every n-gram was there before, and what follows is a guess."""
+    rng = random.Random(1)
+    text = [rng.randrange(4) for _ in range(400)]
+    num_drafted = {}
+    for adaptive in (False, True):
+        drafter = Drafter({**NGRAM, "adaptive": adaptive}, vocab_size=100, max_model_len=512)
+
+        def asked(ids: npt.NDArray[np.intc], drafter: Drafter = drafter) -> npt.NDArray[np.intc]:
+            drafted = drafter(ids)
+            time.sleep(0.0005 * (1 + 2 * len(drafted)))  # the pass that verifies it
+            return drafted
+
+        llama = ScriptedLlama(asked)
+        assert list(llama.generate(text, 20)) == text[20:]
+        num_drafted[adaptive] = sum(map(len, llama.drafts))
+    assert 0 < num_drafted[True] < 0.5 * num_drafted[False]

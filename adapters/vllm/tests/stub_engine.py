@@ -173,6 +173,7 @@ class StubRunner:
             num_scheduled_tokens=scheduled,
             scheduled_spec_decode_tokens={n: d for n, d in drafts.items() if d},
             num_spec_tokens_to_schedule=4,
+            total_num_scheduled_tokens=sum(scheduled.values()),
         )
         self._update_states(output)
         self.finished.clear()
@@ -222,6 +223,11 @@ class StubRunner:
             top_p=None,
             generators={row: g for row, g in generators.items() if g is not None},
             max_num_logprobs=None,
+            all_greedy=not any(p.temperature for p in params),
+            no_penalties=True,
+            allowed_token_ids_mask=None,
+            bad_words_token_ids={},
+            thinking_budget_state_holder=None,
             logitsprocs=SimpleNamespace(argmax_invariant=[], non_argmax_invariant=[]),
         )
         rows, counts = [], [len(drafts[name]) for name in running]

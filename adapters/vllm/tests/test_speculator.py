@@ -158,3 +158,8 @@ def test_a_failure_of_the_adapter_costs_drafts_and_no_rank_waits(module, monkeyp
 def test_auxiliary_layers_are_refused(module) -> None:
     with pytest.raises(ConfigError, match="VLLM_USE_V2_MODEL_RUNNER=0"):
         Tried(module, known({"x": TEXT}, "ChainHiddenRecorder"))
+
+
+def test_adaptive_is_refused_where_drafts_are_always_full(module) -> None:
+    with pytest.raises(ConfigError, match="'adaptive' is of no use in vLLM's newer model runner"):
+        Tried(module, known({"x": TEXT}) | {"adaptive": True})

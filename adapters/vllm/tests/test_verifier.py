@@ -89,7 +89,8 @@ def verified(
         bonus_logits_indices=torch.tensor([s + n for s, n in zip(starts, counts, strict=True)]),
     )
     sampling = SimpleNamespace(
-        temperature=torch.ones(len(counts)), top_k=None, top_p=None, generators={}, max_num_logprobs=None,
+        temperature=torch.ones(len(counts)), top_k=None, top_p=None, generators={}, max_num_logprobs=None, all_greedy=False,
+        no_penalties=True, allowed_token_ids_mask=None, bad_words_token_ids={}, thinking_budget_state_holder=None,
         logitsprocs=SimpleNamespace(argmax_invariant=[]),
     )  # fmt: skip
     batch = SimpleNamespace(
@@ -135,3 +136,64 @@ def test_drafts_drawn_from_q_follow_the_law_of_the_target(how) -> None:
     is_used = how != "grammar"
     expected = torch.minimum(LAWS, torch.tensor(p)).sum(1).mean() if is_used else (q * torch.tensor(p)).sum()
     assert accepted == pytest.approx(float(expected), abs=0.03)
+
+
+class OnlySeven(StubRejectionSampler):
+    """Processors that let nothing but token 7 through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_calls = 0
+        self.sampler.apply_logits_processors = lambda logits, *_: self.apply_logits_processors(logits, *_)  # type: ignore[method-assign]
+
+    def apply_logits_processors(self, logits, *_):
+        self.num_calls += 1
+        changed = torch.full_like(logits, -torch.inf)
+        changed[:, 7] = 0.0
+        return changed
+
+
+CHANGES = {
+    "nothing": ({}, {}),
+    "penalties": ({"no_penalties": False}, {}),
+    "allowed": ({"allowed_token_ids_mask": torch.zeros(2, VOCAB, dtype=torch.bool)}, {}),
+    "bad words": ({"bad_words_token_ids": {0: [[3]]}}, {}),
+    "budgets": ({"thinking_budget_state_holder": SimpleNamespace(has_tracked_requests=lambda: True)}, {}),
+    "idle budgets": (
+        {"thinking_budget_state_holder": SimpleNamespace(has_tracked_requests=lambda: False)},
+        {},
+    ),
+    "min_tokens": ({}, {"min_tokens": 5}),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_greedy_tokens_are_read_as_they_are_only_if_nothing_changes_them(what) -> None:
+    keys, params = CHANGES[what]
+    states = {name: StubState([1] * 5, StubParams(**params)) for name in "ab"}
+    batch = SimpleNamespace(req_ids=list(states), num_reqs=2, num_tokens_no_spec=np.full(2, 5, np.int32))
+    runner = SimpleNamespace(input_batch=batch, requests=states)
+    stock = OnlySeven()
+    verifier = Verifier(stock, runner, Requests(0, "seeded"), StrictSampler(None))
+    sampling = SimpleNamespace(
+        temperature=None, top_k=None, top_p=None, generators={}, max_num_logprobs=None, all_greedy=True,
+        **{"no_penalties": True, "allowed_token_ids_mask": None, "bad_words_token_ids": {},
+           "thinking_budget_state_holder": None} | keys,
+    )  # fmt: skip
+    metadata = SimpleNamespace(
+        num_draft_tokens=[2, 1],
+        draft_token_ids=torch.tensor([4, 9, 5]),
+        max_spec_len=2,
+        target_logits_indices=torch.tensor([0, 1, 3]),
+        bonus_logits_indices=torch.tensor([2, 4]),
+    )
+    logits = torch.zeros(5, VOCAB, dtype=torch.bfloat16)
+    for row, token in enumerate([4, 8, 9, 5, 6]):
+        logits[row, token] = 2.0
+    emitted = verifier(metadata, None, logits, sampling).sampled_token_ids.tolist()
+    if what in ("nothing", "idle budgets"):
+        assert emitted == [[4, 8, -1], [5, 6, -1]]
+        assert stock.num_calls == 0
+    else:
+        assert emitted == [[7, -1, -1], [7, -1, -1]]
+        assert stock.num_calls == 2

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from speccheck.hosting import ChainRecorder
-from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubRunner
-from support import add_all, known, stock_texts
+from stub_engine import HIDDEN, MAX_LEN, VOCAB, StubParams, StubRunner
+from support import PROMPTS, add_all, known, stock_texts
 from transformers import LlamaConfig
 
 from specdec import ConfigError
@@ -206,7 +207,6 @@ def test_only_the_first_rank_has_a_proposer(ranks, monkeypatch) -> None:
 REFUSED = {
     "trees": ({"method": "speccheck.proposers.Scripted"}, "vLLM verifies only chains"),
     "sampler": ({"rejection_sample_method": "typical"}, "not available in vLLM: use one of strict, block, probabilistic"),
-    "adaptive": ({"adaptive": True}, "'adaptive' is not available in vLLM"),
 }  # fmt: skip
 
 
@@ -282,3 +282,28 @@ def test_what_cannot_be_lent_is_left_out() -> None:
     target = lent(vllm_config(None), None, None)
     assert (target.embed_tokens, target.lm_head) == (None, None)
     assert {c.value for c in target.gives} == {"hidden_states", "own_kv"}
+
+
+def test_adaptive_leaves_out_drafts_that_do_not_pay(monkeypatch) -> None:
+    """Drafts that are mostly wrong, in an engine in which a row costs as much as a step: the texts stay, most drafts go."""
+    texts = stock_texts(max_tokens=60)
+    said: dict[bool, dict[str, list[int]]] = {}
+    counted = {}
+    for adaptive in (False, True):
+        worker = started(known(texts, wrong=0.9, adaptive=adaptive))
+        runner = worker.model_runner
+        verify = runner._sample
+
+        def slow(running, drafts, scheduled, verify=verify):
+            time.sleep(0.001 * (1 + sum(map(len, drafts.values()))))
+            return verify(running, drafts, scheduled)
+
+        monkeypatch.setattr(runner, "_sample", slow)
+        for index in range(8):
+            runner.add(f"r{index}", PROMPTS[index % len(PROMPTS)], StubParams(max_tokens=60))
+            said.setdefault(adaptive, {})[f"r{index}"] = runner.run(1000)[f"r{index}"]
+        counted[adaptive] = worker.specdec_counters()
+    assert said[True] == said[False]
+    drafts = {adaptive: found["vllm:spec_decode_num_drafts"] for adaptive, found in counted.items()}
+    assert 0 < drafts[True] < 0.5 * drafts[False]
+    assert counted[True]["specdec:steps_without_drafts"] > 0

@@ -243,7 +243,6 @@ REFUSED = {
     "states": ({"method": "speccheck.hosting.ChainHiddenRecorder"}, "AUX_HIDDEN_STATES, HIDDEN_STATES of the target"),
     "trees": ({"method": "speccheck.proposers.Scripted"}, "verifies only chains"),
     "sampler": ({"rejection_sample_method": "probabilistic"}, "is not available in this engine: use one of strict"),
-    "adaptive": ({"adaptive": True}, "'adaptive' is not available"),
     "key": ({"wrng": 1}, "did you mean 'wrong'"),
 }  # fmt: skip
 

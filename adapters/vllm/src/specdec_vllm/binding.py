@@ -80,7 +80,10 @@ class Binding:
         if self._drafting is None:
             return [[] for _ in range(num_requests)]
         hosted = self._drafting.hosted
-        hosted.observe_target(time.perf_counter() - self._step_started)
+        num_prompt_rows = _num_prompt_rows(
+            scheduler_output, self._runner.input_batch.req_ids, sampled_token_ids
+        )
+        hosted.observe_target(time.perf_counter() - self._step_started, num_prompt_rows)
         given = dict(zip(self._aux_layer_ids, aux_hidden_states or (), strict=True))
         states = (hidden_states, *(given[layer] for layer in hosted.aux_layer_ids))
         draft = partial(self._propose, hosted, scheduler_output, sampled_token_ids, states)
@@ -139,6 +142,15 @@ class Binding:
             kept = request.until_end(emitted, num_before, self._runner.max_model_len)
             num_accepted = min(num_emitted - 1, len(kept))
             hosted.commit(name, kept, num_drafted=num_drafted, num_accepted=num_accepted)
+
+
+def _num_prompt_rows(scheduler_output: Any, names: list[str], sampled_token_ids: list[list[int]]) -> int:
+    """Return the rows of a step that were tokens of prompts: all but one token, and the draft, of each request that sampled."""
+    drafted = scheduler_output.scheduled_spec_decode_tokens
+    others = sum(
+        1 + len(drafted.get(name, ())) for name, ids in zip(names, sampled_token_ids, strict=True) if ids
+    )
+    return int(scheduler_output.total_num_scheduled_tokens) - others
 
 
 def _is_last_stage(common_attn_metadata: Any) -> bool:

@@ -47,6 +47,11 @@ class Speculator(BaseSpeculator):
                 f"proposer {drafting.hosted.name!r} reads auxiliary layers, which vLLM's newer model runner gives only to its "
                 "own methods: set VLLM_USE_V2_MODEL_RUNNER=0"
             )
+        if drafting is not None and drafting.hosted.speculation.config.adaptive:
+            raise ConfigError(
+                "'adaptive' is of no use in vLLM's newer model runner, where drafts are always filled up to k tokens: leave it "
+                "out, or set VLLM_USE_V2_MODEL_RUNNER=0"
+            )
         self._drafting = drafting
         self._runner = runner
         self._requests = requests

@@ -62,13 +62,31 @@ class Verifier(nn.Module):
         """
         if not self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
             return self.stock(metadata, draft_probs, logits, sampling_metadata)
-        final = self._final_logits(metadata, logits, sampling_metadata)
+        final = logits
+        if not self._are_final(sampling_metadata):
+            final = self._final_logits(metadata, logits, sampling_metadata)
         batch = BatchLogits(metadata, final, sampling_metadata, self.stock.sampler)
         tokens = self._verify(batch)
         width = metadata.max_spec_len + 1
         padded = [row + [_REJECTED] * (width - len(row)) for row in tokens]
         emitted = torch.tensor(padded, dtype=torch.int32, device=logits.device)
         return self._output(metadata, logits, batch, emitted, sampling_metadata)
+
+    def _are_final(self, sampling: Any) -> bool:
+        """Return whether the best tokens can be read from the target's own logits: all are greedy and nothing changes them."""
+        budgets = sampling.thinking_budget_state_holder
+        is_changed = (
+            not sampling.no_penalties
+            or sampling.allowed_token_ids_mask is not None
+            or sampling.bad_words_token_ids
+            or (budgets is not None and budgets.has_tracked_requests())
+            # Beside speculation vLLM has one processor, which keeps requests from ending too early.
+            or any(self._request(name).theirs.min_tokens for name in self._runner.input_batch.req_ids)
+        )
+        return bool(sampling.all_greedy) and not is_changed
+
+    def _request(self, name: str) -> Request:
+        return self._requests.of(name, self._runner.requests[name])
 
     def _final_logits(self, metadata: Any, logits: torch.Tensor, sampling: Any) -> torch.Tensor:
         """Return all rows after vLLM's logits processors, in float32 and in storage of their own."""
@@ -82,7 +100,7 @@ class Verifier(nn.Module):
 
     def _verify(self, laws: BatchLogits) -> list[list[int]]:
         batch = self._runner.input_batch
-        requests = [self._requests.of(name, self._runner.requests[name]) for name in batch.req_ids]
+        requests = [self._request(name) for name in batch.req_ids]
         laws.drawn = [row for row, r in enumerate(requests) if r.theirs.temperature >= MIN_TEMPERATURE]
         emitted: list[list[int]] = [[] for _ in requests]
         if len(laws.drawn) < len(requests):

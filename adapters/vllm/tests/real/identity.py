@@ -40,6 +40,7 @@ def zoo_methods() -> list[dict[str, Any]]:
 
     methods: list[dict[str, Any]] = [{"method": "ngram"}, {"method": "suffix"}]
     methods += [{"method": m, "model": "zoo"} for m in ("draft_model", "eagle", "eagle3", "mtp")]
+    methods += [method | {"adaptive": True} for method in methods]
     return methods + [{"method": f"outsiders.{name}"} for name in ("LastSeen", *HOSTILE)]
 
 

@@ -19,7 +19,9 @@ from specdec.engine.intake import SEED_BITS, signed
 from specdec.engine.metrics import Counter, EngineMetrics, Metric
 from specdec.engine.proposing import by_reason, propose
 from specdec.engine.sequence import Sequence
+from specdec.hosting.host_pace import HostPace
 from specdec.interfaces.batch import HostIds
+from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.target import TargetInfo
@@ -43,6 +45,7 @@ class HostedProposer:
         guard: the proposer, contained.
         delivery: tells it what is new.
         caps: the configuration's limits on drafting.
+        pace: lowers them where drafts do not pay; None without `adaptive`.
     """
 
     def __init__(
@@ -52,12 +55,14 @@ class HostedProposer:
         guard: ProposerGuard,
         delivery: Delivery,
         caps: SpeculationCaps,
+        pace: HostPace | None = None,
     ) -> None:
         self.speculation = speculation
         self.info = info
         self._guard = guard
         self._delivery = delivery
         self._caps = caps
+        self._pace = pace
         self._sequences: dict[str, Sequence] = {}
         self._metrics = EngineMetrics()
         self._num_without_states = 0
@@ -144,6 +149,8 @@ class HostedProposer:
         num_accepted = min(num_accepted, len(kept))
         sequence.append(kept, num_accepted)
         sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
+        if self._pace is not None:
+            self._pace.note_emitted(sequence, num_drafted, num_accepted)
         self._metrics.num_emitted_tokens += len(kept)
         if num_drafted:
             sequence.count_draft(num_drafted, num_accepted)
@@ -197,22 +204,49 @@ class HostedProposer:
         """
         started = time.perf_counter()
         rows = [self._sequences[request_id] for request_id in request_ids]
-        limit = self._caps.of_batch(len(rows))
-        limits = [self._caps.of_sequence(sequence, limit) for sequence in rows]
-        if max_nodes is not None:
-            limits = [min(pair) for pair in zip(limits, max_nodes, strict=True)]
-        draft = None
+        wanted = [self.num_speculative_tokens] * len(rows) if max_nodes is None else list(max_nodes)
+        limits = self._limits(rows, wanted, started)
+        draft, has_failed = None, self._guard.is_paused
         if self._guard.is_paused:
             self._guard.skip()
-        elif rows:
+        elif rows and not (self._is_resting and not self._delivery.is_overdue(rows)):
             draft = propose(self._guard, self._delivery, rows, limits)
+            has_failed = draft is None
         self._metrics.num_steps += 1
-        self._metrics.propose_s += time.perf_counter() - started
+        ended = time.perf_counter()
+        self._metrics.propose_s += ended - started
+        if self._pace is not None and not has_failed:
+            self._pace.end(dict(zip(rows, limits, strict=True)), len(_running(rows, wanted)), started, ended)
         return Draft.empty(len(rows), self.info.device) if draft is None else draft
 
-    def observe_target(self, seconds: float) -> None:
-        """Take in how long the target's pass took: a proposer's time budget is four times that, and at least 50 ms."""
+    def _limits(self, rows: list[Sequence], wanted: list[int], now: float) -> list[int]:
+        """Return the most nodes for each of some requests."""
+        limit = self._caps.of_batch(len(rows))
+        if self._pace is not None:
+            limit = self._pace.begin(_running(rows, wanted), limit, now)
+        limits = [
+            min(self._caps.of_sequence(sequence, limit), most)
+            for sequence, most in zip(rows, wanted, strict=True)
+        ]
+        if self._pace is not None:
+            limits = [self._pace.limit(*pair) for pair in zip(rows, limits, strict=True)]
+        return limits
+
+    @property
+    def _is_resting(self) -> bool:
+        return self._pace is not None and self._pace.is_resting
+
+    def observe_target(self, seconds: float, num_prompt_rows: int | None = None) -> None:
+        """Take in a step of the target, before `propose`.
+
+        Args:
+            seconds: how long it took: a proposer's time budget is four times that, and at least 50 ms.
+            num_prompt_rows: rows of it that were tokens of prompts; `adaptive` counts a step in which a request began only if
+                this is given.
+        """
         self._guard.observe_score(seconds)
+        if self._pace is not None:
+            self._pace.note_prompt_rows(num_prompt_rows)
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
         """End requests: the proposer is told their last tokens, unless they were aborted or it is paused, and why.
@@ -227,6 +261,7 @@ class HostedProposer:
             not is_aborted
             and not self.needs_hidden
             and not self._guard.is_paused
+            and not (self._is_resting and Capability.OWN_KV in self._guard.proposer.capabilities)
             and any(sequence.delivered < sequence.num_tokens for sequence in ended)
         ):
             everything = list(self._sequences.values())
@@ -239,6 +274,9 @@ class HostedProposer:
     def metrics(self) -> list[Metric]:
         """Return what was counted, under the names of `LLM.get_metrics`."""
         self._metrics.take(self._guard.counters)
+        if self._pace is not None:
+            self._metrics.steps_without_drafts = self._pace.num_rested
+            self._metrics.steps_with_shorter_drafts = self._pace.num_shortened
         without_states = Counter("specdec:requests_without_states", self._num_without_states)
         return [*self._metrics.snapshot(), without_states]
 
@@ -251,3 +289,8 @@ class HostedProposer:
                 "prefix caching off",
                 self.name, start,
             )  # fmt: skip
+
+
+def _running(rows: list[Sequence], wanted: list[int]) -> list[Sequence]:
+    """Return the requests that the host goes on with: those without output are in the middle of their prompts."""
+    return [s for s, most in zip(rows, wanted, strict=True) if most or not s.num_output_tokens]

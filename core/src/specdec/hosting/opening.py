@@ -11,7 +11,9 @@ from specdec.engine.caps import SpeculationCaps
 from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.options import EngineOptions
+from specdec.engine.pace import Pace
 from specdec.errors import ConfigError
+from specdec.hosting.host_pace import HostPace
 from specdec.hosting.hosted import HostedProposer
 from specdec.hosting.target import HostTarget
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
@@ -46,8 +48,6 @@ def resolve_for_host(
             f"speculative_config: 'rejection_sample_method': {config.rejection_sample_method!r} is not available in {host}: "
             f"use one of {', '.join(samplers)}"
         )
-    if config.adaptive:
-        raise ConfigError(f"speculative_config: 'adaptive' is not available in {host}: leave it out")
     return speculation
 
 
@@ -92,7 +92,8 @@ def open_proposer(
     k = config.num_speculative_tokens
     assert k is not None
     caps = SpeculationCaps(k, config.cap, needs_hidden=delivery.needs_hidden)
-    return HostedProposer(speculation, target.info, guard, delivery, caps)
+    pace = HostPace(Pace(k, can_shorten=True)) if config.adaptive else None
+    return HostedProposer(speculation, target.info, guard, delivery, caps, pace)
 
 
 def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:

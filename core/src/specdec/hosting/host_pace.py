@@ -1,0 +1,105 @@
+"""`adaptive` in the loop of another engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from dataclasses import dataclass
+
+from specdec.engine.pace import Pace
+from specdec.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class _Proposed:
+    """One call for drafts, which the host's next step verifies."""
+
+    limits: dict[Sequence, int]
+    """What each request could have had."""
+    num_running: int
+    propose_s: float
+    end: float
+
+
+class HostPace:
+    """Tells a `Pace` what the steps of a host cost and bring.
+
+    A step of the host lasts from one call for drafts to the next; it counts where a request ran through all of it, so that time
+    in which the host had nothing to do does not.
+
+    Args:
+        pace: decides how much is drafted.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self._last: _Proposed | None = None
+        self._emitted: dict[Sequence, tuple[int, int]] = {}
+        self._num_prompt_rows: int | None = None
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing is to be drafted, so that the proposer need not be called."""
+        return self._pace.is_resting
+
+    @property
+    def num_rested(self) -> int:
+        """Steps that drafted nothing though they might have."""
+        return self._pace.num_rested
+
+    @property
+    def num_shortened(self) -> int:
+        """Steps whose drafts were to be shorter than k."""
+        return self._pace.num_shortened
+
+    def note_emitted(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
+        """Take in what the host's step has brought one request."""
+        self._emitted[sequence] = num_drafted, num_accepted
+
+    def note_prompt_rows(self, num_prompt_rows: int | None) -> None:
+        """Take in how many rows of the host's step were tokens of prompts; None where the host does not say."""
+        self._num_prompt_rows = num_prompt_rows
+
+    def begin(self, running: Several[Sequence], most: int, now: float) -> int:
+        """End the host's last step and begin the next one.
+
+        Args:
+            running: requests that the host's next step computes.
+            most: nodes that the configuration allows for one of them.
+            now: time, in seconds.
+
+        Returns:
+            the most nodes that one of them may have.
+        """
+        self._observe(now)
+        return self._pace.begin(running, most)
+
+    def limit(self, sequence: Sequence, most: int) -> int:
+        """Return the most nodes for one request of the step, at most `most`."""
+        return self._pace.limit(sequence, most)
+
+    def end(self, limits: dict[Sequence, int], num_running: int, started: float, now: float) -> None:
+        """Note that drafts were asked for between two times."""
+        self._last = _Proposed(limits, num_running, now - started, now)
+
+    def _observe(self, now: float) -> None:
+        last, emitted = self._last, self._emitted
+        num_prompt_rows = self._num_prompt_rows
+        self._last, self._emitted, self._num_prompt_rows = None, {}, None
+        if last is None or not any(sequence in emitted for sequence in last.limits):
+            return
+        has_new = any(sequence not in last.limits for sequence in emitted)
+        if num_prompt_rows is None and not has_new:
+            num_prompt_rows = 0
+        if sum(sequence in emitted for sequence in last.limits) < last.num_running:
+            num_prompt_rows = None  # one of them is in the middle of its prompt, or has ended before its step
+        drafted = [num_drafted for num_drafted, _ in emitted.values()]
+        self._pace.observe(
+            list(emitted),
+            [last.limits.get(sequence, 0) for sequence in emitted],
+            drafted,
+            [num_accepted for _, num_accepted in emitted.values()],
+            last.propose_s,
+            now - last.end,
+            num_prompt_rows=num_prompt_rows,
+            num_rows=(num_prompt_rows or 0) + len(emitted) + sum(drafted),
+        )
