@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM
 
 from specdec import LLM, SamplingParams
 
-_METHODS = ("none", "ngram", "suffix", "eagle3", "cascade")
+_METHODS = ("none", "ngram", "ngram_gpu", "suffix", "draft_model", "eagle3", "eagle3_tree", "cascade")
 _BATCH = 8
 
 
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         started = time.perf_counter()
         llm = LLM(
             model=str(model), dtype="float32", max_num_seqs=options.max_num_seqs,
-            speculative_config=None if method == "none" else _configuration(method),
+            speculative_config=None if method == "none" else _configuration(method, str(model)),
         )  # fmt: skip
         identity = compare(llm, method, prompts, reference, options.max_tokens, ties)
         del llm
@@ -175,10 +175,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if is_same and is_drafted else 1
 
 
-def _configuration(method: str) -> dict[str, object]:
+def _configuration(method: str, model: str) -> dict[str, object]:
     head = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 4}
     if method == "eagle3":
         return head
+    if method == "eagle3_tree":
+        return {**head, "num_speculative_tokens": 8, "tree_top_k": 3}
+    if method == "draft_model":  # the target as its own draft: every token that is drafted has to stand
+        return {"method": "draft_model", "model": model, "num_speculative_tokens": 5}
     if method == "cascade":
         return {"method": "cascade", "proposers": [{"method": "suffix"}, head]}
     return {"method": method, "num_speculative_tokens": 5}

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
+from specdec.cli.main import run
+
 SPECDEC = str(Path(sys.executable).with_name("specdec"))
 
 
@@ -56,7 +58,6 @@ def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["zoo", "--max-num-seq", "4"], "max_num_seqs"),
         (["zoo", "--model", "zoo"], "one model"),
         (["no/such/folder/here"], "no/such/folder/here"),
         (["--log-level", "loud"], "--log-level"),
@@ -65,11 +66,23 @@ def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> N
         (["--api-key", ""], "empty"),
         (["--allowed-origins", "*"], "--allowed-origins"),
         (["--ssl-certfile", "nowhere.pem"], "cannot use 'nowhere.pem' (No such file or directory)"),
-        (["--max-num-seq", "4"], "; options of the server itself: specdec serve --help"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], message: str, capsys) -> None:
+    assert run(["serve", "--port", "0", *words]) == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["zoo", "--max-num-seq", "4"], "did you mean 'max_num_seqs'?"),
+        (["--nothing-like-it", "4"], "; options of the server itself: specdec serve --help"),
+        (["--prt", "4"], "--prt: did you mean --port?"),
         (["--tensor-parallel-size", "2"], "torchrun"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str) -> None:
+def test_mistakes_of_the_engine_are_one_line(words: list[str], message: str) -> None:
     done = subprocess.run(
         [SPECDEC, "serve", "--port", "0", *words], capture_output=True, text=True, timeout=120
     )

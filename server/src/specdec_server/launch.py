@@ -8,6 +8,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from difflib import get_close_matches
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from specdec.config.model_name import check_name
 from specdec.config.zoo import ZOO
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
+from specdec_server.commands import serve
 from specdec_server.data_parallel.place import Place
 from specdec_server.http import Http, HttpServer
 from specdec_server.limits import Limits
@@ -103,8 +106,13 @@ def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
     try:
         return AsyncLLM(target, **arguments)
     except ConfigError as error:
-        if not str(error).startswith("LLM: unknown key"):
+        unknown = next((name for name in arguments if f"unknown key {name!r}" in str(error)), None)
+        if unknown is None:
             raise
+        nearest = get_close_matches(unknown, signature(serve).parameters, n=1)
+        if nearest:
+            option = nearest[0].replace("_", "-")
+            raise ConfigError(f"serve: unknown option --{unknown}: did you mean --{option}?") from None
         raise ConfigError(f"{error}; options of the server itself: specdec serve --help") from None
 
 
