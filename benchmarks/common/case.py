@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from common.contestant import Contestants
 from common.gate import GapOf, Gate, compare
-from common.rounds import Measurement, measure
+from common.rounds import Measurement, joined, measure
 from common.stats import PairedRatio, paired_ratio
 from common.variant import Variant
 
@@ -56,21 +57,45 @@ class CaseResult:
     warnings: list[str]
 
 
-def run_case(case: Case, pool: Contestants, max_tokens: int, num_rounds: int, gap_of: GapOf) -> CaseResult:
-    """Measure all variants of a case interleaved and compare its pairs.
+@dataclass(frozen=True)
+class Started:
+    """What a case found in one start of its engines."""
+
+    measurements: dict[str, Measurement]
+    workers: dict[str, dict[str, object]]
+    """What each contestant said of itself."""
+
+
+def start_case(case: Case, pool: Contestants, max_tokens: int, num_rounds: int) -> Started:
+    """Measure all variants of a case interleaved.
 
     Args:
         case: what to run.
         pool: where contestants come from.
         max_tokens: new tokens per prompt.
         num_rounds: paired rounds.
-        gap_of: tells ties from errors in float32.
     """
     processes = {variant.name: pool.get(variant) for variant in case.variants}
     done = measure(processes, case.prompts, case.batch_size, max_tokens, num_rounds)
+    return Started(done, {name: dict(process.ready) for name, process in processes.items()})
+
+
+def result_of(case: Case, starts: Sequence[Started], gap_of: GapOf) -> CaseResult:
+    """Compare the pairs of a case.
+
+    Args:
+        case: what was run.
+        starts: what was found, once for each time that the engines were started.
+        gap_of: tells ties from errors in float32.
+    """
+    done = joined([start.measurements for start in starts])
     rows = [_row(case, ours, peer, done, gap_of) for ours, peer in case.pairs]
-    workers = {name: dict(process.ready) for name, process in processes.items()}
-    return CaseResult(case, rows, done, workers, _warnings(done))
+    return CaseResult(case, rows, done, starts[0].workers, _warnings(done))
+
+
+def run_case(case: Case, pool: Contestants, max_tokens: int, num_rounds: int, gap_of: GapOf) -> CaseResult:
+    """Measure a case in one start and compare its pairs; see `start_case` and `result_of`."""
+    return result_of(case, [start_case(case, pool, max_tokens, num_rounds)], gap_of)
 
 
 def _row(case: Case, ours: Variant, peer: Variant, done: dict[str, Measurement], gap_of: GapOf) -> Row:

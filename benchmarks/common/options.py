@@ -20,6 +20,7 @@ class Options:
     max_tokens: int
     max_model_len: int
     rounds: int
+    starts: int
     dtypes: tuple[str, ...]
     k: tuple[int, ...]
     lookup_min: int
@@ -39,6 +40,7 @@ class Options:
             "max_tokens": self.max_tokens,
             "max_model_len": self.max_model_len,
             "rounds": self.rounds,
+            "starts": self.starts,
             "k": list(self.k),
             "lookup": [self.lookup_min, self.lookup_max],
             "draft": "zoo" if self.draft is None else Path(self.draft).name,
@@ -63,6 +65,13 @@ def make_parser(description: str, *, num_prompts: int, k: list[int]) -> argparse
     add("--max-tokens", type=int, default=128, help="new tokens per prompt (default 128)")
     add("--max-model-len", type=int, default=1024, help="most tokens of a request (default 1024)")
     add("--rounds", type=int, default=9, help="paired rounds (default 9; bounds need at least 6)")
+    add(
+        "--starts",
+        type=int,
+        default=1,
+        help="how often all engines are started, each time with that many rounds: where the memory of a process lies "
+        "makes it a few per cent faster or slower for as long as it runs (default 1)",
+    )
     add("--dtypes", nargs="+", default=["float32", "bfloat16"], help="default: float32 bfloat16")
     add(
         "--k",
@@ -91,6 +100,7 @@ def read_options(arguments: argparse.Namespace) -> Options:
         max_tokens=min(arguments.max_tokens, QUICK_TOKENS) if is_quick else arguments.max_tokens,
         max_model_len=arguments.max_model_len,
         rounds=min(arguments.rounds, QUICK_ROUNDS) if is_quick else arguments.rounds,
+        starts=1 if is_quick else arguments.starts,
         dtypes=("float32",) if is_quick else tuple(arguments.dtypes),
         k=tuple(arguments.k[:1] if is_quick else arguments.k),
         lookup_min=arguments.lookup_min,

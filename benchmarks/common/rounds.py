@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from common.contestant import Contestant
 from common.protocol import Counters
@@ -74,6 +74,20 @@ def measure(
                 done[other].idle_cpu_s += process.cpu_seconds() - used[other]
             done[name].wall_s.append(wall_s)
             done[name].is_repeatable &= token_ids == done[name].token_ids
+    return done
+
+
+def joined(starts: Sequence[Mapping[str, Measurement]]) -> dict[str, Measurement]:
+    """Return what each variant did in several starts of all engines as one measurement, rounds in their order."""
+    first, *others = starts
+    done = {name: replace(item, wall_s=list(item.wall_s)) for name, item in first.items()}
+    for start in others:
+        for name, item in start.items():
+            total = done[name]
+            total.wall_s += item.wall_s
+            total.is_repeatable &= item.is_repeatable and item.token_ids == total.token_ids
+            total.idle_s += item.idle_s
+            total.idle_cpu_s += item.idle_cpu_s
     return done
 
 

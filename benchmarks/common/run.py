@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from common.case import Case, CaseResult, run_case
+from common.case import Case, CaseResult, result_of, start_case
 from common.model import resolve_model
 from common.options import Options
 from common.pool import EngineHome, Pool
@@ -49,11 +49,13 @@ def run(
         for dtype in dict.fromkeys(case.dtype for case in cases):
             group = [case for case in cases if case.dtype == dtype]
             largest = max(case.batch_size for case in group)
-            with Pool(model, options.max_model_len, largest, homes, options.prefix) as pool:
-                results += [
-                    run_case(case, pool, options.max_tokens, options.rounds, target.top2_gap)
-                    for case in group
-                ]
+            starts = []
+            for _ in range(options.starts):
+                with Pool(model, options.max_model_len, largest, homes, options.prefix) as pool:
+                    starts.append([start_case(c, pool, options.max_tokens, options.rounds) for c in group])
+            results += [
+                result_of(case, found, target.top2_gap) for case, *found in zip(group, *starts, strict=True)
+            ]
     except WorkerError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2

@@ -17,10 +17,14 @@ def test_every_method_runs_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [(ours.name, peer.name) for ours, peer in first.pairs] == [
         ("vllm ngram k=5 recent eager specdec", "vllm ngram k=5 recent eager"),
         ("vllm ngram k=5 recent eager specdec", "vllm none eager"),
+        ("vllm ngram k=5 recent adaptive eager specdec", "vllm ngram k=5 recent eager"),
+        ("vllm ngram k=5 recent adaptive eager specdec", "vllm none eager"),
         ("vllm suffix k=5 eager specdec", "vllm suffix k=5 eager"),
         ("vllm suffix k=5 eager specdec", "vllm none eager"),
+        ("vllm suffix k=5 adaptive eager specdec", "vllm suffix k=5 eager"),
+        ("vllm suffix k=5 adaptive eager specdec", "vllm none eager"),
     ]
-    ours, peer = first.pairs[2]
+    ours, peer = first.pairs[4]
     assert ours.settings == {
         "arguments": {
             "additional_config": {"specdec": {"method": "suffix", "num_speculative_tokens": 5}},
@@ -32,3 +36,5 @@ def test_every_method_runs_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> Non
         },
     }  # fmt: skip
     assert peer.settings["speculative_config"] == {"method": "suffix", "num_speculative_tokens": 5}
+    adaptive = first.pairs[6][0].settings["arguments"]
+    assert adaptive["additional_config"]["specdec"]["adaptive"] is True

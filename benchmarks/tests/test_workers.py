@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from common.case import Case, run_case
+from common.case import Case, result_of, run_case, start_case
 from common.pool import Pool
 from common.process import WorkerError
 from common.results import as_dict, table
+from common.rounds import joined
 from common.variant import Variant
 from workers.stub_worker import tokens_after
 
@@ -40,6 +41,26 @@ def test_the_slower_one_is_slower(pool: Pool) -> None:
     assert result.warnings == []
     assert "| stub fast | stub slow |" in table([result])
     assert as_dict({}, {}, [result])["cases"]
+
+
+def test_rounds_of_several_starts_are_one_measurement() -> None:
+    case = Case("float32", 2, PROMPTS, ((stub("fast"), stub("slow")),))
+    starts = []
+    for _ in range(3):
+        with Pool(Path("nowhere"), max_model_len=64, max_num_seqs=2) as fresh:
+            starts.append(start_case(case, fresh, 5, 2))
+    result = result_of(case, starts, lambda _: 1.0)
+    assert result.rows[0].ratio is not None
+    assert result.rows[0].ratio.num_pairs == 6
+    measured = result.measurements["stub fast"]
+    assert measured.wall_s == [
+        wall_s for start in starts for wall_s in start.measurements["stub fast"].wall_s
+    ]
+    assert measured.idle_s == pytest.approx(sum(s.measurements["stub fast"].idle_s for s in starts))
+    assert measured.is_repeatable
+    starts[2].measurements["stub fast"].token_ids[0][0] += 1
+    assert not joined([start.measurements for start in starts])["stub fast"].is_repeatable
+    assert len(starts[0].measurements["stub fast"].wall_s) == 2
 
 
 def test_no_ratio_without_the_same_tokens(pool: Pool) -> None:
