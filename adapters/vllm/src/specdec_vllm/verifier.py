@@ -62,8 +62,9 @@ class Verifier(nn.Module):
         """
         if not self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
             return self.stock(metadata, draft_probs, logits, sampling_metadata)
-        final = logits
-        if not self._are_final(sampling_metadata):
+        if self._are_final(sampling_metadata):
+            final = logits.to(torch.float32)
+        else:
             final = self._final_logits(metadata, logits, sampling_metadata)
         batch = BatchLogits(metadata, final, sampling_metadata, self.stock.sampler)
         tokens = self._verify(batch)
