@@ -58,7 +58,8 @@ class StubSampler:
         return logits
 
     def greedy_sample(self, logits):
-        assert logits.dtype == torch.float32  # on CPUs vLLM has an operation of its own that takes nothing else
+        # On CPUs vLLM has an operation of its own for this, which takes nothing else.
+        assert logits.dtype == torch.float32
         return logits.argmax(-1)
 
     def topk_topp_sampler(self, logits, generators, k, p):
