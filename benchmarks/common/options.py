@@ -69,8 +69,8 @@ def make_parser(description: str, *, num_prompts: int, k: list[int]) -> argparse
         "--starts",
         type=int,
         default=1,
-        help="how often all engines are started, each time with that many rounds: where the memory of a process lies "
-        "makes it a few per cent faster or slower for as long as it runs (default 1)",
+        help="how often all engines are started, each time with that many rounds: processes of one configuration differ in "
+        "speed for as long as they run (default 1)",
     )
     add("--dtypes", nargs="+", default=["float32", "bfloat16"], help="default: float32 bfloat16")
     add(

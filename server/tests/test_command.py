@@ -77,6 +77,7 @@ def test_mistakes_are_one_line(words: list[str], message: str, capsys) -> None:
     ("words", "message"),
     [
         (["zoo", "--max-num-seq", "4"], "did you mean 'max_num_seqs'?"),
+        (["--max-num-batched-request", "4"], "did you mean 'max_num_batched_tokens'?"),
         (["--nothing-like-it", "4"], "; options of the server itself: specdec serve --help"),
         (["--prt", "4"], "--prt: did you mean --port?"),
         (["--tensor-parallel-size", "2"], "torchrun"),

@@ -18,6 +18,7 @@ from specdec.cli.no_drafts import no_drafts_warning
 from specdec.cli.quiet import hush_libraries
 from specdec.config.model_name import check_name
 from specdec.config.zoo import ZOO
+from specdec.engine.options import EngineOptions
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
 from specdec_server.commands import serve
@@ -109,8 +110,9 @@ def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
         unknown = next((name for name in arguments if f"unknown key {name!r}" in str(error)), None)
         if unknown is None:
             raise
-        nearest = get_close_matches(unknown, signature(serve).parameters, n=1)
-        if nearest:
+        own = signature(serve).parameters
+        nearest = get_close_matches(unknown, [*own, *(field.name for field in fields(EngineOptions))], n=1)
+        if nearest and nearest[0] in own:
             option = nearest[0].replace("_", "-")
             raise ConfigError(f"serve: unknown option --{unknown}: did you mean --{option}?") from None
         raise ConfigError(f"{error}; options of the server itself: specdec serve --help") from None

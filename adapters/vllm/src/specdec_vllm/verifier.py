@@ -75,6 +75,8 @@ class Verifier(nn.Module):
 
     def _are_final(self, sampling: Any) -> bool:
         """Return whether the best tokens can be read from the target's own logits: all are greedy and nothing changes them."""
+        if not sampling.all_greedy:
+            return False
         budgets = sampling.thinking_budget_state_holder
         is_changed = (
             not sampling.no_penalties
@@ -84,7 +86,7 @@ class Verifier(nn.Module):
             # Beside speculation vLLM has one processor, which keeps requests from ending too early.
             or any(self._request(name).theirs.min_tokens for name in self._runner.input_batch.req_ids)
         )
-        return bool(sampling.all_greedy) and not is_changed
+        return not is_changed
 
     def _request(self, name: str) -> Request:
         return self._requests.of(name, self._runner.requests[name])
