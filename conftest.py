@@ -37,6 +37,13 @@ def same_threads() -> Iterator[None]:
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 
 
+@pytest.fixture(autouse=True)
+def patient_guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no busy machine make a proposer too slow, which would pause it: tests of that are marked `time_budget`."""
+    if request.node.get_closest_marker("time_budget") is None:
+        monkeypatch.setattr("specdec.engine.guard._MIN_BUDGET_S", 600.0)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for marker, (is_missing, reason) in SKIPPED.items():
         if is_missing:

@@ -52,7 +52,7 @@ class Identity:
     num_prompts: int
     num_same: int
     num_accepted_tokens: int
-    """Drafted tokens that stood: a method that drafts nothing proves nothing."""
+    """Accepted drafted tokens: a method that drafts nothing proves nothing."""
     differences: list[Difference]
 
 
@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gc.collect()
         print(
             f"{method:12} {identity.num_same} of {identity.num_prompts} the same, {identity.num_accepted_tokens} drafted "
-            f"tokens stood, {time.perf_counter() - started:.0f} s"
+            f"tokens accepted, {time.perf_counter() - started:.0f} s"
         )
         for difference in identity.differences:
             print(f"  prompt {difference.prompt}, token {difference.position}: gap {difference.gap:.2g}")
@@ -181,7 +181,7 @@ def _configuration(method: str, model: str) -> dict[str, object]:
         return head
     if method == "eagle3_tree":
         return {**head, "num_speculative_tokens": 8, "tree_top_k": 3}
-    if method == "draft_model":  # the target as its own draft: every token that is drafted has to stand
+    if method == "draft_model":  # the target as its own draft: every drafted token has to be accepted
         return {"method": "draft_model", "model": model, "num_speculative_tokens": 5}
     if method == "cascade":
         return {"method": "cascade", "proposers": [{"method": "suffix"}, head]}

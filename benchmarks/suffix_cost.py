@@ -107,7 +107,6 @@ def make_steps(
         batch = ProposeBatch(
             request_ids=tuple(f"request-{row}" for row in range(size)),
             max_nodes=[depth] * size,
-            max_depth=[depth] * size,
             num_tokens=held,
             num_prompt_tokens=[context] * size,
             starts=starts,
@@ -165,9 +164,9 @@ def run_round(context: int, arguments: argparse.Namespace, seed: int, times: Tim
 
     def run_ours(step: Step) -> list[list[int]]:
         begin = time.thread_time()
-        found = ours.step(step.batch, list(map(min, step.batch.max_nodes, step.batch.max_depth)))
+        found = ours.step(step.batch, step.batch.max_nodes)
         middle = time.thread_time()
-        _ = trees(found, step.batch.max_depth) if is_tree else chains(found)
+        _ = trees(found) if is_tree else chains(found)
         spent["ours"].append(middle - begin)
         spent["build"].append(time.thread_time() - middle)
         return [draft.token_ids if draft is not None else [] for draft in found]

@@ -47,7 +47,7 @@ class Asking:
 
 
 def edited(prompt: list[int], tokenizer: PreTrainedTokenizerBase, chance: random.Random) -> list[int]:
-    """Return a prompt in which one token is another: a word for a word where there is one, in some place."""
+    """Return a prompt in which one token is another: a word for a word where there is one, at a random position."""
     vocabulary = tokenizer.get_vocab()
     words = {vocabulary[token] for word in _WORDS if (token := f"Ġ{word}") in vocabulary}
     places = [place for place, token in enumerate(prompt) if token in words]
@@ -119,7 +119,7 @@ def report(rounds: Sequence[Sequence[Asking]]) -> dict[str, object]:
 
 
 def summary(rounds: Sequence[Sequence[Asking]]) -> dict[str, object]:
-    """Return how much faster the askings of each round were in all, and how much stood."""
+    """Return how much faster the askings of each round were in all, and how many drafted tokens were accepted."""
     plain, suffix = ([sum(getattr(a, name) for a in r) for r in rounds] for name in ("plain_s", "suffix_s"))
     askings = [asking for askings in rounds for asking in askings]
     num_tokens = sum(asking.num_tokens for asking in askings)

@@ -27,7 +27,7 @@ from common.stats import PairedRatio, paired_ratio
 from transformers import PreTrainedModel
 
 from specdec import SamplingParams
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.llm import build
 from specdec.loading.target import load_target
 
@@ -55,7 +55,7 @@ class Stepper:
         model: folder of the target.
         dtype: of its arithmetic.
         most_rows: most rows of a step.
-        prompt: what stands before.
+        prompt: the token ids before them.
     """
 
     def __init__(self, model: Path, dtype: str, most_rows: int, prompt: list[int]) -> None:

@@ -1,6 +1,6 @@
 """`python scripts/generate_docs.py [--check]`: write the generated parts of README.md and docs/.
 
-A generated part stands between `<!-- generated: NAME [ARGUMENT] -->` and `<!-- end -->`.
+A generated part is between `<!-- generated: NAME [ARGUMENT] -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def _fields(owner: type) -> Iterator[tuple[str, Any, str | None]]:
 
 
 def attribute_docs(owner: type) -> dict[str, str]:
-    """Return the docstrings that stand below the fields of a class and its bases."""
+    """Return the docstrings below the fields of a class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(owner.__mro__):
         body = _body(base)

@@ -95,6 +95,7 @@ def _suite_rows(rows: list[dict[str, Any]]) -> list[Cells]:
         "tokens/s",
         "overall [95 %]",
         *tasks[1:],
+        "tokens a step",
         "mean acceptance length",
         "same text as plain",
     ]
@@ -104,6 +105,7 @@ def _suite_rows(rows: list[dict[str, Any]]) -> list[Cells]:
             f"{row['tokens_per_s']:.0f}",
             _ratio(row["speedup"], row["speedup_low"], row["speedup_high"]),
             *(f"{by_task[row['name'], task]['speedup']:.2f}" for task in tasks[1:]),
+            f"{row['tokens_per_step']:.2f}",
             f"{row['mean_acceptance_length']:.2f}",
             "yes" if row["identical_to_baseline"] else "no",
         ]
@@ -131,8 +133,8 @@ def _comparison_rows(cases: list[dict[str, Any]]) -> list[Cells]:
             [
                 row["dtype"],
                 str(row["batch_size"]),
-                row["ours"],
-                row["peer"],
+                _shown(row["ours"]),
+                _shown(row["peer"]),
                 f"{row['ours_tokens_per_s']:.0f}" if is_valid else "",
                 f"{row['peer_tokens_per_s']:.0f}" if is_valid else "",
                 _ratio(ratio["median"], ratio["low"], ratio["high"]) if is_valid else "tokens differ",
@@ -140,6 +142,13 @@ def _comparison_rows(cases: list[dict[str, Any]]) -> list[Cells]:
             ]
         )
     return rows
+
+
+def _shown(variant: str) -> str:
+    """Return a variant's name without where n-grams are copied from, in an engine that always takes the first match."""
+    if variant.startswith("vllm") and not variant.endswith("specdec"):
+        variant = variant.replace(" recent", "").replace(" first", "")
+    return variant
 
 
 def _cost_rows(costs: list[dict[str, Any]]) -> list[Cells]:
@@ -165,7 +174,16 @@ def _provenance(environment: dict[str, Any], file: Path) -> str:
         environment.get("cpu") if device == "cpu" else device,
         f"{cores} cores" if cores and device == "cpu" else None,
         str(date)[:10] if date else None,
-        f"commit {environment['commit'][:10]}" if environment.get("commit") else None,
+        _commit(environment),
     ]
     known = ", ".join(str(fact) for fact in facts if fact)
     return f"{known}; command, versions and every row are in `benchmarks/results/{file.name}`."
+
+
+def _commit(environment: dict[str, Any]) -> str | None:
+    """Return the commit, and whether the tree was another than the commit's."""
+    commit = environment.get("commit")
+    if not commit:
+        return None
+    is_modified = environment.get("is_modified") or commit.endswith("-dirty")
+    return f"commit {commit[:10]}{' with uncommitted changes' if is_modified else ''}"

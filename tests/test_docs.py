@@ -308,14 +308,18 @@ def test_results_tables(tmp_path: Path) -> None:
         "A CPU, 2 cores, 2026-11-21, commit aaaaaaaaaa; command, versions and every row are in "
         "`benchmarks/results/results.json`.",
     ]
-    whole = BENCH["rows"][0]
+    whole = BENCH["rows"][0] | {"tokens_per_step": 1.9}
     task = whole | {"category": "translation", "speedup": 1.125}
     file.write_text(json.dumps(BENCH | {"rows": [whole | {"category": "overall"}, task]}))
     assert results_table(file).splitlines()[:3] == [
-        "| configuration | tokens/s | overall [95 %] | translation | mean acceptance length | same text as plain |",
-        "|---|---|---|---|---|---|",
-        "| ngram k=5 | 412 | 1.50 [1.25, 1.75] | 1.12 | 2.04 | yes |",
+        "| configuration | tokens/s | overall [95 %] | translation | tokens a step | mean acceptance length | "
+        "same text as plain |",
+        "|---|---|---|---|---|---|---|",
+        "| ngram k=5 | 412 | 1.50 [1.25, 1.75] | 1.12 | 1.90 | 2.04 | yes |",
     ]
+    modified = {"commit": "b" * 40, "is_modified": True}
+    file.write_text(json.dumps(BENCH | {"environment": modified}))
+    assert "commit bbbbbbbbbb with uncommitted changes;" in results_table(file)
     file.write_text(json.dumps(COMPARISON))
     assert results_table(file).splitlines()[2:4] == [
         "| float32 | 4 | specdec a\\|b | peer | 10 | 5 | 2.00 [1.90, 2.10] | 3 of 3 |",

@@ -11,7 +11,7 @@ import torch
 
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.interfaces import Draft, ProposeBatch
 from specdec.loading.target import LoadedTarget, load_target
 from specdec.testing.support.rows import rows_of

@@ -1,4 +1,4 @@
-"""A proposer whose drafts hardly ever stand: what verifying costs, without what it brings."""
+"""A proposer whose drafts are hardly ever accepted: what verifying costs, without what it brings."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def run_engine(
     Args:
         models: the target.
         plan: what to measure.
-        verification: `strict` really verifies drafts that are right in `share_right` of the places; `synthetic` accepts by
-            rate, whatever is drafted.
+        verification: `strict` really verifies drafts that are right in `share_right` of the positions; `synthetic` accepts
+            by rate, whatever is drafted.
         bandwidth: of the device.
         folder: for the recorded texts.
     """

@@ -14,7 +14,7 @@ class EnginePlan:
     batch_sizes: tuple[int, ...]
     k: tuple[int, ...]
     share_right: float
-    """Probability that a drafted token stands if all before it do."""
+    """Probability that a drafted token is accepted if all before it are."""
     prompt_tokens: int
     num_steps: int
     """Timed as they come; as many once more with the device idle at every border, half of them with the pass run twice."""

@@ -20,7 +20,7 @@ class ReplayConfig(ProposerConfig):
     """Where the text comes from and how much of it is drafted right."""
 
     recording: str = Field(
-        description="JSON file: the new tokens of each request, whose name is its place in the list."
+        description="JSON file: the new tokens of each request, whose name is its index in the list."
     )
     share_right: float = Field(
         0.7, ge=0.0, le=1.0, description="Probability that a drafted token is the recorded one."
@@ -30,7 +30,7 @@ class ReplayConfig(ProposerConfig):
 class ReplayProposer(Proposer):
     """Drafts from a recording; where that has ended, tokens that mean nothing, so that drafts stay as long.
 
-    Which tokens are wrong depends on request and place alone: every run verifies the same drafts.
+    Which tokens are wrong depends on request and position alone: every run verifies the same drafts.
     """
 
     name = "replay"
@@ -49,7 +49,7 @@ class ReplayProposer(Proposer):
         """Draft what follows the tokens that each request has."""
         drafts = []
         for row, request_id in enumerate(batch.request_ids):
-            most = min(batch.max_nodes[row], batch.max_depth[row])
+            most = batch.max_nodes[row]
             first = batch.num_tokens[row] - batch.num_prompt_tokens[row]
             draft = self._drafts[int(request_id)][first : first + most]
             drafts.append(draft + [_FILLER] * (most - len(draft)))

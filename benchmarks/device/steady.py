@@ -41,8 +41,8 @@ class SteadyEngine:
     Args:
         model: the target; its weights are shared, not copied.
         config: `speculative_config`.
-        prompts: one request for each, named by its place.
-        num_steps: how many steps will be asked for in all; the context is made long enough for every draft to stand.
+        prompts: one request for each, named by its index.
+        num_steps: how many steps will be asked for in all; the context is made long enough for every draft to be accepted.
     """
 
     def __init__(

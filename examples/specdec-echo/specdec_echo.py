@@ -44,7 +44,7 @@ class Echo(Proposer):
             first += batch.counts[row]
             start = self._take_in(request_id, batch.starts[row], news)
             text = self._texts[request_id]
-            most = min(batch.max_nodes[row], batch.max_depth[row])
+            most = batch.max_nodes[row]
             drafts.append([] if start is None else text[start : start + most])
         return Draft.from_lists(drafts)
 

@@ -1,4 +1,4 @@
-"""`block_verify` against plain Python, core and the law: the reference everywhere, the kernel where there is one."""
+"""`block_verify` against plain Python, core and the target's distribution: the reference, and the kernel where it runs."""
 
 import pytest
 import torch
@@ -120,7 +120,7 @@ def test_without_q_it_is_rejection(device: torch.device) -> None:
 
 
 def same_chain(p: list[list[float]], q: list[list[float]], size: int):
-    """Requests that drafted id 0 throughout, all from the same laws."""
+    """Requests that drafted id 0 throughout, all from the same distributions."""
     counts = torch.full((size,), len(q))
     draft = torch.zeros((size, len(q)), dtype=torch.int64)
     logits = torch.tensor(p).log().repeat(size, 1)
@@ -128,7 +128,7 @@ def same_chain(p: list[list[float]], q: list[list[float]], size: int):
 
 
 def test_a_late_token_rescues_an_early_one(device: torch.device) -> None:
-    """What rejection would stop at stands if the block as a whole is probable: the deepest node decides."""
+    """A node that rejection sampling would reject is accepted if the block as a whole is probable: the deepest node decides."""
     batch, q = same_chain([[0.5, 0.5], [0.99, 0.01], [0.5, 0.5]], [[0.9, 0.1], [0.5, 0.5]], 16)
     block = check(batch, [1.0] * 16, device, q)
     given = (*(tensor.to(device) for tensor in batch), torch.ones(16, device=device))
@@ -176,7 +176,7 @@ def test_what_is_emitted_follows_p_and_more_is_accepted_than_by_rejection() -> N
     given = (logits, draft, 3 * requests, counts, torch.ones(count), keys)
     q = torch.stack((q_by_token[4].expand(count, -1), q_by_token[first]), 1)
     verdict = block_verify(*given, draft_probs=q)
-    # How far a block stands depends on its tokens, so pairs are compared; one that lacks its second gets it from p.
+    # How much of a block is accepted depends on its tokens, so pairs are compared; one that lacks its second gets it from p.
     late = torch.multinomial(torch.softmax(by_token, -1)[verdict.token_ids[:, 0]], 1)[:, 0]
     last = torch.where(verdict.num_accepted >= 1, verdict.token_ids[:, 1], late)
     pairs = torch.bincount(4 * verdict.token_ids[:, 0] + last, minlength=16).double()

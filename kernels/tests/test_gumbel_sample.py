@@ -1,4 +1,4 @@
-"""`gumbel_sample`: the reference against core and the law it draws from, the kernel against the reference."""
+"""`gumbel_sample`: the reference against core and the distribution it draws from, the kernel against the reference."""
 
 import pytest
 import torch

@@ -227,7 +227,7 @@ def test_penalties_are_those_of_core(device: torch.device) -> None:
     logits, text = torch.randn(3, 30), np.array([4, 4, 9, 2, 9, 9, 7], np.int32)
     params = SamplingParams(repetition_penalty=1.3, presence_penalty=0.25, frequency_penalty=0.5)
     block = RowBlock(params, nodes=(7, 1), committed=text, num_prompt_tokens=3)
-    expected = rules.PenaltyRule(params, 30, logits.device).apply(logits, block)
+    expected = rules.PenaltyRule(params).apply(logits, block)
     counts = torch.zeros(3, 30, dtype=torch.int32)
     for row, path in enumerate(block.paths()):
         for token in [*text[3:].tolist(), *path]:

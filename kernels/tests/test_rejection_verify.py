@@ -1,4 +1,4 @@
-"""`rejection_verify` against plain Python, core and the law: the reference everywhere, the kernel where there is one."""
+"""`rejection_verify` against plain Python, core and the target's distribution: the reference, and the kernel where it runs."""
 
 import pytest
 import torch
@@ -113,7 +113,7 @@ def test_a_perfect_draft_stands_and_an_impossible_one_does_not(device: torch.dev
 def test_where_nothing_is_left_of_p_the_token_is_drawn_from_p(device: torch.device) -> None:
     torch.manual_seed(4)
     batch, q = chains([1] * 4, 1, 30, 1.0)
-    greater = q + 0.1  # no law, but no residual: whoever is rejected finds nothing left
+    greater = q + 0.1  # not a distribution, but no residual: a rejected row has nothing left
     accepted = check(batch, [1.0] * 4, device, greater).num_accepted
     assert (accepted == 0).any()
 

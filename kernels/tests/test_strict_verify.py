@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarnin
 
 
 def drawn_after(logits, start, temperature, keys, request, depth) -> list[int]:
-    """The tokens drawn after places of one request: row `start + i` at depth `depth[i]`."""
+    """The tokens drawn after nodes of one request: row `start + i` at depth `depth[i]`."""
     count = len(depth)
     rows = logits[start : start + count]
     by_row = NoiseKeys(
@@ -115,7 +115,7 @@ def test_other_types(dtype: torch.dtype, device: torch.device) -> None:
 
 
 def random_tree(size: int, width: int, vocab_size: int, temperatures: list[float]):
-    """Trees over few ids, two thirds of them the drawn ones, so that siblings are equal and paths stand."""
+    """Trees over few ids, two thirds of them the drawn ones, so that siblings are equal and paths are accepted."""
     nodes = torch.randint(0, width + 1, (size,))
     parents = torch.tensor([[int(torch.randint(-1, j, ())) for j in range(width)] for _ in range(size)])
     starts = torch.cat((torch.zeros(1, dtype=torch.int64), (nodes + 1).cumsum(0)[:-1]))

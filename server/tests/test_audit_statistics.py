@@ -10,7 +10,7 @@ NUM_SAMPLES, NUM_PROMPTS, NUM_TRIALS = 128, 4, 400
 
 
 def total(left: np.ndarray, right: np.ndarray, rng: np.random.Generator) -> Homogeneity:
-    """Return the statistic of samples of several prompts; laws are `[P, V]`."""
+    """Return the statistic of samples of several prompts; distributions are `[P, V]`."""
     draws = [[rng.choice(len(law), NUM_SAMPLES, p=law).tolist() for law in laws] for laws in (left, right)]
     return sum((homogeneity(a, b) for a, b in zip(*draws, strict=True)), NOTHING)
 
@@ -45,7 +45,7 @@ def test_equal_distributions_are_called_different_as_rarely_as_said() -> None:
 
 
 def test_a_detectable_variation_is_detected() -> None:
-    """Laws as far apart as is said to be found in 95 of 100 trials, in the way that is hardest to find."""
+    """Distributions as far apart as is said to be found in 95 of 100 trials, in the way that is hardest to find."""
     rng, level, found, said = np.random.default_rng(2), 1e-3, [], []
     for _ in range(100):
         law = np.full((NUM_PROMPTS, 8), 1 / 8)

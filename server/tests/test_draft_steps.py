@@ -1,4 +1,4 @@
-"""`return_draft_steps`: who drafted what, what stood, and the text that came of it; nothing of it where it is not asked for."""
+"""`return_draft_steps`: who drafted what, what was accepted, and the resulting text; nothing where it is not asked for."""
 
 from __future__ import annotations
 

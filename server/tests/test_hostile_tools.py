@@ -1,4 +1,4 @@
-"""Whatever stands where tools, calls and items belong: it is taken, or refused in a sentence."""
+"""Whatever is given where tools, calls and items belong: it is taken, or refused in a sentence."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -74,7 +74,7 @@ def test_without_ray_the_remedy_is_named() -> None:
 
 
 class Recorded:
-    """Stands for a metric of Ray."""
+    """Stands in for a metric of Ray."""
 
     def __init__(self, name: str, description: str, tag_keys: tuple[str, ...]) -> None:
         self.name, self.tag_keys = name, tag_keys

@@ -1,4 +1,4 @@
-"""Every reasoning parser; each text cut at every place gives the same."""
+"""Every reasoning parser; each text cut at every position gives the same."""
 
 import pytest
 

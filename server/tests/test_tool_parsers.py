@@ -1,4 +1,4 @@
-"""Every parser on texts as models write them; each text cut at every place, and into single characters, gives the same."""
+"""Every parser on texts as models write them; each text cut at every position, and into single characters, gives the same."""
 
 from typing import Any
 

@@ -30,7 +30,7 @@ CONFIG = LoopConfig(
 
 
 class Killed(Exception):
-    """Stands for the end of the process."""
+    """Stands in for the end of the process."""
 
 
 def batch(step: int) -> Tensor:

@@ -53,7 +53,7 @@ class ScriptedLlama:
         return -1
 
     def generate(self, text: list[int], num_prompt: int) -> Iterator[int]:
-        """Yield the tokens of `text` behind its first `num_prompt`, verified from drafts where they stand."""
+        """Yield the tokens of `text` after its first `num_prompt`, taken from drafts where these are accepted."""
         at, tokens = 0, text[:num_prompt]
         sampled = num_prompt
         while True:
@@ -152,6 +152,7 @@ def test_a_draft_model_of_the_same_vocabulary() -> None:
     assert count(drafter, ACCEPTED) > 5
 
 
+@pytest.mark.time_budget
 @pytest.mark.parametrize(
     ("name", "counter"),
     [

@@ -106,7 +106,7 @@ def apply_top_k_top_p(logits, k, p):
 
 
 class StubModel:
-    """The target: the law of a token depends on the two before it."""
+    """The target: the distribution of a token depends on the two before it."""
 
     def __init__(self) -> None:
         generator = torch.Generator().manual_seed(11)
@@ -283,7 +283,7 @@ class StubRunner:
     def _states(
         self, running: list[str], drafts: dict[str, list[int]], scheduled: dict[str, int]
     ) -> list[torch.Tensor]:
-        """Return made-up states of every row: its position, and 1000 times the layer's place."""
+        """Return made-up states of every row: its position, and 1000 times the layer's index."""
         positions = [
             self.requests[name].num_computed_tokens + i for name in running for i in range(scheduled[name])
         ]

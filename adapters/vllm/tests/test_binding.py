@@ -72,6 +72,7 @@ def test_hostile_proposers_change_nothing(kind) -> None:
     assert proposer_of(binding).held == {}
 
 
+@pytest.mark.time_budget
 @pytest.mark.parametrize("keys", [{"fails_every": 1}, {"sleep_s": 0.06, "wrong": 0.9}])
 def test_failing_and_slow_proposers_are_left_out(keys) -> None:
     texts = stock_texts(max_tokens=40)

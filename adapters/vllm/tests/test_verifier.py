@@ -1,4 +1,4 @@
-"""What stands of a draft, at temperatures: by vLLM's own noise, or in law."""
+"""Which drafted tokens are accepted above temperature 0: by vLLM's own noise, or in distribution."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ def test_trial_runs_of_vllm_are_left_to_it() -> None:
 
 
 LAWS = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]])
-"""What drafted tokens are drawn from: the first law in one half of the requests, the second in the other."""
+"""What drafted tokens are drawn from: the first distribution in one half of the requests, the second in the other."""
 DRAWN = 6000
 
 
 def verified(
     p: list[float], drafts: dict[str, list[int]], told: tuple[Draft, dict[str, int]], **keys: Any
 ) -> dict[str, list[int]]:
-    """Return what is emitted for drafts of at most one token, where every token has the law p."""
+    """Return what is emitted for drafts of at most one token, where every token has the distribution p."""
     counts = [len(ids) for ids in drafts.values()]
     starts = [sum(counts[:row]) + row for row in range(len(counts))]
     metadata = SimpleNamespace(

@@ -13,6 +13,7 @@ from specdec.folders import COMPILED_VARIABLE, compiled_folder
 
 if TYPE_CHECKING:
     from specdec.async_llm import AsyncLLM as AsyncLLM
+    from specdec.engine_options import EngineOptions as EngineOptions
     from specdec.errors import ConfigError as ConfigError
     from specdec.errors import EngineError as EngineError
     from specdec.errors import ModelError as ModelError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from specdec.interfaces import ProposerConfig as ProposerConfig
     from specdec.interfaces import Sampler as Sampler
     from specdec.interfaces import SamplerConfig as SamplerConfig
+    from specdec.interfaces import ScoreBatch as ScoreBatch
     from specdec.interfaces import Scorer as Scorer
     from specdec.interfaces import Scores as Scores
     from specdec.interfaces import TargetHandle as TargetHandle
@@ -47,7 +49,7 @@ __version__ = "0.1.0"
 
 if "OMP_WAIT_POLICY" not in os.environ:
     # GNU OpenMP spins for milliseconds while it waits for a thread that another process has pushed off its core; a pass of
-    # a small model then takes a hundred times longer. Read when the library is loaded, so it must stand before torch is.
+    # a small model then takes a hundred times longer. Read when the library is loaded, so it must be set before torch is.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Code compiled by numba would otherwise lie among the sources. Read when numba is loaded, and by processes started from here.
@@ -59,6 +61,7 @@ _HOME = {
     "ConfigError": "specdec.errors",
     "DraftStep": "specdec.outputs",
     "EngineError": "specdec.errors",
+    "EngineOptions": "specdec.engine_options",
     "LLM": "specdec.llm",
     "Logprob": "specdec.outputs",
     "ModelError": "specdec.errors",
@@ -81,6 +84,7 @@ __all__ = [
     "DraftSampling",
     "DraftStep",
     "EngineError",
+    "EngineOptions",
     "FinishReason",
     "Logprob",
     "ModelError",
@@ -92,6 +96,7 @@ __all__ = [
     "Sampler",
     "SamplerConfig",
     "SamplingParams",
+    "ScoreBatch",
     "Scorer",
     "Scores",
     "StructuredOutputsParams",

@@ -91,7 +91,7 @@ class AsyncLLM:
             request_id: an id to abort by; None makes one.
             is_streaming: whether to yield once per step; else once, at the end.
             priority: lower goes first; needs `scheduling_policy="priority"`.
-            client: who asks: where requests say it, each client has the same share of the places in a batch, and so has each
+            client: who asks: where requests say it, each client has the same share of the slots in a batch, and so has each
                 request of a client.
 
         Raises:

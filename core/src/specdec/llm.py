@@ -15,8 +15,8 @@ from specdec.config import target_of, translate_llm_arguments
 from specdec.engine.build import BuiltEngine, build_engine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
-from specdec.engine.options import EngineOptions
 from specdec.engine.prompts import Prompt, as_prompts
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Logprob:
-    """Log probability of one token at one place."""
+    """Log probability of one token at one position."""
 
     logprob: float
     rank: int
@@ -18,7 +18,7 @@ class Logprob:
 
 @dataclass(frozen=True)
 class DraftStep:
-    """What one step drafted for a sample, and what of it stood."""
+    """What one step drafted for a sample, and what of it was accepted."""
 
     proposer: str | None
     """Who drafted; None where nothing was drafted."""
@@ -27,9 +27,9 @@ class DraftStep:
     parents: list[int]
     """For each the number of the drafted token before it, -1 for the last committed one; of a chain -1, 0, 1, ..."""
     accepted: list[int]
-    """Numbers of the drafted tokens that stood, from depth 1 on."""
+    """Numbers of the accepted drafted tokens, from depth 1 on."""
     num_emitted: int
-    """Tokens that the step added to the sample: those that stood and, unless it ended, the correction or bonus token."""
+    """Tokens that the step added to the sample: the accepted ones and, unless it ended, the correction or bonus token."""
     time: float
     """Seconds from the request's arrival to the end of the step."""
 
@@ -65,7 +65,7 @@ class RequestMetrics:
     """Steps in which a draft was verified."""
     num_draft_tokens: int
     num_accepted_tokens: int
-    """Drafted tokens that stood; correction and bonus tokens are not counted."""
+    """Accepted drafted tokens; correction and bonus tokens are not counted."""
     accepted_per_position: list[int]
     time_to_first_token: float | None
     total_time: float

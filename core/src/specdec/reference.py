@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
-from specdec.logits.pipeline import p_logits
-from specdec.logits.rows import RowBlock
+from specdec.logits import RowBlock, p_logits
 from specdec.logits.rules import RequestRules
 from specdec.noise import exponentials
 from specdec.sampling_params import SamplingParams
@@ -50,7 +49,7 @@ def generate(
         committed = np.array(tokens, np.int32)
         block = RowBlock(params, draft, rules=rules, committed=committed, num_prompt_tokens=len(prompt))
         rows = p_logits(rows[-len(draft) - 1 :], [block])
-        # Verify: the draft stands as long as it equals what plain sampling draws at its position.
+        # Verify: the draft is accepted as long as it equals what plain sampling draws at its position.
         emitted: list[int] = []
         for depth in range(len(draft) + 1):
             emitted.append(_draw(rows[depth], params, len(tokens) + depth))

@@ -45,44 +45,65 @@ class SamplingParams(BaseModel):
 
     n: int = Field(1, ge=1, description="Number of samples, each with its own noise.")
     temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False, description="0 means greedy.")
-    top_p: float = Field(1.0, gt=0.0, le=1.0)
+    top_p: float = Field(
+        1.0, gt=0.0, le=1.0, description="Keep the most probable tokens up to this cumulative probability."
+    )
     top_k: int = Field(0, ge=-1, description="0 or -1 means all.")
-    min_p: float = Field(0.0, ge=0.0, le=1.0)
+    min_p: float = Field(
+        0.0, ge=0.0, le=1.0, description="Keep tokens with at least this share of the highest probability."
+    )
     seed: int | None = Field(None, description="None means fresh noise, and so does -1, as in vLLM.")
     max_tokens: int | None = Field(16, ge=1, description="None means up to the context window.")
     min_tokens: int = Field(0, ge=0, description="Output tokens before which nothing ends the sample.")
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    include_stop_str_in_output: bool = False
-    ignore_eos: bool = False
+    stop: str | list[str] | None = Field(
+        None, description="Strings that end the output, which ends before them."
+    )
+    stop_token_ids: list[int] | None = Field(None, description="Tokens that end the output.")
+    include_stop_str_in_output: bool = Field(False, description="Keep the stop string in the output.")
+    ignore_eos: bool = Field(False, description="Go on after an end-of-text token.")
     logprobs: int | None = Field(
         None,
         ge=-1,
         description="How many of the most probable tokens to list for each output token; -1 means all.",
     )
     prompt_logprobs: int | None = Field(None, ge=-1, description="The same for each prompt token.")
-    presence_penalty: float = Field(0.0, ge=-2.0, le=2.0)
-    frequency_penalty: float = Field(0.0, ge=-2.0, le=2.0)
-    repetition_penalty: float = Field(1.0, gt=0.0, allow_inf_nan=False)
-    logit_bias: dict[int, float] | None = None
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = Field(None, min_length=1)
+    presence_penalty: float = Field(
+        0.0, ge=-2.0, le=2.0, description="Subtracted from the logit of each token in the output."
+    )
+    frequency_penalty: float = Field(
+        0.0, ge=-2.0, le=2.0, description="Subtracted once for each time that the token is in the output."
+    )
+    repetition_penalty: float = Field(
+        1.0,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Divides positive logits, multiplies negative ones, of tokens in prompt or output.",
+    )
+    logit_bias: dict[int, float] | None = Field(None, description="Added to the logits of these token ids.")
+    bad_words: list[str] | None = Field(None, description="Words that the output must not contain.")
+    allowed_token_ids: list[int] | None = Field(
+        None, min_length=1, description="The only token ids that may be chosen."
+    )
     logits_processors: list[LogitsProcessor] | None = Field(
         None,
         description="Functions of (output ids, logits) or of (prompt ids, output ids, logits) that return logits. What they "
-        "return must depend on their arguments alone: they are called in any order, for drafted tokens that do not stand as "
-        "well, and all n samples share them.",
+        "return must depend on their arguments alone: they are called in any order, for rejected drafted tokens as well, "
+        "and all n samples share them.",
     )
-    structured_outputs: StructuredOutputsParams | None = None
-    skip_special_tokens: bool = True
-    truncate_prompt_tokens: int | None = Field(None, ge=1)
+    structured_outputs: StructuredOutputsParams | None = Field(
+        None, description="A JSON schema, regular expression, choice or grammar that the output follows."
+    )
+    skip_special_tokens: bool = Field(True, description="Leave special tokens out of the text.")
+    truncate_prompt_tokens: int | None = Field(
+        None, ge=1, description="Keep only so many of the prompt's last tokens."
+    )
     speculative: Literal[False] | Mapping[str, int] | None = Field(
         None,
         description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k.",
     )
 
     return_draft_steps: bool = Field(
-        False, description="Have `draft_steps` in each sample: what every step drafted and what stood."
+        False, description="Have `draft_steps` in each sample: what every step drafted and what was accepted."
     )
 
     def __init__(self, **kwargs: Any) -> None:

@@ -10,7 +10,7 @@ from speccheck.saved import save_tiny
 
 from specdec.bench import Session, Workload
 from specdec.bench.contender import BASELINE
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.loading.target import LoadedTarget, load_target
 
 SCRIPTED = "speccheck.proposers.Scripted"

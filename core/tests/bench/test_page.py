@@ -22,6 +22,7 @@ ENVIRONMENT: dict[str, Any] = {
     "max_tokens": 64,
     "temperature": 0.0,
     "deterministic": False,
+    "prefix_caching": True,
     "rounds": 1,
     "cpu": None,
 }

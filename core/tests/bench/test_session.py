@@ -91,6 +91,18 @@ def test_deterministic_workloads_get_such_an_engine(
     assert [arguments["deterministic"] for arguments in given] == [False, True]
 
 
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_prefixes_are_cached_where_that_is_asked_for(
+    target: LoadedTarget, workload: Workload, *, is_cached: bool
+) -> None:
+    """The warm-up, which runs the first prompt as well, leaves nothing of it."""
+    prompt = tuple(range(1, 41))
+    twice = replace(workload, prompts=(prompt, prompt), max_tokens=2, is_prefix_cached=is_cached)
+    session = Session(target, BASELINE, twice)
+    session.warm_up()
+    assert [output.num_cached_tokens for output in session.run().outputs] == [0, 32 if is_cached else 0]
+
+
 def test_times_add_up_to_the_wall(target: LoadedTarget, workload: Workload) -> None:
     turn = Session(target, BASELINE, workload).run()
     spent = sum(entry.propose_ms + entry.score_ms + entry.verify_ms + entry.other_ms for entry in turn.steps)

@@ -11,7 +11,7 @@ import pytest
 from specdec.cli.bench.report import Report
 from specdec.cli.bench.show import warnings
 from specdec.cli.main import run
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.registry.catalogue import known_methods
 
@@ -150,6 +150,18 @@ def test_deterministic_reaches_the_target(
     monkeypatch.setattr("specdec.loading.target.load_target", spy)
     assert run(["bench", dataset, "--model", tiny_model, "--deterministic"]) == 2
     assert "deterministic is True" in capfd.readouterr().err
+
+
+def test_prefixes_are_cached_if_asked_for(
+    tiny_model: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prompts, out = tmp_path / "twice.jsonl", tmp_path / "out.json"
+    prompts.write_text(2 * (json.dumps({"prompt_token_ids": list(range(2, 50))}) + "\n"))
+    command = ["bench", str(prompts), "--model", tiny_model, *SHORT, "--json", str(out)]
+    for options, text in (([], ""), (["--enable-prefix-caching"], "prefixes cached, ")):
+        assert run([*command, *options]) == 0
+        assert json.loads(out.read_text())["environment"]["prefix_caching"] is bool(options)
+        assert f"{text}2 rounds" in " ".join(capfd.readouterr().out.split())
 
 
 def test_a_configuration_that_drafts_nothing_is_named(

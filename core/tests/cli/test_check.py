@@ -19,8 +19,7 @@ from specdec import Capability, Draft, Proposer
 class Right(Proposer):
     name = "right"
     def propose(self, batch):
-        caps = map(min, batch.max_nodes, batch.max_depth)
-        return Draft.from_lists([[int(batch.token_ids(i)[-1])] * cap for i, cap in enumerate(caps)])
+        return Draft.from_lists([[int(batch.token_ids(i)[-1])] * cap for i, cap in enumerate(batch.max_nodes)])
 
 class Wrong(Right):
     name = "wrong"

@@ -31,7 +31,7 @@ def specdec_register_commands(app):
 
 @pytest.fixture
 def hello(site: Any) -> None:
-    """A command of somebody else's, and one that cannot be imported."""
+    """A third party's command, and one that cannot be imported."""
     site.install("greetings", {"commands": {"hello": "hello_command"}}, {"hello_command": COMMAND})
     site.install(
         "broken", {"commands": {"crash": "crash_command"}}, {"crash_command": "import no_such_library"}

@@ -50,7 +50,7 @@ def test_compiled_chains_take_maps_that_rise() -> None:
 def test_choices_are_named_in_the_targets_ids(method: str, ids: np.ndarray) -> None:
     chooser = Chooser(method, reduced_vocabulary(ids, 16, CPU), wants_confidence=True)
     logits = torch.tensor([[0.0, 1.0, 0.5, -1.0]])
-    # Noise lifts id 3 * row + depth of the target by 2: id 5 for the second place.
+    # Noise lifts id 3 * row + depth of the target by 2: id 5 for the second position.
     batch = batch_of(WARM, WARM)
     for path, lifted in (((), 1), ((9, 9, 9, 9), 5)):
         choice = chooser.choose(logits, [Place(0, path, 0, 1)], batch)

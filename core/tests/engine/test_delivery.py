@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 import torch
@@ -71,8 +73,42 @@ def test_states_have_their_shape_where_nothing_is_new() -> None:
     assert (batch.has_hidden.dtype, tuple(batch.has_hidden.shape)) == (torch.bool, (0,))
 
 
+def waiting(num_tokens: int) -> Sequence:
+    """Return a sequence whose proposer has been told nothing, with the states of all its tokens."""
+    made = sequence(num_tokens)
+    made.deliverable_hidden = [(torch.zeros(num_tokens, 1),)]
+    return made
+
+
 def test_what_gets_no_drafts_is_never_overdue() -> None:
-    late, lost = sequence(800), sequence(800)
+    late, lost = waiting(800), waiting(800)
     lost.has_proposals = False
     assert delivery().is_overdue([late, lost])
     assert not delivery().is_overdue([lost])
+
+
+def test_states_of_many_sequences_are_overdue_together() -> None:
+    some = [waiting(400) for _ in range(6)]
+    assert delivery().is_overdue(some)
+    assert not delivery().is_overdue(some[:5])
+    assert not delivery().is_overdue([*some[:5], sequence(400)])  # nothing of the last has run yet
+
+
+def test_what_came_of_a_draft_is_told_once() -> None:
+    told, made = sequence(), delivery()
+    told.num_computed, told.last_num_drafted, told.last_num_accepted = 0, 4, 1
+    told.delivered = told.num_tokens
+    first, again = (made.build([told], [0]) for _ in range(2))
+    assert (first.last_num_drafted, first.last_num_accepted) == ([4], [1])
+    assert (again.last_num_drafted, again.last_num_accepted) == ([0], [0])
+
+
+def test_each_reason_for_no_drafts_is_logged_once_and_each_request_counted(caplog) -> None:
+    made = delivery()
+    with caplog.at_level(logging.WARNING, "specdec"):
+        for reason in ("it failed", "it failed", "it was left out"):
+            lost = sequence()
+            made.give_up(lost, reason)
+            made.give_up(lost, "whatever else")
+    assert made.num_without_states == 3
+    assert len(caplog.records) == 2

@@ -1,4 +1,4 @@
-"""The law of what is sampled, through the whole engine, against exact enumeration of the target's.
+"""The distribution of what is sampled, through the whole engine, against exact enumeration of the target's.
 
 A model of few ids; all sequences of three tokens are enumerated. A chi-square statistic must stay under
 `df + 10 * sqrt(2 * df)` (ten standard deviations; seeds are fixed, so the result is the same in every run).
@@ -85,7 +85,7 @@ def test_samples_of_one_request_follow_the_law_too(model) -> None:
 
 
 def test_the_threshold_catches_a_wrong_law(model) -> None:
-    """A sampler that took the second token from a law one step stale would not pass."""
+    """A sampler that took the second token from a distribution one step stale would not pass."""
     law = exact(model, SamplingParams(temperature=1.0))
     first = {t: sum(p for text, p in law.items() if text[0] == t) for t in range(VOCAB)}
     stale = {

@@ -1,4 +1,4 @@
-"""What each step drafted and what stood, where it is asked for."""
+"""What each step drafted and what was accepted, where it is asked for."""
 
 from __future__ import annotations
 

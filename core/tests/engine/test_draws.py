@@ -1,4 +1,4 @@
-"""The noise handed to proposers: honest q, a stream of its own, and the noise of `strict` where it is asked for."""
+"""The noise handed to proposers: exact q, a stream of its own, and the noise of `strict` where it is asked for."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_prefix_is_found_by_content_and_by_what_precedes_it() -> None:
     assert cache.match(ids(3, 4, 1, 2), 4) == [12]
     assert cache.match(ids(2, 1), 2) == []
     assert cache.match(ids(1), 1) == []
-    # A second block of the same content keeps the older place and key.
+    # A second block of the same content keeps the older slots and key.
     assert cache.publish(0, ids(1, 2), 20) == a
     assert cache.match(ids(1, 2), 2) == [10]
     cache.forget(10, 1)

@@ -15,7 +15,7 @@ from specdec.engine.sequence import Sequence
 
 @dataclass
 class World:
-    """What steps cost, in seconds, and how often a drafted token stands if all before it do."""
+    """What steps cost, in seconds, and how often a drafted token is accepted if all before it are."""
 
     plain: float = 1e-3
     node: float = 0.1e-3
@@ -57,8 +57,8 @@ def run(
     """Run steps; returns the depth of each, tokens a second, and the limits of each."""
     depths, every, tokens, total = [], [], 0, 0.0
     for _ in range(num_steps):
-        depth = pace.begin(sequences, k)
-        limits = [pace.limit(sequence, depth) for sequence in sequences]
+        pace.begin(sequences, k)
+        limits = [pace.limit(sequence, k) for sequence in sequences]
         drafted, accepted = [], []
         for index, limit in enumerate(limits):
             count = limit if world.chance.random() < world.is_found else 0
@@ -168,17 +168,34 @@ def test_proposers_that_often_find_nothing_are_not_left_out_for_it():
 def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
     pace, sequences = Pace(4, can_shorten=True), make_sequences(3)
     for _ in range(50):
-        assert pace.begin(sequences, 0) == 0
+        pace.begin(sequences, 0)
+        assert pace.limit(sequences[0], 0) == 0
         assert not pace.is_resting
         pace.observe(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, num_prompt_rows=0, num_rows=3)
     assert pace.num_rested == 0
-    assert pace.begin([], 4) == 4
+    pace.begin([], 4)
+    assert pace.limit(sequences[0], 4) == 4
+
+
+def test_steps_that_could_not_draft_are_no_rests():
+    world, pace, sequences = World(rates=(0.0,), depth=1e-3), Pace(4, can_shorten=True), make_sequences(2)
+    run(pace, world, 300, 4, sequences)
+    num_rested = pace.num_rested
+    assert num_rested > 200
+    for _ in range(100):  # as of requests with speculative=False, or one token before their end
+        pace.begin(sequences, 4)
+        limits = [pace.limit(sequence, 0) for sequence in sequences]
+        pace.observe(sequences, limits, [0, 0], [0, 0], 0.0, 1e-3, num_prompt_rows=0, num_rows=2)
+    assert pace.num_rested == num_rested
+    depths, _, _ = run(pace, world, 300, 4, sequences)
+    assert sum(depth > 0 for depth in depths) < 30
 
 
 def test_one_odd_step_decides_nothing():
     world, pace, sequences = World(rates=(0.9,), spread=0.0), Pace(4, can_shorten=True), make_sequences(1)
     run(pace, world, 200, 4, sequences)
-    depth = pace.begin(sequences, 4)
+    pace.begin(sequences, 4)
+    depth = pace.limit(sequences[0], 4)
     pace.observe(sequences, [depth], [depth], [depth], 0.5, 0.5, num_prompt_rows=0, num_rows=1 + depth)
     depths, _, _ = run(pace, world, 60, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 2
@@ -187,8 +204,8 @@ def test_one_odd_step_decides_nothing():
 def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
     world, pace, sequences = World(rates=(0.9,)), Pace(4, can_shorten=True), make_sequences(1)
     run(pace, world, 200, 4, sequences)
-    depth = pace.begin(sequences, 4)
-    pace.limit(sequences[0], depth)
+    pace.begin(sequences, 4)
+    depth = pace.limit(sequences[0], 4)
     something_is_compiled_s = 3.0
     pace.observe(
         sequences,
@@ -208,8 +225,8 @@ def test_what_prompts_cost_the_proposer_counts():
     world, pace, sequences = World(rates=(0.6,), node=0.01e-3), Pace(4, can_shorten=True), make_sequences(1)
     late: list[int] = []
     for turn in range(100):
-        depth = pace.begin(sequences, 4)
-        depth = pace.limit(sequences[0], depth)
+        pace.begin(sequences, 4)
+        depth = pace.limit(sequences[0], 4)
         propose_s = 0.0 if pace.is_resting else 30e-3
         pace.observe(sequences, [depth], [depth], [0], propose_s, 40e-3, num_prompt_rows=None, num_rows=100)
         depths, _, _ = run(

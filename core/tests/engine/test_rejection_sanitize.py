@@ -1,4 +1,4 @@
-"""What is cut from drafts that carry q: nothing because of its own token; everything whose q is no law."""
+"""What is cut from drafts that carry q: nothing because of its own token; everything whose q is not a distribution."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def drawn(rows: list[list[int]], parents: list[list[int]] | None = None, vocab: 
     return replace(made, **{"node_probs": q, "sampling": DraftSampling.IID} | keys)
 
 
-def check(draft: Draft, nodes: int = 9, depth: int = 9) -> tuple[Draft, int]:
+def check(draft: Draft, nodes: int = 9) -> tuple[Draft, int]:
     size = len(draft.token_ids)
-    return check_draft(draft, [nodes] * size, [depth] * size, VOCAB)
+    return check_draft(draft, [nodes] * size, VOCAB)
 
 
 def test_a_drawn_id_outside_the_vocabulary_stays_to_be_rejected() -> None:
@@ -51,10 +51,10 @@ def test_token_ids_count_and_not_host_rows() -> None:
 
 
 def test_caps_cut_whatever_was_drawn() -> None:
-    draft, num_unfit = check(drawn([[1, VOCAB, 2, 3]]), nodes=3, depth=2)
+    draft, num_unfit = check(drawn([[1, VOCAB, 2, 3]]), nodes=2)
     assert (draft.host_rows, num_unfit) == (((1, 0),), 1 + 2)
     tree = drawn([[1, 2, 3, 4]], [[-1, 0, 1, -1]])
-    assert check(tree, depth=2)[0].host_rows == ((1, 2),)
+    assert check(tree, nodes=2)[0].host_rows == ((1, 2),)
     assert check(drawn([[1, 2, 3]], [[-1, 5, 0]]))[0].host_rows == ((1,),)
 
 
@@ -73,7 +73,7 @@ def test_a_row_that_is_no_law_cuts_what_was_drawn_from_it(kind, place) -> None:
     draft.node_probs[0, place, 2] = BAD[kind]
     checked, num_unfit = check(draft)
     assert checked.host_rows == ((1, 2, 3)[:place], (1, 2, 3))
-    assert num_unfit == max(0, 3 - place)  # the row behind the last node is nobody's law
+    assert num_unfit == max(0, 3 - place)  # nothing is drawn from the row after the last node
 
 
 def test_in_a_tree_the_cut_is_before_the_first_child_of_the_bad_row() -> None:
@@ -117,7 +117,7 @@ def test_a_sum_of_about_1_is_made_1_and_an_exact_one_left_alone() -> None:
     draft.node_probs[0, 2] *= 2
     checked = check(draft)[0].node_probs
     assert torch.allclose(checked[0, :2].sum(-1), torch.ones(2), atol=1e-6, rtol=0)
-    assert torch.equal(checked[0, 2], draft.node_probs[0, 2]), "what is no law is left as it is"
+    assert torch.equal(checked[0, 2], draft.node_probs[0, 2]), "what is no distribution is left as it is"
 
 
 def test_a_law_over_another_vocabulary() -> None:

@@ -48,8 +48,8 @@ def test_every_token_is_held_or_comes_with_its_states(subject, run, most) -> Non
     for output, text in zip(outputs, subject.texts, strict=True):
         check_states(subject.model, proposer, output.request_id, text)
         length = len(output.prompt_token_ids)
-        held = [held for name, _, held in proposer.asked if name == output.request_id]
-        assert output.num_cached_tokens == (min(held[-1], length) if held else 0)
+        held_first = proposer.pieces[output.request_id][0][0]  # before a preemption
+        assert output.num_cached_tokens == min(held_first, length)
         if run != "preempted":
             assert output.num_cached_tokens == min(most, (length - 1) // 4 * 4)
             assert proposer.pieces[output.request_id][0][0] == output.num_cached_tokens
@@ -108,10 +108,12 @@ def test_one_that_fails_or_lies_about_lengths_costs_the_prefix_only(subject, ans
     proposer = proposer_of(llm)
     with caplog.at_level(logging.WARNING, "specdec"):
         outputs = twice(llm, subject)
-    assert {output.num_cached_tokens for output in outputs} == {0}
-    assert (
-        engine_of(llm).metrics.proposer_errors == len(proposer.asked) == 5
-    )  # one prompt is too short for a block
+    # One prompt is too short for a block. After three failures the proposer is not asked any more: the target takes over the
+    # prefixes of the other two, whose states nobody then has.
+    metrics = engine_of(llm).metrics
+    assert metrics.proposer_errors == len(proposer.asked) == 3
+    assert metrics.requests_without_states == 2
+    assert sum(output.num_cached_tokens > 0 for output in outputs) == 2
     assert len([r for r in caplog.records if "raised in resume" in r.getMessage()]) == 1
     assert proposer.complaints == []
     with pytest.raises((RuntimeError, ValueError, TypeError)):

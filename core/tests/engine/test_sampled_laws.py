@@ -1,4 +1,4 @@
-"""The law of what `probabilistic` and `block` sample, through the whole engine, against exact enumeration of the target's.
+"""The distribution of what `probabilistic` and `block` sample, in the whole engine, against exact enumeration.
 
 A model of few ids; all texts of three tokens are enumerated. Seeds are fixed, so the result is the same in every run.
 """
@@ -45,12 +45,12 @@ class DrawnConfig(ProposerConfig):
     is_reduced: bool = False
     """Draft over four of the five ids, in another order."""
     lies: bool = False
-    """Report a q that is flatter than the law drawn from."""
+    """Report a q that is flatter than the distribution drawn from."""
     fails_every: int = 0
 
 
 class Drawn(Proposer):
-    """Draws its tokens from a law of the last token, with the noise that core hands out."""
+    """Draws its tokens from a distribution that depends on the last token, with the noise that core hands out."""
 
     name: ClassVar[str] = "drawn"
     Config: ClassVar[type[ProposerConfig]] = DrawnConfig
@@ -109,7 +109,7 @@ class Drawn(Proposer):
         )
 
     def discarded(self, batch: ProposeBatch, row: int) -> list[int]:
-        """Return what of the last draft is not in the text, which honest proposers may learn from."""
+        """Return what of the last draft is not in the text, which proposers with exact q may learn from."""
         if not self.own.learns or batch.request_ids[row] not in self.last:
             return []
         old, text = self.last[batch.request_ids[row]], batch.token_ids(row)[len(PROMPT) :].tolist()
@@ -127,7 +127,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def law(model) -> Law:
-    """The exact law of three tokens at temperature 0.9, the least likely id of each row left out."""
+    """The exact distribution of three tokens at temperature 0.9, the least likely id of each row left out."""
     short = params(1)[0].model_copy(update={"max_tokens": LENGTH})
     return text_law(model, PROMPT, short, Constraints(), lambda text: False)
 
@@ -247,7 +247,7 @@ def test_same_seed_same_text_in_any_batch_and_order(model, sampler, shape) -> No
 
 
 def test_bad_q_costs_drafts_and_nothing_else(model, law, monkeypatch) -> None:
-    """Every other call reports a q that is not a number: those drafts are cut, the law stays."""
+    """Every other call reports a q that is not a number: those drafts are cut, the distribution stays."""
 
     def sometimes_not_a_number(self: Proposer, batch: ProposeBatch) -> Draft:
         draft = Drawn.propose(self, batch)  # type: ignore[arg-type]  # it is one

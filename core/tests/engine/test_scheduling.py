@@ -245,3 +245,23 @@ def test_an_id_that_runs_is_refused(subject) -> None:
     engine.add(*intake.prepare("x", subject.prompts[0], greedy(2), is_streaming=False))
     with pytest.raises(ConfigError, match="request id 'x' is in use"):
         engine.add(*intake.prepare("x", subject.prompts[1], greedy(2), is_streaming=False))
+
+
+def test_a_call_that_is_cut_off_while_requests_end_leaves_nothing_behind(subject, monkeypatch) -> None:
+    llm = make_llm(subject.model, scripted("Recorder", 3, texts=subject.texts), max_num_seqs=4)
+    engine = engine_of(llm)
+    publish = engine._committer._kv.publish
+
+    def cut_off(sequence) -> None:
+        if sequence.is_finished:
+            raise KeyboardInterrupt
+        publish(sequence)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine._committer._kv, "publish", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(subject.prompts, greedy(32))
+    assert not engine.has_work
+    assert engine.kv_cache_usage == 0
+    assert (engine._owners, engine._watches) == ({}, {})
+    assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected

@@ -11,16 +11,20 @@ import pytest
 
 from specdec.engine.guard import ProposerGuard
 from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, ProposerConfig, TargetInfo
+from specdec.interfaces.batch import HostIds
 from specdec.sampling_params import SamplingParams
+
+pytestmark = pytest.mark.time_budget
 
 
 class Sleeper(Proposer):
     """Takes a fifth of a second for every call."""
 
     name: ClassVar[str] = "sleeper"
+    seconds = 0.2
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        time.sleep(0.2)
+        time.sleep(self.seconds)
         return Draft.empty(batch.batch_size)
 
 
@@ -30,7 +34,6 @@ def batch_of(counts: Sequence[int]) -> ProposeBatch:
     return ProposeBatch(
         request_ids=tuple(map(str, range(size))),
         max_nodes=[0] * size,
-        max_depth=[0] * size,
         num_tokens=list(counts),
         num_prompt_tokens=list(counts),
         starts=[0] * size,
@@ -52,8 +55,52 @@ def test_a_prompt_may_take_as_many_steps_as_it_has_pieces(
     monkeypatch: pytest.MonkeyPatch, counts: list[int], is_overrun: bool
 ) -> None:
     monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", 0)
-    proposer = Sleeper(ProposerConfig(num_speculative_tokens=1), cast(TargetInfo, None))
-    guard = ProposerGuard(proposer, 8, is_fallback=True, is_strict=False)
+    guard = guard_of(Sleeper)
     guard.observe_score(0.001)  # so the budget is the least there is, 50 ms
     assert guard.propose(batch_of(counts), [0] * len(counts)) is not None
     assert guard.counters.num_overruns == is_overrun
+
+
+class Resuming(Sleeper):
+    """Says after a while that it holds everything."""
+
+    name: ClassVar[str] = "resuming"
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        time.sleep(0.06)
+        return len(token_ids)
+
+
+def guard_of(proposer: type[Proposer]) -> ProposerGuard:
+    made = proposer(ProposerConfig(num_speculative_tokens=1), cast(TargetInfo, None))
+    return ProposerGuard(made, 8, is_fallback=True, is_strict=False)
+
+
+def test_a_slow_resume_counts_and_is_not_called_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", -1)
+    guard, ids = guard_of(Resuming), np.arange(5, dtype=np.int32)
+    assert [guard.resume("r", ids) for _ in range(5)] == [5, 5, 5, 0, 0]
+    assert (guard.counters.num_overruns, guard.counters.num_pauses) == (3, 1)
+
+
+def test_pauses_are_short_again_after_many_good_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", -1)
+    guard, ids = guard_of(Resuming), np.arange(5, dtype=np.int32)
+
+    def length_of_pause() -> int:
+        for _ in range(3):
+            guard.resume("r", ids)
+        steps = 0
+        while guard.is_paused:
+            guard.skip()
+            steps += 1
+        return steps
+
+    assert [length_of_pause() for _ in range(2)] == [64, 128]
+    monkeypatch.setattr(Sleeper, "seconds", 0.0)
+    for _ in range(511):
+        guard.propose(batch_of([1]), [0])
+    assert length_of_pause() == 256
+    for _ in range(512):
+        guard.propose(batch_of([1]), [0])
+    assert length_of_pause() == 64

@@ -62,7 +62,7 @@ drafts = st.lists(tokens, max_size=6).flatmap(
 @settings(max_examples=120, deadline=None)
 @given(steps=st.lists(st.tuples(drafts, st.integers(0, 6)), min_size=1, max_size=4))
 def test_masks_along_drafts(steps) -> None:
-    """Masks, verdicts on nodes, and the place in the grammar afterwards, against trying every id on the text."""
+    """Masks, verdicts on nodes, and the grammar's state afterwards, against trying every id on the text."""
     grammar, committed = state(), []
     for (nodes, parents), choice in steps:
         paths: list[list[int]] = [[]]

@@ -66,7 +66,7 @@ def run(
     """Run texts side by side, one token of a prompt each, in a host whose steps take `PLAIN_S` and `node_s` for each node.
 
     Returns:
-        drafted tokens of each step. Every token was told, at its place.
+        drafted tokens of each step. Every token was told, at its position.
     """
     names = [f"{id(text)}" for text in texts]
     done = dict.fromkeys(names, 1)

@@ -129,6 +129,7 @@ def test_requests_that_end_do_not_shorten_a_pause() -> None:
     assert counts(hosted)["specdec:proposer_errors"] == 3
 
 
+@pytest.mark.time_budget
 def test_a_slow_proposer_is_left_out() -> None:
     hosted = opened(scripted(sleep_s=0.06, wrong=0.5))
     hosted.observe_target(0.001)
@@ -215,6 +216,18 @@ def test_a_preempted_request_is_delivered_anew() -> None:
     assert told.complaints == []
 
 
+def test_what_was_emitted_before_a_request_was_known_is_told_and_not_counted() -> None:
+    hosted = opened(scripted())
+    text = texts()["b"]
+    hosted.start("x", text[:31], output_token_ids=text[31:40])
+    assert hosted.num_tokens("x") == 40
+    (row,) = hosted.propose(["x"]).host_rows
+    assert row
+    assert row == tuple(text[40 : 40 + len(row)])
+    assert counts(hosted)["specdec:num_emitted_tokens"] == 0
+    assert proposer_of(hosted).held["x"].tokens == text[:40]
+
+
 def test_a_request_resumed_behind_a_cached_prefix_gets_no_drafts_and_is_counted(caplog) -> None:
     hosted = hidden()
     text = texts()["b"]
@@ -224,7 +237,7 @@ def test_a_request_resumed_behind_a_cached_prefix_gets_no_drafts_and_is_counted(
     assert hosted.propose(["x"]).host_rows != ((),)
     with caplog.at_level(logging.WARNING, "specdec"):
         hosted.keep_states("x", 16, states_of(16, 16, 3))
-    assert "from position 16 on only" in caplog.text
+    assert "turn prefix caching off" in caplog.text
     assert hosted.propose(["x"]).host_rows == ((),)
     assert counts(hosted)["specdec:requests_without_states"] == 1
     assert proposer_of(hosted).complaints == []

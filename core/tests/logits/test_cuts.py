@@ -32,7 +32,7 @@ cuts = st.fixed_dictionaries(
 
 
 def naive(row: list[float], temperature: float, top_k: int, top_p: float, min_p: float) -> dict[int, float]:
-    """Return the law as `{id: probability}`, with plain loops; raises where a bound is within rounding of a cut."""
+    """Return the distribution as `{id: probability}`, with plain loops; raises where a bound is within rounding of a cut."""
     scaled = [value / temperature for value in row]
     top = max(scaled)
     weights = {i: math.exp(value - top) for i, value in enumerate(scaled)}

@@ -1,4 +1,4 @@
-"""Philox against published vectors, the host's compiled form against torch, and the laws of what is drawn."""
+"""Philox against published vectors, the host's compiled form against torch, and the distributions of what is drawn."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def by_hand(
     num_steps: int,
     rules: ChainRules,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens `[B, K]` and laws `[B, K, num_ids]`, chosen as proposers choose step by step."""
+    """Tokens `[B, K]` and q `[B, K, num_ids]`, chosen as proposers choose step by step."""
     draws, rows = EngineDraws(sequences), range(len(sequences))
     temperatures = torch.tensor([s.params.temperature for s in sequences])
     names = torch.arange(rules.num_ids) if rules.target_ids is None else torch.from_numpy(rules.target_ids)

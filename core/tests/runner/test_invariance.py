@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from specdec import ConfigError, ModelError
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.runner import ModelRunner, PackedBatch, Segment
 from specdec.runner.attention_backend import backend_factory
 from specdec.runner.fused.invariance import Invariance

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from specdec.runner import speed_up_linears
-from specdec.runner.host.attention import is_available
+from specdec.runner.host.threads import is_available
 
 
 class Other(nn.Linear):

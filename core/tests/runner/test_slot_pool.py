@@ -98,6 +98,14 @@ class Requests(RuleBasedStateMachine):
 
     @precondition(lambda self: self.texts)
     @rule(data=st.data())
+    def gather(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.texts)))
+        self.pool.gather_room(name)
+        num_blocks = self.pool._runs[name].num_blocks + self.pool._blocks.num_free
+        assert self.pool.reserve(name, num_blocks * self.pool._block_size, self.rows[name])
+
+    @precondition(lambda self: self.texts)
+    @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.texts)))
         self.pool.release(name)

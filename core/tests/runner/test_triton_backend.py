@@ -45,7 +45,7 @@ def segment(row: int, first_slot: int, cached: int, chunk: int, parents: list[in
 
 
 def scene(shapes: list[tuple[int, int, list[int]]], step: int) -> tuple[PackedBatch, KVCache]:
-    """A batch of (cached rows, chunk rows, tree parents) whose places are multiples of `step`; unowned rows hold NaN."""
+    """A batch of (cached rows, chunk rows, tree parents) whose first slots are multiples of `step`; unowned rows hold NaN."""
     torch.manual_seed(0)
     segments, row, slot = [], 0, step
     for cached, chunk, parents in shapes:

@@ -1,4 +1,4 @@
-"""Makes `lawcheck` importable: what the tests of verification laws share."""
+"""Makes `lawcheck` importable: what the tests of verification schemes share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The law of every rejection-type verifier equals the target's: enumerated over drafts, decisions and tokens, in float64."""
+"""Every rejection-type verifier follows the target's distribution: enumerated over drafts, decisions and tokens, in float64."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def length_of(parents: list[int]) -> int:
 
 
 def error(name: str, world: World, parents: list[int], sampling: DraftSampling, **given) -> float:
-    """Return how far the output is from the target's law; for drafts that are not drawn, with the worst of them."""
+    """Return how far the output is from the target's distribution; for drafts that are not drawn, with the worst of them."""
     length = length_of(parents)
     drafts = all_drafts(world, parents, sampling)
     trial = on_trial(world, drafts, sampling, is_chain=parents in CHAINS, **given)
@@ -97,7 +97,7 @@ def test_block_verification_of_a_chain_is_that_of_a_tree_without_branches(sampli
 @pytest.mark.parametrize("parents", [[-1, 0, 1], [-1, -1, 0, 1], [-1, 0, 0, -1]], ids=str)
 @pytest.mark.parametrize("name", VERIFIERS)
 def test_rows_with_and_without_q_keep_to_themselves(name, parents) -> None:
-    """Every draft stands in the batch twice, drawn and not; each half is exact by its own rule."""
+    """Every draft is in the batch twice, drawn and not; each half is exact by its own rule."""
     length, sampling = length_of(parents), IID
     world = World.random(8, 3, length)
     drawn = all_drafts(world, parents, sampling)

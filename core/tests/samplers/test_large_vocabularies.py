@@ -1,4 +1,4 @@
-"""Vocabularies of real size: the law at 4096 ids by chi-square, and no id that the target does not have."""
+"""Vocabularies of real size: the distribution at 4096 ids by chi-square, and no id that the target does not have."""
 
 from __future__ import annotations
 

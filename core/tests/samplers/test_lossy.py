@@ -1,4 +1,4 @@
-"""The samplers that do not keep the target's law: typical acceptance, and acceptance at given rates."""
+"""The samplers that do not keep the target's distribution: typical acceptance, and acceptance at given rates."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_tokens_stand_at_the_rates_asked_for_whatever_they_are(rates, is_tree, t
     params = SamplingParams(temperature=temperature)
     count = 20000
     sampler = SyntheticSampler(SyntheticConfig(synthetic_acceptance_rates=rates))
-    # In the tree 0, 1, 3, 5 are the first children; the others must never stand.
+    # In the tree 0, 1, 3, 5 are the first children; the others must never be accepted.
     rows, parents = ([[4, 0, 3, 1, 2, 4]], [[-1, 0, 0, 1, -1, 3]]) if is_tree else ([[4, 0, 3, 1]], None)
     path = [0, 1, 3, 5] if is_tree else [0, 1, 2, 3]
     draft = Draft.from_lists(rows * count, parents and parents * count)

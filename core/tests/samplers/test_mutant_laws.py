@@ -1,6 +1,6 @@
 """What must not pass for lossless: the exact check finds each of these, and passes what differs only in being right.
 
-Mutants are of two kinds: laws that are wrong, and proposers whose q is not the law their tokens were drawn from.
+Mutants are of two kinds: verification schemes that are wrong, and proposers that report a q their tokens do not follow.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ LIES: dict[str, tuple[Make, DraftSampling, Make, DraftSampling]] = {
     "merged duplicates called iid": (merged, IID, merged, WITHOUT),
     "wrong q": (drawn_by_another_law, IID, lambda world: all_drafts(world, [-1, 0], IID), IID),
 }  # fmt: skip
-"""Proposers that lie, and beside each one that does the same honestly."""
+"""Proposers with a wrong q, and beside each one that does the same with exact q."""
 
 
 @pytest.mark.parametrize("verifier", LAWS)
@@ -188,7 +188,7 @@ LIES: dict[str, tuple[Make, DraftSampling, Make, DraftSampling]] = {
 def test_false_drafts_are_found(name, verifier) -> None:
     lie, called, honest, rightly = LIES[name]
     make_law = LAWS[verifier]
-    # Some laws have so little in common that a lie does no harm, hence several.
+    # Some p and q have so little in common that a wrong q does no harm, hence several.
     worlds = [
         World.random(seed, 4, LENGTH).without(p=(2,) if "forbidden" in name else ()) for seed in range(4)
     ]

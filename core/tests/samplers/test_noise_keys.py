@@ -1,7 +1,7 @@
 """Several steps in a row through `verify` and its own noise, with a proposer that learns from what was discarded.
 
 Draws must be keyed by the step and the node. Keys of position alone repeat a draw that an earlier step has looked at, which
-bends the law; so does a draw that serves twice. Statistics: chi-square of all texts of three tokens.
+biases the output; so does a draw that is used twice. Statistics: chi-square of all texts of three tokens.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Block verification and rejection in fractions, written from the papers, beside the laws that ship.
+"""Block verification and rejection in fractions, written from the papers, beside the implementations that ship.
 
 The published example (arXiv 2403.10444): two ids, q(A) = 2/3 and p(A) = 1/3 at every position.
 """

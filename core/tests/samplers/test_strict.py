@@ -66,7 +66,7 @@ def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temper
     assert draft.host_rows is not None
     for i, row in enumerate(draft.host_rows):
         links = list(range(-1, len(row) - 1)) if draft.parents is None else draft.parents[i].tolist()
-        paths: list[tuple[list[int], list[int]]] = [([], [])]  # equal siblings stand together
+        paths: list[tuple[list[int], list[int]]] = [([], [])]  # equal siblings are accepted together
         ended = []
         while paths:
             nodes, tokens = paths.pop()

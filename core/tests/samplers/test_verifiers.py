@@ -229,7 +229,7 @@ LAWS = {
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize("is_tree", [False, True])
 def test_a_residual_without_mass_falls_back_to_p(name, is_tree) -> None:
-    """p = q and a draw that rejects all the same cannot happen; a law asked for it answers with p."""
+    """p = q and a draw that rejects all the same cannot happen; a scheme asked for it answers with p."""
     scores, draft, batch = a_problem(9, [1.0], sampling=DraftSampling.IID, sizes=[2], is_tree=is_tree)
     probs = torch.softmax(scores.logits, -1)
     draft = replace(

@@ -8,7 +8,7 @@ import pytest
 import torch
 from speccheck.models import tiny
 
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.runner import ModelRunner
 from specdec.runner.graphs import MAX_BYTES

@@ -13,23 +13,23 @@ PADDING_ID = -1
 
 
 class ChainVerdict(NamedTuple):
-    """What stands of every request's chain."""
+    """What is accepted of every request's chain."""
 
     num_accepted: torch.Tensor
-    """`[B]` int64: drafted tokens that stand."""
+    """`[B]` int64: accepted drafted tokens."""
     token_ids: torch.Tensor
     """`[B, K + 1]` int64: those tokens and one more, padded with -1."""
 
 
 class PathVerdict(NamedTuple):
-    """What stands of every request's chain or tree."""
+    """What is accepted of every request's chain or tree."""
 
     num_accepted: torch.Tensor
-    """`[B]` int64: drafted tokens that stand."""
+    """`[B]` int64: accepted drafted tokens."""
     token_ids: torch.Tensor
     """`[B, N + 1]` int64: those tokens and one more, padded with -1."""
     accepted_nodes: torch.Tensor
-    """`[B, N]` int64: the nodes that stand, from the root's child down, padded with -1."""
+    """`[B, N]` int64: the accepted nodes, from the root's child down, padded with -1."""
 
 
 class ChainDraft(NamedTuple):

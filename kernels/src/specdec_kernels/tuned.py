@@ -41,7 +41,7 @@ def launch_config(
         candidates: of the operation.
         device: that of the call.
         sizes: what both take.
-        named: there are none; a signature that stands for others has to have them.
+        named: there are none; the signature needs them to fit every operation.
     """
     assert not named
     name = device_slug(device)

@@ -1,4 +1,4 @@
-"""What the tests of verification share: chains with their q, laws of rows, and the verdicts of core's samplers."""
+"""What the tests of verification share: chains with their q, distributions of rows, and the verdicts of core's samplers."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def cascade_of(*members: Scripted) -> CascadeProposer:
 def batch_of(text: list[int], start: int, last: tuple[int, int] = (0, 0), most: int = 8) -> ProposeBatch:
     new = np.array(text[start:], np.int32)
     return ProposeBatch(
-        ("a",), [most], [most], [len(text)], [2], [start], [len(new)], new, [last[0]], [last[1]],
+        ("a",), [most], [len(text)], [2], [start], [len(new)], new, [last[0]], [last[1]],
         (SimpleNamespace(),), None, lambda row: np.array(text, np.int32),
     )  # type: ignore[arg-type]  # fmt: skip
 

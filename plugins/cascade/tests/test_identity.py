@@ -59,7 +59,7 @@ def plain() -> dict[float, list[list[int]]]:
 def test_text_is_that_of_plain_decoding(kind: str, plain: dict[float, list[list[int]]]) -> None:
     llm = make_llm(**KINDS[kind])
     assert tokens(run(llm, 0.0)) == plain[0.0]
-    if "rejection_sample_method" not in KINDS[kind]:  # with others the text at 0.8 is another of the same law
+    if "rejection_sample_method" not in KINDS[kind]:  # others draw another text, same distribution
         assert tokens(run(llm, 0.8)) == plain[0.8]
 
 

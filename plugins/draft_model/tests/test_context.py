@@ -21,8 +21,8 @@ def text(*ids):
 @pytest.mark.parametrize(
     ("committed", "kept"),
     [
-        ((1, 2, 7, 8, 9), 4),  # both guesses stood; 9 is new
-        ((1, 2, 7, 5), 3),  # the first stood
+        ((1, 2, 7, 8, 9), 4),  # both guesses were accepted; 9 is new
+        ((1, 2, 7, 5), 3),  # the first was accepted
         ((1, 2, 6), 2),  # none
         ((1, 2, 7), 3),  # the text ends inside the guesses
     ],

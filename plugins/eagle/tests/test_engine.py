@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,21 @@ def test_drafts_in_the_engine_are_the_references(
             expected = reference.after(text, states, drafted).log_softmax(-1)
             got = row.probs[node + 1].double().log()
             torch.testing.assert_close(got, expected, atol=3e-5, rtol=3e-5)
+
+
+@pytest.mark.parametrize("num_blocks", [29, 35])
+def test_who_outlives_a_preemption_keeps_its_drafts(tmp_path: Path, num_blocks: int) -> None:
+    path, _ = make_head(tmp_path, THREE, Layout(aux_ids=AUX))
+    cramped = {"block_size": 4, "max_num_seqs": 2, "num_gpu_blocks_override": num_blocks}
+    llm, watch = make_llm(path, THREE, config_of("chain"), **cramped)
+    prompts = [PROMPTS[3], PROMPTS[3][::-1]]
+    params = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
+    outputs = llm.generate(prompts, params)
+    assert llm._built.engine.metrics.num_preemptions > 0
+    for output, prompt in zip(outputs, prompts, strict=True):
+        drafted_behind = [len(text) for name, text, _ in watch.drafts if name == output.request_id]
+        gaps = [b - a for a, b in pairwise([*drafted_behind, len(prompt) + 60])]
+        assert max(gaps) <= 6  # k is 4
 
 
 def test_a_head_in_bfloat16_is_near_the_reference(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ def batch(rows, *, states=True, flags=None):
     return ProposeBatch(
         request_ids=tuple(name for name, _, _ in rows),
         max_nodes=[3] * len(rows),
-        max_depth=[3] * len(rows),
         num_tokens=[start + count for _, start, count in rows],
         num_prompt_tokens=[1] * len(rows),
         starts=[start for _, start, _ in rows],

@@ -1,4 +1,4 @@
-"""The text is the target's, whatever its extra layers draft; and drafts that are right stand."""
+"""The text is the target's, whatever its extra layers draft; and drafts that are right are accepted."""
 
 from __future__ import annotations
 

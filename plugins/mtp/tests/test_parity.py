@@ -1,4 +1,4 @@
-"""Every family's layers compute what the formulas say, over several steps of which only some drafts stand."""
+"""Every family's layers compute what the formulas say, over several steps of which only some drafts are accepted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from mtp_check.plain import PlainMtp
 from mtp_check.targets import NUM_LAYERS, VOCAB_SIZE, MadeTarget
 
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.loading.target import load_target
 from specdec.testing.support.feed import Ask, Feed
 from specdec.testing.support.target import CheckTarget
@@ -29,7 +29,7 @@ def load(made: MadeTarget, k: int, **keys: Any) -> tuple[MtpProposer, Feed]:
 
 
 def follow(plain: PlainMtp, feed: Feed, k: int, standing: list[int]) -> float:
-    """Let as many drafted tokens stand as the list says, step by step, and return the largest difference of any law."""
+    """Accept as many drafted tokens as the list says, step by step; return the largest difference of any distribution."""
     generator = torch.Generator().manual_seed(3)
     texts = [torch.randint(VOCAB_SIZE, (n,), generator=generator).tolist() for n in (7, 2)]
     for name, text in enumerate(texts):

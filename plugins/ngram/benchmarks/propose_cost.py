@@ -55,7 +55,6 @@ def make_batches(
         yield ProposeBatch(
             request_ids=tuple(f"request-{row}" for row in range(size)),
             max_nodes=[NUM_NODES] * size,
-            max_depth=[NUM_NODES] * size,
             num_tokens=held,
             num_prompt_tokens=[num_prompt_tokens] * size,
             starts=starts,

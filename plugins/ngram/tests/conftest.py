@@ -58,7 +58,6 @@ class Feed:
         return ProposeBatch(
             request_ids=tuple(deliveries),
             max_nodes=[row.max_nodes for row in rows],
-            max_depth=[row.max_nodes for row in rows],
             num_tokens=[row.start + len(row.token_ids) for row in rows],
             num_prompt_tokens=[1] * size,
             starts=[row.start for row in rows],
@@ -84,11 +83,9 @@ def device_batch(deliveries: Mapping[str, Delivery], device: str) -> DevicePropo
     rows = list(deliveries.values())
     width = 1 + max(len(row.token_ids) for row in rows)
     padded = [row.token_ids + [-1] * (width - len(row.token_ids)) for row in rows]
-    max_nodes = torch.tensor([row.max_nodes for row in rows], device=device)
     return DeviceProposeBatch(
         request_ids=tuple(deliveries),
-        max_nodes=max_nodes,
-        max_depth=max_nodes,
+        max_nodes=torch.tensor([row.max_nodes for row in rows], device=device),
         max_nodes_bound=1 + max(row.max_nodes for row in rows),
         num_tokens=torch.tensor([row.start + len(row.token_ids) for row in rows], device=device),
         starts=torch.tensor([row.start for row in rows], device=device),

@@ -20,7 +20,6 @@ class Delivery:
     start: int
     token_ids: list[int]
     max_nodes: int = 8
-    max_depth: int | None = None
 
 
 @dataclass
@@ -72,7 +71,6 @@ class Feed:
         return ProposeBatch(
             request_ids=names,
             max_nodes=tuple(row.max_nodes for row in rows),
-            max_depth=tuple(row.max_nodes if row.max_depth is None else row.max_depth for row in rows),
             num_tokens=[row.start + len(row.token_ids) for row in rows],
             num_prompt_tokens=[self.num_prompt_tokens] * size,
             starts=[row.start for row in rows],

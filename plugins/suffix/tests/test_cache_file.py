@@ -130,7 +130,10 @@ def test_a_proposer_goes_on_where_the_last_one_ended(make_feed, tmp_path) -> Non
     assert second.append("a", 9, 11, 12) == [13, 14]
     finished(second, 41, 42, 43)
     second.proposer.save()
-    assert [list(each) for each in read_responses(path, OWNER, 1000)] == [[11, 12, 13, 14], [41, 42, 43]]
+    assert [list(each) for each in read_responses(path, OWNER, 1000)] == [
+        [21, 22, 11, 12, 13, 14],
+        [21, 22, 41, 42, 43],
+    ]
 
 
 def test_a_file_longer_than_the_memory_keeps_the_newest(make_feed, tmp_path) -> None:
@@ -205,12 +208,13 @@ def test_a_shut_down_engine_has_written(tmp_path) -> None:
     config = {"method": "suffix", "num_speculative_tokens": 4, "suffix_decoding_cache_path": str(path)}
     params = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
     llm = LLM("zoo", dtype="float32", speculative_config=config)
-    output = llm.generate(["def main("], params)[0].outputs[0]
+    [request] = llm.generate(["def main("], params)
+    output = request.outputs[0]
     llm.shutdown()
     assert path.exists()
     again = LLM("zoo", dtype="float32", speculative_config=config)
     (known,) = again._built.engine._guard.proposer._trees.memory.responses.values()
-    assert list(known) == output.token_ids
+    assert list(known) == [*request.prompt_token_ids, *output.token_ids]  # the prompt is short
     second = again.generate(["def main("], params)[0]
     assert second.outputs[0].token_ids == output.token_ids
     assert second.metrics.num_accepted_tokens >= 8

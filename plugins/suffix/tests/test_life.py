@@ -5,6 +5,7 @@ import pytest
 from specdec.interfaces import Capability, FinishReason
 from specdec_plugin_suffix import SuffixProposer, hooks
 from specdec_plugin_suffix.memory import TOKENS_PER_STEP
+from specdec_plugin_suffix.request import PROMPT_TOKENS
 
 PHRASE = [11, 12, 13, 14, 15]
 
@@ -40,20 +41,20 @@ def test_a_tree_has_several_branches(make_feed) -> None:
     assert feed.confidence() == pytest.approx([2 / 3, 1.0, 1 / 3, 1.0])
 
 
-def test_a_tree_is_cut_at_the_deepest_node_allowed(make_feed, delivery) -> None:
-    feed = make_feed(use_tree_spec=True, suffix_decoding_max_spec_factor=2.0)
+def test_a_tree_is_no_deeper_than_the_context_of_the_draft(make_feed, delivery) -> None:
+    feed = make_feed(use_tree_spec=True, suffix_decoding_max_spec_factor=2.0, max_model_len=4)
     for name, rest in (("x", (3, 4)), ("y", (3, 4)), ("z", (5, 6))):
         feed.learn(name, 1, 2, *rest)
-    assert feed.step({"a": delivery(0, [9, 1, 2], 4, 1)}) == {"a": [3, 5]}
+    assert feed.step({"a": delivery(0, [9, 1, 2], 4)}) == {"a": [3, 5]}
     assert feed.draft.parents.tolist() == [[-1, -1]]
-    assert feed.step({"a": delivery(3, [], 4, 0)}) == {"a": []}
+    assert feed.step({"a": delivery(3, [3], 4)}) == {"a": []}
 
 
 def test_caps_hold(make_feed, delivery) -> None:
     feed = make_feed(max_model_len=12)
     feed.append("a", *PHRASE)
-    assert feed.step({"a": delivery(5, [11, 12, 13], 2, 8)}) == {"a": [14, 15]}
-    assert feed.step({"a": delivery(8, [], 8, 1)}) == {"a": [14]}
+    assert feed.step({"a": delivery(5, [11, 12, 13], 2)}) == {"a": [14, 15]}
+    assert feed.step({"a": delivery(8, [], 1)}) == {"a": [14]}
     assert feed.append("a", 14, 15) == [11, 12]  # the draft's context has 12 tokens
     assert feed.append("a", 11, 12) == []
 
@@ -79,7 +80,7 @@ def test_a_hole_in_the_delivery_is_an_error_that_names_the_request(make_feed, de
         feed.step({"a": delivery(4, [1])})
 
 
-def test_a_response_is_learnt_at_its_end_and_its_prompt_is_not(make_feed) -> None:
+def test_a_response_is_learnt_at_its_end(make_feed) -> None:
     feed = make_feed()
     feed.append("x", 21, 22)
     feed.append("x", *PHRASE)
@@ -87,7 +88,31 @@ def test_a_response_is_learnt_at_its_end_and_its_prompt_is_not(make_feed) -> Non
     feed.finish("x")
     feed.settle()
     assert feed.append("beside", max_nodes=8) == [14, 15]
-    assert feed.append("later", 20, 21) == []
+
+
+@pytest.mark.parametrize("num_first", [1, 9, 20, 22])
+def test_of_a_prompt_its_end_is_learnt(make_feed, num_first) -> None:
+    """However the prompt is delivered. Of a question asked again the answer is drafted before it has begun."""
+    feed = make_feed()
+    prompt = list(range(100, 120))
+    text = [*prompt, *PHRASE]
+    feed.num_prompt_tokens = len(prompt)
+    feed.append("x", *text[:num_first])
+    feed.append("x", *text[num_first:])
+    feed.finish("x")
+    feed.settle()
+    assert feed.append("again", *prompt) == PHRASE
+    assert feed.append("end", 9, *prompt[-PROMPT_TOKENS:][:2]) == prompt[-PROMPT_TOKENS:][2:4]
+    assert feed.append("before", 9, *prompt[:4]) == []
+    assert feed.append("before that", 9, *prompt[6:8]) == []
+
+
+def test_a_prompt_without_a_response_is_not_learnt(make_feed) -> None:
+    feed = make_feed()
+    feed.append("x", 21, 22)
+    feed.finish("x", FinishReason.LENGTH)
+    feed.settle()
+    assert not feed.proposer._trees.memory.responses
 
 
 def test_a_redelivered_response_is_learnt_once(make_feed, delivery) -> None:
@@ -98,7 +123,9 @@ def test_a_redelivered_response_is_learnt_once(make_feed, delivery) -> None:
     feed.step({"x": delivery(1, [22, 11, 12, 13])})
     feed.append("x", 14)
     feed.finish("x", FinishReason.LENGTH)
-    assert [list(each) for each in feed.proposer._trees.memory.responses.values()] == [[11, 12, 13, 14]]
+    assert [list(each) for each in feed.proposer._trees.memory.responses.values()] == [
+        [21, 22, 11, 12, 13, 14]
+    ]
 
 
 @pytest.mark.parametrize("reason", FinishReason)
@@ -167,7 +194,7 @@ def test_long_responses_enter_and_leave_in_pieces(make_feed) -> None:
     assert not memory.is_settled
     feed.settle()
     assert memory.is_settled
-    assert [list(each) for each in memory.responses.values()] == [[31, 32, 33]]
+    assert [list(each) for each in memory.responses.values()] == [[21, 22, 31, 32, 33]]
     assert len(library(feed).cached_requests) == library(feed)._global_tree.num_seqs() == 1
     assert library(feed).active_requests == {"beside"}
 

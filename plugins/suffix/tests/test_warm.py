@@ -52,18 +52,26 @@ def test_every_kind_of_line(outputs, tmp_path, tokenizer, capsys) -> None:
         {"prompt": "def", "response": " main():"},
         {"text": ""},
         {"ids": [1, 2, 3, 4], "n": 2, "t": 0.0},
+        {"ids": list(range(20)), "n": 15},
+        {"ids": [1, 2], "n": 2},
     )
     out = tmp_path / "made.cache"
     assert run(["suffix", "warm", file, "--model", "zoo", "--out", str(out), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    expected = [tokenizer(TEXT)["input_ids"], [5, 6, 7], tokenizer(" main():")["input_ids"], [3, 4]]
+    expected = [
+        tokenizer(TEXT)["input_ids"],
+        [5, 6, 7],
+        tokenizer(" main():")["input_ids"],
+        [1, 2, 3, 4],
+        list(range(3, 20)),
+    ]
     made = read_responses(out, fingerprint(tokenizer), len(tokenizer))
     assert [list(each) for each in made] == expected
     assert report == {
         "cache": str(out),
-        "num_responses": 4,
+        "num_responses": 5,
         "num_tokens": sum(map(len, expected)),
-        "num_empty": 1,
+        "num_empty": 2,
     }
 
 

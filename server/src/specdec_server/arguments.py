@@ -9,7 +9,7 @@ from typing import Any
 
 from specdec import ConfigError
 from specdec.config.notices import notice
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 
 _SHORT = {
     "-tp": "tensor_parallel_size",
@@ -48,7 +48,7 @@ _REFUSED = {
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return what stands alone, and the arguments of `LLM` among options; underscores and dashes are the same.
+    """Return what belongs to no option, and the arguments of `LLM` among options; underscores and dashes are the same.
 
     Values are read as JSON where they are JSON. An option without a value is true, and with `--no-` false.
 

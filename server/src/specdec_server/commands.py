@@ -75,7 +75,7 @@ def serve(
         int, typer.Option(min=0, help="Answers of /v1/responses kept for previous_response_id.")
     ] = 1000,
     max_logprobs: Annotated[
-        int, typer.Option(min=0, help="The most tokens that a request may have listed for each place.")
+        int, typer.Option(min=0, help="The most tokens that a request may have listed for each position.")
     ] = 20,
     allowed_origins: Annotated[
         str,

@@ -1,4 +1,4 @@
-"""The field `draft_steps` of a choice: what each step drafted and what stood, tokens spelled out."""
+"""The field `draft_steps` of a choice: what each step drafted and what was accepted, tokens spelled out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DraftSteps:
 
     def told(self, piece: Piece) -> list[dict[str, Any]]:
         """Return the steps of a piece: `proposer`, `draft_token_ids` and `draft_tokens` `[N]`, `parents` `[N]`, `accepted`,
-        the numbers of those that stood, what the step added to the text, `token_ids` and `tokens`, and `time`, the seconds
+        the numbers of the accepted ones, what the step added to the text, `token_ids` and `tokens`, and `time`, the seconds
         from the request's arrival to its end.
         """
         found, place = [], 0

@@ -18,7 +18,7 @@ from specdec.cli.no_drafts import no_drafts_warning
 from specdec.cli.quiet import hush_libraries
 from specdec.config.model_name import check_name
 from specdec.config.zoo import ZOO
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
 from specdec_server.commands import serve
@@ -47,7 +47,7 @@ def launch(
     """Run a server. The address is taken before the model is loaded, so that one in use is told at once.
 
     Args:
-        words: the model, if it stands alone, more names of it, and options that are arguments of `LLM`.
+        words: the model, if no option names it, more names of it, and options that are arguments of `LLM`.
         http: where to listen.
         model: the model, if it is named by an option.
         speculative_config: as for `LLM`.

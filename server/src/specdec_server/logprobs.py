@@ -9,14 +9,14 @@ from specdec import Logprob
 from specdec_server.piece import Entry
 
 _LOWEST = -9999.0
-"""What vLLM has in the place of minus infinity."""
+"""What vLLM has instead of minus infinity."""
 
 
 class CompletionLogprobs:
     """The form of completions; offsets go on from piece to piece.
 
     Args:
-        num_top: the most probable tokens that are listed besides the one that stands there.
+        num_top: the most probable tokens that are listed besides the one that was chosen.
         decode: makes text of a token id.
     """
 

@@ -39,7 +39,7 @@ _INSTEAD = {
 def explained(path: str, error: RequestValidationError) -> tuple[str, str | None]:
     """Return what is wrong with a body, by its first mistake, and the field that it is in."""
     first = error.errors()[0]
-    # Beside names and places the location has the types that a value might have had.
+    # Beside names and indices the location has the types that a value might have had.
     inside = [part for part in first["loc"] if part != "body"]
     field = str(inside[0]) if inside else None
     if first["type"] == "json_invalid":

@@ -26,14 +26,14 @@ class Settings:
     """What is not the engine's."""
 
     model_names: tuple[str, ...]
-    """Names that requests may give as `model`; the first one stands in responses."""
+    """Names that requests may give as `model`; the first one is given in responses."""
     api_key: str | tuple[str, ...] | None = None
     """What `Authorization: Bearer ...` must say, or one of several, which tell clients apart; None lets everybody in. Whether
     the server is well is told without it."""
     root: str | None = None
     """Where the model comes from; None says its first name."""
     max_logprobs: int = 20
-    """The most tokens that a request may have listed for each place."""
+    """The most tokens that a request may have listed for each position."""
     allowed_origins: tuple[str, ...] = ()
     """Pages whose scripts may send requests; `*` for all."""
     request_metrics: RequestMetrics = RequestMetrics.SUMMARY

@@ -157,7 +157,7 @@ def test_the_keyboard_alone_does_everything(someone: Person) -> None:
     someone.wait()
     assert page.evaluate(focused) == "message"
     page.keyboard.press("Shift+Tab")
-    assert page.evaluate(focused) == "text", "the last answer stands before the message"
+    assert page.evaluate(focused) == "text", "the last answer comes before the message"
     page.keyboard.press("ArrowRight")
     assert page.locator(".text .cursor").count() == 1
     page.keyboard.press("End")

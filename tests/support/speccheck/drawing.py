@@ -51,12 +51,8 @@ class Drawing(Proposer):
         tokens = torch.full((size, width), -1)
         probs = torch.zeros(size, width + 1, vocab)
         probs[..., 0] = 1.0
-        depths: list[int] = []
         for node, parent in enumerate(parents):
-            depths.append(1 if parent < 0 else depths[parent] + 1)
-            rows = [
-                i for i in range(size) if node < batch.max_nodes[i] and depths[node] <= batch.max_depth[i]
-            ]
+            rows = [i for i in range(size) if node < batch.max_nodes[i]]
             if not rows:
                 continue
             before = [int(batch.token_ids(i)[-1]) if parent < 0 else int(tokens[i, parent]) for i in rows]

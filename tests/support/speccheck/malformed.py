@@ -43,9 +43,8 @@ def _unprintable(draft: Draft, batch: ProposeBatch, vocab: int) -> object:
 
 def _raises_caps(draft: Draft, batch: ProposeBatch, vocab: int) -> object:
     """Try to lift the caps of the batch, then return long rows."""
-    for caps in (batch.max_nodes, batch.max_depth):
-        if isinstance(caps, list):
-            caps[:] = [50] * len(caps)
+    if isinstance(batch.max_nodes, list):
+        batch.max_nodes[:] = [50] * batch.batch_size
     return Draft.from_lists([[1] * 40 for _ in range(batch.batch_size)])
 
 

@@ -156,7 +156,7 @@ class Recorder(Scripted):
     def check(self, batch: ProposeBatch) -> None:
         """Take in a batch and note what breaks the contract."""
         size = batch.batch_size
-        fields = ("max_nodes", "max_depth", "num_tokens", "num_prompt_tokens", "starts", "counts")
+        fields = ("max_nodes", "num_tokens", "num_prompt_tokens", "starts", "counts")
         for name in (*fields, "last_num_drafted", "last_num_accepted", "sampling_params"):
             if len(getattr(batch, name)) != size:
                 self.complaints.append(f"{name} has {len(getattr(batch, name))} rows of {size}")
@@ -201,8 +201,8 @@ class Recorder(Scripted):
             self.complaints.append(f"{name}: token_ids can be written")
         except ValueError:
             pass
-        if batch.max_depth[row] > batch.max_nodes[row] or batch.max_nodes[row] < 0:
-            self.complaints.append(f"{name}: caps {batch.max_nodes[row]}, {batch.max_depth[row]}")
+        if batch.max_nodes[row] < 0:
+            self.complaints.append(f"{name}: max_nodes is {batch.max_nodes[row]}")
         if len(told.tokens) < batch.num_tokens[row] and batch.max_nodes[row]:
             self.complaints.append(
                 f"{name}: a draft is wanted after {len(told.tokens)} tokens of {batch.num_tokens[row]}"
@@ -278,7 +278,7 @@ class DeviceRecorder(Proposer):
 
     def propose(self, batch: DeviceProposeBatch) -> Draft:  # type: ignore[override]  # what ON_DEVICE takes
         size = batch.batch_size
-        for name in ("max_nodes", "max_depth", "num_tokens", "starts", "counts"):
+        for name in ("max_nodes", "num_tokens", "starts", "counts"):
             tensor = getattr(batch, name)
             if tensor.shape != (size,) or tensor.dtype != torch.int64:
                 self.complaints.append(f"{name} is {tensor.dtype} {tuple(tensor.shape)}")

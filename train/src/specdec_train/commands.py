@@ -108,8 +108,8 @@ def train(
     """Train a draft model or head on the target's own states, and write it in its published format.
 
     With --prompts or --self-instruct the target's own answers are what it learns from, and only these. Progress goes to the
-    standard error output: loss, how often a guess stands on held-out text, place after place, and the time left. Ctrl-C keeps
-    what was done, and --resume goes on.
+    standard error output: loss, how often a guess is accepted on held-out text, position by position, and the time left.
+    Ctrl-C keeps what was done, and --resume goes on.
     """
     from specdec.cli.output import error
     from specdec.cli.quiet import hush_libraries

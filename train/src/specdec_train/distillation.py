@@ -20,12 +20,12 @@ def target_logits(target: LlamaForCausalLM, tokens: Tensor) -> Tensor:
 
 
 def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens: Tensor) -> Tensor:
-    """Mean Kullback-Leibler divergence from the target's law to the draft's at temperature 1, in nats.
+    """Mean Kullback-Leibler divergence from the target's distribution to the draft's at temperature 1, in nats.
 
     Args:
         draft: trained.
         target: what it is to guess.
-        tokens: ids `[B, T + 1]`; the last only lends its place.
+        tokens: ids `[B, T + 1]`; the last one is not read.
     """
     logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits.flatten(0, 1)
     laws = laws_of(target_logits(target, tokens).flatten(0, 1))
@@ -56,7 +56,7 @@ def parallel_loss(
 
 
 def parallel_logits(draft: LlamaForCausalLM, tokens: Tensor, *, num_parallel: int, mask_id: int) -> Tensor:
-    """Logits `[B, K, T, V]` of what stands `j + 1` places behind text position n, j masks being between.
+    """Logits `[B, K, T, V]` of the token `j + 1` positions after text position n, j masks being between.
 
     Args:
         draft: the draft model.
@@ -94,7 +94,7 @@ def acceptance(
     num_parallel: int = 1,
     mask_id: int = 0,
 ) -> list[dict[str, float]]:
-    """How often a guess stands on held-out text, per place behind the text (one place for a draft that is not parallel).
+    """How often a guess is accepted on held-out text, per position after the text (one if the draft is not parallel).
 
     Args:
         draft: the draft model.
@@ -105,7 +105,7 @@ def acceptance(
         mask_id: the id of the mask token.
 
     Returns:
-        per place: `sampled`, the mean of sum(min(p, q)) at temperature 1, and `greedy`, the share of equal argmaxes.
+        per position: `sampled`, the mean of sum(min(p, q)) at temperature 1, and `greedy`, the share of equal argmaxes.
     """
     totals = torch.zeros(num_parallel, 2, dtype=torch.float64)
     for part in micro_batches(tokens, micro_batch):
@@ -122,7 +122,7 @@ def acceptance(
 
 
 def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How often each guess stands: `sum(min(p, q))` at temperature 1, and whether the best ids are equal.
+    """How often each guess is accepted: `sum(min(p, q))` at temperature 1, and whether the best ids are equal.
 
     Args:
         logits: `[..., V']` of the guesses.

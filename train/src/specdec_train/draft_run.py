@@ -43,7 +43,7 @@ class TrainedDraft:
         mask_id: id of the mask token of a parallel draft, else None.
         state: steps, seconds and loss curve.
         heldout: loss on held-out text.
-        acceptance: where target and draft share ids, how often a guess stands, per place; see `distillation.acceptance`.
+        acceptance: where target and draft share ids, how often a guess is accepted per position; see `distillation.acceptance`.
         num_train_tokens: tokens of one epoch, separators and dialogues included.
     """
 

@@ -53,7 +53,7 @@ def grown(model: LlamaForCausalLM, num_layers: int) -> LlamaForCausalLM:
     place = 0
     for layer in range(now):
         own = model.model.layers[layer].state_dict()
-        # How many new layers stand before the end of this one, were they spread evenly.
+        # How many new layers come before the end of this one, were they spread evenly.
         num_new = (layer + 1) * (num_layers - now) // now - layer * (num_layers - now) // now
         for copy in range(1 + num_new):
             for name, value in own.items():

@@ -1,4 +1,4 @@
-"""The target's laws that heads and drafts learn, and how far a guess is from them."""
+"""The target's distributions that heads and drafts learn, and how far a guess is from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numba import njit, prange
 from torch import Tensor
 
 from specdec.compiled.math import fast_exp
-from specdec.runner.host.attention import is_available, use_threads
+from specdec.runner.host.threads import is_available, use_threads
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -23,7 +23,7 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True)
 class Laws:
-    """What the target says at some places of the text."""
+    """The target's distributions at some positions of the text."""
 
     probs: Tensor
     """`[M, V']` float32."""
@@ -33,29 +33,29 @@ class Laws:
 
 @torch.no_grad()
 def laws_of(logits: Tensor) -> Laws:
-    """Return the laws of the target's logits `[M, V']`; where some ids only can be guessed, of those of these ids."""
+    """Return the distributions of the target's logits `[M, V']`; where only some ids can be guessed, over these."""
     logs = torch.log_softmax(logits.float(), -1)
     probs = logs.exp()
     return Laws(probs, -(probs * logs).sum(-1))
 
 
 def divergence(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
-    """Mean Kullback-Leibler divergence from the target's law to a guess, in nats.
+    """Mean Kullback-Leibler divergence from the target's distribution to a guess, in nats.
 
     Args:
         logits: `[N, V']` the guesses.
         laws: what they should be.
-        rows: `[N]` which of the laws each guess is of.
+        rows: `[N]` which of the distributions each guess is of.
     """
     losses: Tensor = _Distance.apply(logits, laws.probs, rows, False)  # type: ignore[no-untyped-call]
     return losses - laws.entropies[rows].mean()
 
 
 def rejection(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
-    """Mean of `-log(a)`, `a = sum(min(p, q))` being how often a guess drawn from `q` stands (arXiv 2602.23881).
+    """Mean of `-log(a)`, `a = sum(min(p, q))` being how often a guess drawn from `q` is accepted (arXiv 2602.23881).
 
-    A guess that cannot be the target's law does better by this than by its divergence, which has it spend on what is unlikely
-    anyway. Arguments as for `divergence`.
+    A guess that cannot be the target's distribution does better by this than by its divergence, which has it spend on what is
+    unlikely anyway. Arguments as for `divergence`.
     """
     losses: Tensor = _Distance.apply(logits, laws.probs, rows, True)  # type: ignore[no-untyped-call]
     return losses
@@ -123,7 +123,7 @@ def _exponentiate(x: Floats, highest: np.float32) -> np.float32:
 
 @njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
 def _compare(scores: Floats, probs: Floats, rows: Integers, losses: Floats) -> None:
-    """Write the cross-entropy of each guess to `losses [N]`, and to `scores [N, V']` its softmax less its law."""
+    """Write the cross-entropy of each guess to `losses [N]`, and to `scores [N, V']` its softmax less its distribution."""
     size = scores.shape[1]
     for index in prange(scores.shape[0]):
         x, p = scores[index], probs[rows[index]]

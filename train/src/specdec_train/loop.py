@@ -57,7 +57,7 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What held-out text says: the loss, and for drafts and heads how often a guess stands, place after place."""
+    """What held-out text says: the loss, and for drafts and heads how often a guess is accepted, position by position."""
 
     loss: float
     acceptance: tuple[float, ...] = ()

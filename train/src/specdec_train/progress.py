@@ -39,7 +39,7 @@ class RunProgress:
 
         Args:
             step: steps taken.
-            note: what stands behind the bar.
+            note: what follows the bar.
             done: share of the run that is done, where time decides too; None for that of the steps.
         """
         if self._bar is not None:

@@ -24,7 +24,7 @@ KINDS = (*REGION_KINDS, "edit")
 MIN_TOKENS = 20
 MAX_TOKENS = 400
 
-# Behind a word or sign and in front of white space: no token spans such a place.
+# Behind a word or sign and in front of white space: no token spans such a position.
 _CUT = re.compile(r"\S(?=\s)")
 
 
@@ -52,8 +52,8 @@ def cut_prompts(
     Args:
         files: held-out files.
         tokenizer: measures the prompts; they do not depend on it otherwise.
-        per_kind: prompts of each kind, fewer if there are not so many places to cut.
-        seed: seed of places and lengths.
+        per_kind: prompts of each kind, fewer if there are not so many positions to cut.
+        seed: seed of positions and lengths.
 
     Raises:
         ValueError: a file belongs to the training side.

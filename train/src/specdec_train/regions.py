@@ -117,7 +117,7 @@ def _repetitions(node: ast.AST, offsets: _Offsets) -> Iterator[Region]:
 
 
 def _sibling_lists(node: ast.AST) -> Iterator[Sequence[ast.expr | ast.stmt]]:
-    """Lists of statements or of expressions that stand side by side in a node."""
+    """Lists of statements or of expressions that are side by side in a node."""
     if isinstance(node, ast.Dict):
         yield [key for key in node.keys if key is not None]
     elif isinstance(node, ast.List | ast.Tuple | ast.Set):

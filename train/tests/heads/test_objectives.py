@@ -1,4 +1,4 @@
-"""Training sees what drafting will see: the same logits, place by place and step by step."""
+"""Training sees what drafting will see: the same logits, position by position and step by step."""
 
 from __future__ import annotations
 

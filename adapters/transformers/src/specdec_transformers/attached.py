@@ -22,7 +22,7 @@ from specdec.config.source import read_mapping
 from specdec.engine.build import BuiltEngine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.llm import build
 from specdec.loading.target import load_target
 from specdec.runner.binding import ATTENTION_NAME
@@ -56,7 +56,7 @@ class Session:
 
 
 class Attached:
-    """What stands on a model: its engine, and what that was made from. A copy of the model begins without one."""
+    """What is attached to a model: its engine, and what that was made from. A copy of the model begins without one."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -23,7 +23,7 @@ class Columns:
     Args:
         input_ids: `[B, L]` the padded prompts.
         rows: `[B]` the sequences, which the engine appends to.
-        pad_token_id: what stands behind the end of a row; None if no text can end, so that rows go on until all criteria are
+        pad_token_id: what follows the end of a row; None if no text can end, so that rows go on until all criteria are
             met, as in transformers.
         streamer: gets each column `[B]`; None for none.
         criteria: all of the call, where there are others than the end of a text and a length; else None.
@@ -51,7 +51,7 @@ class Columns:
         self._is_unfinished = [True] * len(rows)
         self._num_columns = 0
         self.input_ids = input_ids
-        """`[B, L + columns]`: prompts and what stands behind them."""
+        """`[B, L + columns]`: prompts and what follows them."""
         self.logits: tuple[torch.Tensor, ...] = ()
         """`[B, V]` for each column, where they or scores are wanted; 0 behind the end of a row."""
         self.scores: tuple[torch.Tensor, ...] = ()

@@ -45,7 +45,7 @@ def generate(
         model: of `generate`, like everything up to `streamer`; `generate` has prepared it.
         input_ids: `[B, L]` prompts, padded on the left.
         logits_processor: what logits go through; a processor of the caller's must depend on its arguments alone, for it is
-            called for drafted tokens that do not stand as well, and one row at a time.
+            called for rejected drafted tokens as well, and one row at a time.
         stopping_criteria: when a row ends.
         generation_config: all other parameters.
         synced_gpus: must be False.

@@ -37,7 +37,7 @@ _BLIND = (
 
 
 class RowProcessors(ProcessorRule):
-    """Calls logits processors with the ids that `generate` would give them: the padded prompt and what stands behind it.
+    """Calls logits processors with the ids that `generate` would give them: the padded prompt and what follows it.
 
     Args:
         processors: in their order, made for one row by `for_row`.

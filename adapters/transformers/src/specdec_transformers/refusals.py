@@ -28,7 +28,7 @@ _OWN_DRAFTING = {
 }
 _NOT_RETURNED = {
     "output_attentions": "attention weights are never made",
-    "output_hidden_states": "hidden states of drafted tokens that do not stand are among what a pass makes",
+    "output_hidden_states": "the hidden states of a pass include those of rejected drafted tokens",
 }
 _RUN_ONLY = ("cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "compile_config")
 """Say how transformers' own loop runs, and nothing of what comes out."""

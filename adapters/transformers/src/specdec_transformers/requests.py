@@ -80,7 +80,7 @@ def has_others(criteria: StoppingCriteriaList) -> bool:
 
 
 def pad_of(criteria: StoppingCriteriaList, config: GenerationConfig) -> int | None:
-    """Return what stands behind the end of a row, or None where transformers lets rows go on until all have ended."""
+    """Return what follows the end of a row, or None where transformers lets rows go on until all have ended."""
     if not any(hasattr(criterion, "eos_token_id") for criterion in criteria):
         return None
     pad = config._pad_token_tensor

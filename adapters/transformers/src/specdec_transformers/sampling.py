@@ -34,9 +34,9 @@ def sampling_of(processors: Sequence[LogitsProcessor], *, do_sample: bool) -> Sa
     """Return how tokens are chosen, from the list that `generate` has made of a call's parameters.
 
     Temperature, and top-p or min-p behind it, become sampling parameters, so that proposers that draft at the target's
-    temperature know it. Everything else runs as transformers' own code: the law is transformers' in every case. A top-k
-    between them keeps the same ids before the temperature as behind it. Top-p and min-p together stay transformers', whose
-    order differs from ours.
+    temperature know it. Everything else runs as transformers' own code: the distribution is transformers' in every
+    case. A top-k between them keeps the same ids before the temperature as behind it. Top-p and min-p together stay
+    transformers', whose order differs from ours.
 
     Args:
         processors: in their order.

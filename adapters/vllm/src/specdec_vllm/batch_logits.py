@@ -8,7 +8,7 @@ import torch
 
 
 class BatchLogits:
-    """The drafts of a batch and its logits, from which vLLM's temperature and cuts make laws.
+    """The drafts of a batch and its logits, from which vLLM's temperature and cuts make distributions.
 
     Args:
         metadata: vLLM's `SpecDecodeMetadata`.

@@ -1,4 +1,4 @@
-"""Puts a proposer in the place of vLLM's drafter, and a sampler in that of its rejection sampler."""
+"""Puts a proposer in place of vLLM's drafter, and a sampler in place of its rejection sampler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Binding:
         runner: vLLM's, with its target loaded and `custom_class` as its method.
         requests: what is kept of requests.
         drafting: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
-        verifier: in the rejection sampler's place.
+        verifier: replaces the rejection sampler.
         aux_layer_ids: layers of the target whose inputs are given as well: all that the proposer reads, maybe more.
     """
 
@@ -134,9 +134,8 @@ class Binding:
             hosted.finish([name], FinishReason.ABORT)  # vLLM has changed its past: it is told anew
         if name not in hosted.request_ids:
             prompt = np.array(tokens[: request.num_prompt_tokens])
-            hosted.start(name, prompt, request.params, seed=request.seed)
-            if num_before > request.num_prompt_tokens:
-                hosted.commit(name, tokens[request.num_prompt_tokens : num_before].tolist())
+            before = tokens[request.num_prompt_tokens : num_before].tolist()
+            hosted.start(name, prompt, request.params, output_token_ids=before, seed=request.seed)
         if num_emitted and hosted.num_tokens(name) == num_before:
             emitted = tokens[num_before:].tolist()
             kept = request.until_end(emitted, num_before, self._runner.max_model_len)

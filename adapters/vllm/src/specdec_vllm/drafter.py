@@ -1,4 +1,4 @@
-"""What stands in vLLM's `speculative_config` for specdec's proposers."""
+"""The class that vLLM's `speculative_config` names for specdec's proposers."""
 
 from __future__ import annotations
 

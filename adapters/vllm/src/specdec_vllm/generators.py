@@ -25,7 +25,7 @@ class Rewinding:
         self._bookkeeping: Callable[..., Any] = runner._bookkeeping_sync
 
     def attach(self) -> None:
-        """Stand around the runner's two functions."""
+        """Wrap the runner's two functions."""
         self._runner._sample = self.sample
         self._runner._bookkeeping_sync = self.bookkeeping_sync
 

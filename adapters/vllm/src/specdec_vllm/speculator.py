@@ -23,7 +23,7 @@ else:
 
 
 class Speculator(BaseSpeculator):
-    """Drafts in the place of one of vLLM's speculators; vLLM's own rejection sampler verifies.
+    """Drafts in place of one of vLLM's speculators; vLLM's own rejection sampler verifies.
 
     Rows of its drafts are always k wide, so a short draft is filled with the last token, which is then verified like any other.
     Tokens and lengths are read from the device in every step, which waits for it.

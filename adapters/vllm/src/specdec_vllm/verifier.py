@@ -1,4 +1,4 @@
-"""Decides in vLLM which drafted tokens stand."""
+"""Decides in vLLM which drafted tokens are accepted."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REJECTED = -1
 
 
 class Verifier(nn.Module):
-    """Stands in the place of vLLM's rejection sampler and has its signature.
+    """Takes the place of vLLM's rejection sampler and has its signature.
 
-    Of requests with temperature 0 the longest path of best tokens stands. Of a request with a seed, under `strict`, each token
-    is drawn from the target's law by vLLM's own sampler and the request's own generator, in the order in which it would be
-    without drafts, and a drafted token stands where it is the one drawn: so the text is what vLLM without speculation says.
+    At temperature 0 the longest path of best tokens is accepted. For a request with a seed, under `strict`, each token is drawn
+    from the target's distribution by vLLM's own sampler and the request's own generator, in the order in which it would be
+    without drafts, and a drafted token is accepted if it is the one drawn: so the text is what vLLM without speculation says.
     All others are verified by the configured sampler of specdec.
 
     Args:

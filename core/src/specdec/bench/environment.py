@@ -21,7 +21,7 @@ from specdec.loading.target import LoadedTarget
 
 
 def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> dict[str, Any]:
-    """Return what somebody needs to know to repeat a run, as plain data."""
+    """Return what is needed to repeat a run, as plain data."""
     ours = sorted({info.distribution for info in registry.installed()} | {"specdec-core"})
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -40,6 +40,7 @@ def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> di
         "temperature": workload.temperature,
         "seed": workload.seed,
         "deterministic": workload.is_deterministic,
+        "prefix_caching": workload.is_prefix_cached,
         "rounds": num_rounds,
     }
 

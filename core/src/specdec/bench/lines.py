@@ -13,7 +13,7 @@ from specdec.errors import ConfigError
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield where a line stands (file and number) and its value; blank lines are skipped, `.gz` is decompressed.
+    """Yield the location (file and number) of each line and its value; blank lines are skipped, `.gz` is decompressed.
 
     Raises:
         ConfigError: naming the file, and the number of the line that is no JSON.

@@ -28,7 +28,7 @@ class Session:
     """A fresh engine on the shared target, for one pass over the prompts.
 
     Every pass gets an engine of its own because proposers may learn from what they have seen: one that met
-    the same prompts in an earlier round would know the answers. Prefixes are not cached, for the same reason.
+    the same prompts in an earlier round would know the answers, and a prefix cache the prompts.
     Several may live side by side.
 
     Args:
@@ -51,20 +51,23 @@ class Session:
             {
                 "max_model_len": target.max_model_len,
                 "max_num_seqs": workload.batch_size,
-                "enable_prefix_caching": False,
+                "enable_prefix_caching": workload.is_prefix_cached,
                 "deterministic": workload.is_deterministic,
             },
         )
 
     def warm_up(self, num_steps: int = WARM_UP_STEPS) -> None:
-        """Run a few steps and abort them: aborted requests teach a proposer nothing."""
+        """Run a few steps and abort them: aborted requests teach a proposer nothing.
+
+        The prompts are run backwards, so that a prefix cache knows none of them afterwards.
+        """
         engine, workload = self._built.engine, self._workload
         params = SamplingParams(
             temperature=workload.temperature, seed=workload.seed, max_tokens=None, ignore_eos=True
         )
         names = [f"warm-up-{index}" for index in range(min(workload.batch_size, len(workload.prompts)))]
         for name, prompt in zip(names, workload.prompts, strict=False):
-            self._add(name, prompt, params)
+            self._add(name, prompt[::-1], params)
         for _ in range(num_steps):
             if engine.step():
                 break

@@ -14,7 +14,7 @@ def median_with_bounds(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median and the bounds of its 95 % confidence interval.
 
     The bounds are order statistics: the r-th smallest and the r-th largest value, which enclose the median of
-    whatever law the values come from with a probability that is binomial. Fewer than six values cannot give
+    whatever distribution the values come from with a probability that is binomial. Fewer than six values cannot give
     95 %; then the bounds are the smallest and the largest value.
     """
     ordered = sorted(values)

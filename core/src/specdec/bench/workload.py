@@ -21,6 +21,8 @@ class Workload:
     """Prompt i is sampled with seed `seed + i`."""
     is_deterministic: bool = False
     """Whether engines give each token the same logits whatever else is in the batch (`LLM(deterministic=True)`)."""
+    is_prefix_cached: bool = False
+    """Whether engines reuse keys and values of equal prefixes, as they do by default outside of measurements."""
 
     def params(self, index: int) -> SamplingParams:
         """Return the sampling parameters of one prompt."""

@@ -1,4 +1,4 @@
-"""What the demo asks a chat model: edits, summaries and conversions, in which much of the answer stands in the prompt."""
+"""What the demo asks a chat model: edits, summaries and conversions, in which much of the answer is in the prompt."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def new(
 ) -> None:
     """Write the skeleton of a plugin package.
 
-    It can be installed as it is, works, and passes its tests; put your idea in the place of the one that it comes with.
+    It can be installed as it is, works, and passes its tests; put your idea in place of the one that it comes with.
     """
     if kind not in KINDS:
         raise ConfigError(f"--kind: {kind!r} is none of {', '.join(KINDS)}{_OTHERS.get(kind, '')}")

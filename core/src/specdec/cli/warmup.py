@@ -53,7 +53,7 @@ def warmup(
         check_first(config)
 
     from specdec.config import parse_speculative_config
-    from specdec.engine.options import EngineOptions
+    from specdec.engine_options import EngineOptions
     from specdec.loading.target import load_target
 
     for config in configs:

@@ -19,7 +19,7 @@ class _Announcer(event.Listener):
         self._is_said = False
 
     def on_start(self, event: Any) -> None:
-        """Say it, unless it has been said, or the function is somebody else's."""
+        """Say it, unless it has been said, or the function is not ours."""
         function = getattr(event.data.get("dispatcher"), "py_func", None)
         if self._is_said or not str(getattr(function, "__module__", "")).startswith("specdec"):
             return

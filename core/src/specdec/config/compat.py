@@ -15,10 +15,10 @@ from specdec.errors import ConfigError
 
 @dataclass(frozen=True)
 class Compatibility:
-    """How the names of one place (`speculative_config`, or the arguments of `LLM`) are treated."""
+    """How the names of one source (`speculative_config`, or the arguments of `LLM`) are treated."""
 
     place: str
-    """What messages call the place."""
+    """What messages call the source."""
     notices: Mapping[str, str]
     """Names that change how vLLM runs but not what comes out, and why they do nothing here."""
     refused: Mapping[str, Mapping[str, Any]]

@@ -29,7 +29,7 @@ class Inferred:
 
     method: str
     known: KnownMethod | None
-    """What core knows of it; None for a method of somebody else's."""
+    """What core knows of it; None for a third party's method."""
     model: str | None
     """The draft: `model`, unless that was only a way of naming the method."""
     num_speculative_tokens: int | None = None

@@ -1,4 +1,4 @@
-"""What the name of a model means: the one place where words, GGUF files and their cache are looked up."""
+"""What the name of a model means: the one module where words, GGUF files and their cache are looked up."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_name(name: str, option: str) -> None:
 
     Args:
         name: as for `resolve_name`.
-        option: what the message calls the place where the name was given.
+        option: what the message calls the option that the name was given in.
 
     Raises:
         ConfigError: saying what is not there.

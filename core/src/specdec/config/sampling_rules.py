@@ -16,8 +16,8 @@ def choose_draft_sampling(config: SpeculativeConfig, proposer: type[Proposer], s
     """Return `draft_sample_method`, from what the sampler can use and the proposer can give.
 
     Unless told otherwise a sampler that uses q gets drawn drafts, and one that is coupled gets coupled ones: measured on the
-    zoo, those stand at least as often as greedy ones at every temperature. Both sides say by `Capability.DRAFT_PROBS` whether
-    they use and give q.
+    zoo, those are accepted at least as often as greedy ones at every temperature. Both sides say by
+    `Capability.DRAFT_PROBS` whether they use and give q.
 
     Raises:
         ConfigError: if the given method does not fit the proposer or the sampler.

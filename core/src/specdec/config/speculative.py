@@ -56,10 +56,11 @@ class SpeculativeConfig(BaseModel):
         None,
         ge=0.0,
         le=1.0,
-        description="Share of drafted tokens that stand, falling geometrically by position.",
+        description="Share of drafted tokens that are accepted, falling geometrically by position.",
     )
     synthetic_acceptance_rates: tuple[float, ...] | None = Field(
-        None, description="For each position the rate at which a token stands together with all before it."
+        None,
+        description="For each position the rate at which a token is accepted together with all before it.",
     )
     synthetic_acceptance_length: float | None = Field(
         None, ge=1.0, description="Mean acceptance length, bonus token counted."
@@ -80,7 +81,7 @@ class SpeculativeConfig(BaseModel):
     adaptive: bool = Field(
         False,
         description="Shorten drafts, or leave them out for a while, where by measurement they do not pay. What samplers other "
-        "than `strict` draw then depends on how fast the machine is; its law does not.",
+        "than `strict` draw then depends on how fast the machine is; its distribution does not.",
     )
     on_proposer_error: Literal["fallback", "raise"] = Field(
         "fallback", description="After an error in a proposer go on without drafts, or raise it."

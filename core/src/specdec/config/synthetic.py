@@ -10,7 +10,7 @@ from itertools import pairwise
 def rates_of_length(length: float, num_speculative_tokens: int) -> tuple[float, ...]:
     """Return the rates with mean acceptance length `length` whose accepted number varies least.
 
-    The first `floor(length - 1)` tokens always stand, the next one stands with the fraction that is left.
+    The first `floor(length - 1)` tokens are always accepted, the next one with the fraction that is left as probability.
 
     Args:
         length: mean acceptance length, bonus token counted, in `[1, num_speculative_tokens + 1]`.
@@ -27,7 +27,7 @@ def rates_of_mean(rate: float, num_speculative_tokens: int) -> tuple[float, ...]
     """Return geometrically falling rates `c, c^2, ...` whose mean over the positions is `rate`.
 
     Args:
-        rate: share of all drafted tokens that stand, in `[0, 1]`.
+        rate: share of all drafted tokens that are accepted, in `[0, 1]`.
         num_speculative_tokens: number of rates.
     """
     low, high = 0.0, 1.0
@@ -50,6 +50,6 @@ def check_rates(rates: Sequence[float], num_speculative_tokens: int | None = Non
     if any(not 0.0 <= rate <= 1.0 for rate in rates):
         raise ValueError("every rate must lie in [0, 1]")
     if any(later > earlier for earlier, later in pairwise(rates)):
-        raise ValueError("rates must not rise: a token stands only where all before it stand")
+        raise ValueError("rates must not rise: a token is accepted only where all before it are")
     if num_speculative_tokens is not None and len(rates) != num_speculative_tokens:
         raise ValueError(f"needs one rate for each of {num_speculative_tokens} tokens, got {len(rates)}")

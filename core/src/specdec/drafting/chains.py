@@ -86,5 +86,5 @@ class ChainLoop:
 
 
 def _has_cuts(params: SamplingParams) -> bool:
-    """Return whether a request's law is cut, which only `cut_logits` does."""
+    """Return whether a request's distribution is cut, which only `cut_logits` does."""
     return not params.is_greedy and (params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0)

@@ -30,12 +30,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Siblings chosen at some places; row i belongs to place i and is empty where a grammar leaves nothing to choose."""
+    """Siblings chosen at some positions; row i belongs to position i and is empty where a grammar leaves nothing to choose."""
 
     target_ids: list[list[int]]
     draft_ids: list[list[int]]
     probs: torch.Tensor | None
-    """`[R, V']` the laws they were drawn from, if any was."""
+    """`[R, V']` the distributions they were drawn from, if any was."""
     confidence: list[list[float]] | None
     """The draft's own probability of each, where asked for."""
 
@@ -55,7 +55,7 @@ class Chooser:
         self._wants_confidence = wants_confidence
 
     def choose(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
-        """Choose siblings at each place.
+        """Choose siblings at each position.
 
         Args:
             logits: `[R, Vd]` the draft's.
@@ -129,9 +129,9 @@ class Chooser:
         return {s.row: ids[0] for s, ids in zip(sketches, choice.draft_ids, strict=True) if ids}
 
     def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
-        """Return the likeliest siblings at each place with the confidence in each, as point masses.
+        """Return the likeliest siblings at each position with the confidence in each, as point masses.
 
-        Where tokens are coupled, confidence takes in the noise that `strict` will have there: what it lifts to the top stands.
+        Where tokens are coupled, confidence includes the noise of `strict` there: what it lifts to the top is accepted.
 
         Args:
             logits: `[R, Vd]` the draft's.
@@ -155,7 +155,7 @@ class Chooser:
         return Choice(target_ids, draft_ids, None, confidence)
 
     def _add_noise(self, scores: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> None:
-        """Add to `scores [R, V']` the noise of each place; greedy requests have none."""
+        """Add to `scores [R, V']` the noise of each position; greedy requests have none."""
         known: dict[tuple[int, int], torch.Tensor] = {}
         for index, place in enumerate(places):
             if batch.sampling_params[place.row].is_greedy:
@@ -170,7 +170,7 @@ class Chooser:
     def _drawn(
         self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch, most: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return `[R, most]` indices into V', drawn without replacement, and the law of the first of them if drawn from it."""
+        """Return `[R, most]` indices into V', drawn without replacement, and the distribution of the first if drawn."""
         rows = [place.row for place in places]
         left = logits
         columns = []
@@ -187,7 +187,7 @@ class Chooser:
         return torch.stack(columns, 1), law
 
     def _coupled(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> torch.Tensor:
-        """Choose with the noise that `strict` has for each place; places of one call may differ in depth."""
+        """Choose with the noise that `strict` has for each position; positions of one call may differ in depth."""
         wide = self._vocabulary.spread(logits)
         chosen = torch.empty(len(places), dtype=torch.int64, device=logits.device)
         by_depth: dict[int, list[int]] = {}
@@ -202,7 +202,7 @@ class Chooser:
     def _masked(
         self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch
     ) -> tuple[torch.Tensor, set[int]]:
-        """Forbid what a request's grammar forbids; returns logits, and the places where it leaves nothing to choose."""
+        """Forbid what a request's grammar forbids; returns logits, and the positions where it leaves nothing to choose."""
         closed: set[int] = set()
         if batch.allowed_after is None:
             return logits, closed
@@ -231,7 +231,7 @@ def _best(logits: torch.Tensor, count: int) -> torch.Tensor:
 def _sample(
     logits: torch.Tensor, places: Sequence[Place], rows: list[int], batch: ProposeBatch, sibling: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one index per place; places of one call may differ in their node's index."""
+    """Draw one index per position; positions of one call may differ in their node's index."""
     nodes = np.array([place.node + sibling for place in places])
     if (nodes == nodes[0]).all():
         return batch.draws.sample(logits, rows, int(nodes[0]))

@@ -26,7 +26,7 @@ class HeadConfig(ProposerConfig):
         le=64,
         description="Above 1 drafts are trees. Point masses: the best nodes of a tree that is expanded by joint confidence, "
         "this many nodes at each depth with this many children each (arXiv 2406.16858). Drawn tokens: this many candidates "
-        "for each place, of which the first is continued.",
+        "for each position, of which the first is continued.",
     )
     tree_depth: int | None = Field(
         default=None,

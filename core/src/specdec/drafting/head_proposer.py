@@ -232,7 +232,7 @@ class HeadProposer(Proposer):
 
     def _sketch(self, batch: ProposeBatch, row: int) -> Sketch | None:
         context = self._rows.contexts[batch.request_ids[row]]
-        max_depth = min(batch.max_nodes[row], batch.max_depth[row], self._max_len - batch.num_tokens[row])
+        max_depth = min(batch.max_nodes[row], self._max_len - batch.num_tokens[row])
         if context.is_lost or max_depth <= 0:
             return None
         return Sketch(row, batch.max_nodes[row], max_depth, width=1)

@@ -49,15 +49,29 @@ class HeadRows:
         self._forget_from(request_id, context, start)
         if start > context.num_tokens:
             context.is_lost = True
-        if not context.is_lost:
-            num_tokens = batch.num_tokens[row]
-            if num_tokens > self._max_len or not self.pool.reserve(
-                request_id, num_tokens + num_ahead, max(context.num_rows)
-            ):
-                self.pool.release(request_id)
-                context.is_lost = True
+        has_rows = batch.counts[row] or context.num_tokens  # else its states are gone, or still to come
+        if not context.is_lost and has_rows and not self._reserve(batch, row, num_ahead, context):
+            self.pool.release(request_id)
+            context.is_lost = True
         context.num_tokens = start
         return context
+
+    def _reserve(self, batch: ProposeBatch, row: int, num_ahead: int, context: HeadContext) -> bool:
+        """Make room for a request, if need be in place of those that do not run: these begin anew, or go on from a prefix."""
+        num_tokens, num_kept = batch.num_tokens[row], max(context.num_rows)
+        if num_tokens > self._max_len:
+            return False
+        request_id = batch.request_ids[row]
+        if self.pool.reserve(request_id, num_tokens + num_ahead, num_kept):
+            return True
+        for other in self.contexts.keys() - set(batch.request_ids):
+            self.drop(other)
+        if num_kept:
+            self.pool.gather_room(request_id)
+        if self.pool.reserve(request_id, num_tokens + num_ahead, num_kept):
+            return True
+        self.pool.note_full(num_tokens)
+        return False
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
         """Return how many tokens of a prefix `[n]` are held, having taken over their rows; see `Proposer.resume`.

@@ -23,7 +23,7 @@ class Sketch:
     path: tuple[int, ...] = ()
     """Target ids of the nodes that were continued."""
     laws: dict[int, torch.Tensor] = field(default_factory=dict)
-    """`[V']` by row of `Draft.node_probs`: the law that the children of that node were drawn from."""
+    """`[V']` by row of `Draft.node_probs`: the distribution that the children of that node were drawn from."""
     is_ended: bool = False
     last: int = -1
     """The node that is continued next."""

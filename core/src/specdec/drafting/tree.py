@@ -36,7 +36,7 @@ class GrowingTree:
     _places: dict[int, int] = field(default_factory=dict)
     """Where the row of a node that has been run lies behind the committed ones."""
     _ancestors: dict[int, list[int]] = field(default_factory=dict)
-    """The places of a run node and of all above it."""
+    """The same of a node that has been run and of all above it."""
 
     def add(
         self, parent: int, target_ids: list[int], draft_ids: list[int], chances: list[float]
@@ -118,7 +118,7 @@ class GrowingTree:
 
 
 def comb_paths(num_nodes: int, width: int) -> tuple[tuple[int, ...], ...]:
-    """Return the static tree in which `width` siblings stand at each depth and the first of them is continued."""
+    """Return the static tree with `width` siblings at each depth, of which the first is continued."""
     paths = [((0,) * (node // width)) + (node % width,) for node in range(num_nodes)]
     return tuple(paths)
 

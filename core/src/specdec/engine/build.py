@@ -20,11 +20,11 @@ from specdec.engine.engine import Engine
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
-from specdec.engine.options import EngineOptions
 from specdec.engine.pace import Pace
 from specdec.engine.resumption import Resumption
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.warm_up import warm_up
+from specdec.engine_options import EngineOptions
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
@@ -34,8 +34,6 @@ from specdec.loading.target import LoadedTarget, locate
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
     from specdec.parallel.engines import FollowingEngine
-
-DEFAULT_SCORER = "transformers"
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
         from specdec.parallel.build import build_on_ranks  # imports torch.distributed
 
         return build_on_ranks(options, speculation)
-    return assemble(options, speculation, registry.scorer(DEFAULT_SCORER)(), Engine)
+    return assemble(options, speculation, registry.scorer(options.scorer)(), Engine)
 
 
 def assemble(

@@ -18,9 +18,9 @@ from specdec.engine.stopping import StopWatch
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.sampler import Verdict
+from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
 from specdec.outputs import DraftStep
-from specdec.runner.kv_cache import KVCache
 
 logger = logging.getLogger("specdec")
 
@@ -29,12 +29,22 @@ logger = logging.getLogger("specdec")
 class Committed:
     """What one step did."""
 
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
     num_emitted_tokens: int = 0
     num_accepted: list[int] = field(default_factory=list)
-    """Drafted tokens that stood and were kept, for each sequence that sampled."""
+    """Drafted tokens that were accepted and kept, for each sequence that sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is kept of the verdict on one sequence."""
+
+    row: int
+    """Its row of the draft."""
+    num_drafted: int
+    nodes: list[int]
+    """Accepted nodes, from depth 1 on."""
+    emitted: list[int]
+    """Tokens to append: those of the nodes and, unless the sample ended before it, the correction or bonus token."""
 
 
 class Committer:
@@ -48,7 +58,7 @@ class Committer:
     """
 
     def __init__(
-        self, kv: KVManager, cache: KVCache, delivery: Delivery | None, proposer_name: str | None = None
+        self, kv: KVManager, cache: SlotCache, delivery: Delivery | None, proposer_name: str | None = None
     ) -> None:
         self._kv = kv
         self._cache = cache
@@ -68,8 +78,6 @@ class Committer:
 
         `is_sound` `[R]` says which rows of the logits were numbers; None means all.
         """
-        rows = draft.host_rows
-        assert rows is not None
         done = Committed()
         sound: list[bool] | None = None if is_sound is None else is_sound.tolist()
         row_of_decoding = {index: row for row, index in enumerate(plan.decoding)}
@@ -77,46 +85,65 @@ class Committer:
         for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
             if chunk == 0:
                 continue
+            missing = sequence.missing_prompt_rows(chunk)
+            if missing:
+                _record_prompt(sequence, missing, scores, num_prompt_rows)
+                num_prompt_rows += len(missing)
             row = row_of_decoding.get(index)
-            nodes: list[int] = []
-            emitted: list[int] = []
+            outcome = None
             if row is not None:
-                nodes = list(verdict.accepted_nodes[row])
-                first = scores.row_of(row, -1)
-                dead_rows = _dead_rows(sequence, sound and sound[first : first + len(rows[row]) + 1])
-                emitted, dead_row = _choosable(dead_rows, nodes, list(verdict.token_ids[row]))
-                emitted = watches[sequence].accept(emitted)
-                if dead_row is not None and sequence.finish_reason is None:
-                    _fail(sequence, dead_row, dead_rows[dead_row])
-                nodes = nodes[: len(emitted)]
-                self._count(done, sequence, len(rows[row]), len(nodes), len(emitted))
-            num_prompt_rows = self._record(sequence, chunk, scores, row, nodes, emitted, num_prompt_rows)
+                outcome = _judge(sequence, watches[sequence], row, draft, scores, verdict, sound)
+                self._count(done, sequence, outcome)
+            nodes = [] if outcome is None else outcome.nodes
             self._keep_rows(sequence, chunk, nodes)
-            if self._delivery is not None and self._delivery.needs_hidden:
-                # A row chose nothing that was kept where a stop cut the draft behind it, or where nothing could be chosen.
-                num_choosers = chunk if emitted or row is None else chunk - 1
-                chosen = [*range(num_choosers), *(chunk + node for node in nodes[: max(0, len(emitted) - 1)])]
-                assert scores.hidden_states is not None
-                passed = (scores.hidden_states, *scores.aux_hidden_states)
-                self._delivery.keep_hidden(
-                    sequence, passed, [scores.first_rows[index] + row for row in chosen]
-                )
+            self._keep_states(sequence, chunk, scores, scores.first_rows[index], outcome)
             sequence.num_computed += chunk + len(nodes)
-            if emitted:
-                sequence.append(emitted, len(nodes))
-                if sequence.draft_steps is not None:
-                    assert row is not None
-                    seconds = perf_counter() - sequence.arrival_time
-                    sequence.draft_steps.append(self._step_of(draft, row, nodes, len(emitted), seconds))
-                if sequence.rules is not None and sequence.rules.grammar is not None:
-                    sequence.rules.grammar.advance(emitted)
+            if outcome is not None and outcome.emitted:
+                self._append(sequence, draft, scores, outcome)
             self._kv.publish(sequence)
         return done
+
+    def _keep_rows(self, sequence: Sequence, chunk: int, nodes: list[int]) -> None:
+        """Move the accepted rows of a tree together; those of a chain lie together already."""
+        if nodes and nodes[-1] != len(nodes) - 1:
+            first = sequence.first_slot + sequence.num_computed + chunk
+            sources = torch.tensor(nodes, device=self._cache.device) + first
+            self._cache.gather(sources, first)
+
+    def _keep_states(
+        self, sequence: Sequence, chunk: int, scores: Scores, first_row: int, outcome: Outcome | None
+    ) -> None:
+        """Keep the hidden states of the rows that chose a committed token, for proposers that need them."""
+        if self._delivery is None or not self._delivery.needs_hidden:
+            return
+        # A row chose nothing that was kept where a stop cut the draft behind it, or where nothing could be chosen.
+        num_choosers, nodes = chunk, []
+        if outcome is not None:
+            num_choosers = chunk if outcome.emitted else chunk - 1
+            nodes = outcome.nodes[: max(0, len(outcome.emitted) - 1)]
+        assert scores.hidden_states is not None
+        rows = [*range(num_choosers), *(chunk + node for node in nodes)]
+        passed = (scores.hidden_states, *scores.aux_hidden_states)
+        self._delivery.keep_hidden(sequence, passed, [first_row + row for row in rows])
+
+    def _append(self, sequence: Sequence, draft: Draft, scores: Scores, outcome: Outcome) -> None:
+        """Append what was emitted, and record what is asked for with it."""
+        nodes, emitted = outcome.nodes, outcome.emitted
+        if sequence.logprobs is not None:
+            chosen_by = [scores.row_of(outcome.row, node) for node in (-1, *nodes)][: len(emitted)]
+            index = torch.tensor(chosen_by, device=scores.raw_logits.device)
+            sequence.logprobs.add(scores.raw_logits[index], emitted)
+        sequence.append(emitted, len(nodes))
+        if sequence.draft_steps is not None:
+            seconds = perf_counter() - sequence.arrival_time
+            sequence.draft_steps.append(self._step_of(draft, outcome.row, nodes, len(emitted), seconds))
+        if sequence.rules is not None and sequence.rules.grammar is not None:
+            sequence.rules.grammar.advance(emitted)
 
     def _step_of(
         self, draft: Draft, row: int, nodes: list[int], num_emitted: int, seconds: float
     ) -> DraftStep:
-        """Return what a step drafted for one row of the draft, `nodes` being those that stood."""
+        """Return what a step drafted for one row of the draft, `nodes` being the accepted ones."""
         assert draft.host_rows is not None
         token_ids = list(draft.host_rows[row])
         parents = list(range(-1, len(token_ids) - 1))
@@ -127,48 +154,36 @@ class Committer:
             proposer = self._proposer_name if draft.proposers is None else str(draft.proposers[row])
         return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
 
-    def _record(
-        self,
-        sequence: Sequence,
-        chunk: int,
-        scores: Scores,
-        row: int | None,
-        nodes: list[int],
-        emitted: list[int],
-        num_prompt_rows: int,
-    ) -> int:
-        """Record log probabilities where they are asked for; returns the rows of `prompt_logits` used up so far."""
-        missing = sequence.missing_prompt_rows(chunk)
-        if missing and sequence.prompt_logprobs is not None:
-            assert scores.prompt_logits is not None
-            rows = scores.prompt_logits[num_prompt_rows : num_prompt_rows + len(missing)]
-            tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
-            sequence.prompt_logprobs.add(rows, tokens)
-        if sequence.logprobs is not None and emitted:
-            assert row is not None
-            chosen_by = [scores.row_of(row, node) for node in (-1, *nodes)][: len(emitted)]
-            index = torch.tensor(chosen_by, device=scores.raw_logits.device)
-            sequence.logprobs.add(scores.raw_logits[index], emitted)
-        return num_prompt_rows + len(missing)
-
-    def _keep_rows(self, sequence: Sequence, chunk: int, nodes: list[int]) -> None:
-        """Move the accepted rows of a tree together; those of a chain lie together already."""
-        if nodes and nodes[-1] != len(nodes) - 1:
-            first = sequence.first_slot + sequence.num_computed + chunk
-            sources = torch.tensor(nodes, device=self._cache.device) + first
-            self._cache.gather(sources, first)
-
-    def _count(
-        self, done: Committed, sequence: Sequence, num_drafted: int, num_accepted: int, num_emitted: int
-    ) -> None:
-        sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
-        done.num_emitted_tokens += num_emitted
+    def _count(self, done: Committed, sequence: Sequence, outcome: Outcome) -> None:
+        num_accepted = len(outcome.nodes)
+        sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
+        done.num_emitted_tokens += len(outcome.emitted)
         done.num_accepted.append(num_accepted)
-        if num_drafted:
-            sequence.count_draft(num_drafted, num_accepted)
-            done.num_drafts += 1
-            done.num_draft_tokens += num_drafted
-            done.num_accepted_tokens += num_accepted
+        if outcome.num_drafted:
+            sequence.count_draft(outcome.num_drafted, num_accepted)
+
+
+def _judge(
+    sequence: Sequence, watch: StopWatch, row: int, draft: Draft, scores: Scores, verdict: Verdict, sound: list[bool] | None
+) -> Outcome:  # fmt: skip
+    """Return what is kept of a verdict: what its text ends with is cut, and so is what could not be chosen."""
+    assert draft.host_rows is not None
+    num_drafted, first = len(draft.host_rows[row]), scores.row_of(row, -1)
+    nodes = list(verdict.accepted_nodes[row])
+    dead_rows = _dead_rows(sequence, sound and sound[first : first + num_drafted + 1])
+    emitted, dead_row = _choosable(dead_rows, nodes, list(verdict.token_ids[row]))
+    emitted = watch.accept(emitted)
+    if dead_row is not None and sequence.finish_reason is None:
+        _fail(sequence, dead_row, dead_rows[dead_row])
+    return Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
+
+
+def _record_prompt(sequence: Sequence, missing: range, scores: Scores, first: int) -> None:
+    """Record log probabilities of prompt tokens; `first` is where their rows of `prompt_logits` begin."""
+    assert scores.prompt_logits is not None
+    assert sequence.prompt_logprobs is not None
+    tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
+    sequence.prompt_logprobs.add(scores.prompt_logits[first : first + len(missing)], tokens)
 
 
 def _dead_rows(sequence: Sequence, sound: list[bool] | None) -> Mapping[int, str]:

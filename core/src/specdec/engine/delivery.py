@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
 
@@ -15,10 +16,14 @@ from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.target import TargetInfo
 
+logger = logging.getLogger("specdec")
+
 _NOTHING = np.empty(0, np.int32)
 _NOTHING.flags.writeable = False
 _MAX_KEPT = 1024
 """Tokens of one sequence whose states are kept for a proposer that rests; one piece of a prompt may be longer."""
+_MAX_WAITING = 2048
+"""Tokens of all sequences whose states wait, beyond which a proposer that rests is called: no memory was set aside for more."""
 _MAX_PIECES = 16
 """Steps whose states of one sequence are kept apart, before they are joined."""
 _MAX_SHARED_ROWS = 64
@@ -42,9 +47,12 @@ class Delivery:
         self._no_states = no_states
         self._is_on_device = is_on_device
         self._device = device
+        self.num_without_states = 0
+        """Requests that get no further drafts because states of theirs are gone."""
+        self._reasons: set[str] = set()
 
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
-        """Return the batch of this step and mark its tokens as delivered."""
+        """Return the batch of this step and mark its tokens, and what came of the last draft, as delivered."""
         starts = [sequence.delivered for sequence in sequences]
         ends = [self._deliverable_end(sequence) for sequence in sequences]
         batch: ProposeBatch | DeviceProposeBatch
@@ -55,13 +63,28 @@ class Delivery:
         for sequence, end in zip(sequences, ends, strict=True):
             sequence.delivered = end
             sequence.is_introduced = True
+            sequence.last_num_drafted = sequence.last_num_accepted = 0
             sequence.deliverable_hidden.clear()
         return batch
+
+    def give_up(self, sequence: Sequence, reason: str) -> None:
+        """Draft nothing further for a sequence whose states are gone; counted, and each reason logged once."""
+        sequence.deliverable_hidden.clear()
+        if not sequence.has_proposals or sequence.is_finished:
+            return
+        sequence.has_proposals = False
+        self.num_without_states += 1
+        if reason not in self._reasons:
+            self._reasons.add(reason)
+            logger.warning(
+                "a request gets no further drafts: the proposer reads hidden states, and %s; output is not affected (logged "
+                "once, counted in specdec:requests_without_states)", reason,
+            )  # fmt: skip
 
     def keep_hidden(self, sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: list[int]) -> None:
         """Keep the states of newly computed rows until the tokens they chose are delivered.
 
-        They pile up while the proposer rests. Beyond a limit they are dropped, and the sequence gets no further drafts.
+        They pile up while the proposer rests or is paused. Beyond a limit they are dropped, see `give_up`.
 
         Args:
             sequence: the sequence, before its `num_computed` moves.
@@ -72,8 +95,7 @@ class Delivery:
             return
         kept = sum(states[0].shape[0] for states in sequence.deliverable_hidden)
         if kept and kept + len(rows) > _MAX_KEPT:
-            sequence.has_proposals = False
-            sequence.deliverable_hidden.clear()
+            self.give_up(sequence, f"was not called for {_MAX_KEPT} tokens, beyond which states are not kept")
             return
         chosen: slice | torch.Tensor
         if rows and rows[-1] - rows[0] == len(rows) - 1:
@@ -92,10 +114,11 @@ class Delivery:
             pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
 
     def is_overdue(self, sequences: list[Sequence]) -> bool:
-        """Return whether one of these has states that would soon be dropped for being too many."""
-        return self.needs_hidden and any(
-            s.has_proposals and s.num_tokens - s.delivered > _MAX_KEPT // 2 for s in sequences
-        )
+        """Return whether too many states wait: of all these together, or of one, whose states would soon be dropped."""
+        if not self.needs_hidden:
+            return False
+        waiting = [s.num_with_states - s.delivered for s in sequences if s.has_proposals]
+        return max(waiting, default=0) > _MAX_KEPT // 2 or sum(waiting) > _MAX_WAITING
 
     def is_missing(self, sequences: list[Sequence]) -> bool:
         """Return whether one of these can now be told of a cached prefix that the proposer did not hold."""
@@ -130,7 +153,6 @@ class Delivery:
         return ProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
             max_nodes=tuple(max_nodes),  # not the list that the draft is checked against
-            max_depth=tuple(max_nodes),
             num_tokens=[s.num_tokens for s in sequences],
             num_prompt_tokens=[s.num_prompt_tokens for s in sequences],
             starts=starts,
@@ -177,7 +199,6 @@ class Delivery:
         facts = torch.tensor(
             [
                 max_nodes,
-                max_nodes,
                 [s.num_tokens for s in sequences],
                 starts,
                 [end - start for start, end in zip(starts, ends, strict=True)],
@@ -186,11 +207,10 @@ class Delivery:
         return DeviceProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
             max_nodes=facts[0],
-            max_depth=facts[1],
             max_nodes_bound=bound,
-            num_tokens=facts[2],
-            starts=facts[3],
-            counts=facts[4],
+            num_tokens=facts[1],
+            starts=facts[2],
+            counts=facts[3],
             new_token_ids=torch.from_numpy(tokens).to(self._device, non_blocking=True),
             sampling_params=tuple(s.params for s in sequences),
             draws=EngineDraws(sequences, self._device),

@@ -125,11 +125,12 @@ class Engine:
             request = self._requests.get(request_id)
             if request is None:
                 continue
-            running = [sequence for sequence in request.sequences if not sequence.is_finished]
+            untold = [sequence for sequence in self._leaving if sequence in request.sequences]
+            # Those that a step had ended before it raised still run, whatever reason they ended for.
+            running = [s for s in request.sequences if s in self._owners and s not in untold]
             for sequence in running:
                 sequence.finish_reason = FinishReason.ABORT
             outputs.append(request.output())
-            untold = [sequence for sequence in self._leaving if sequence in request.sequences]
             self._leaving = [sequence for sequence in self._leaving if sequence not in untold]
             self._drop(running + untold, FinishReason.ABORT)
             self._scheduler.remove(running)
@@ -197,18 +198,19 @@ class Engine:
 
     def _finish_leaving(self) -> None:
         """Tell the proposer of the sequences that ended; of those whose last tokens it has not been given, as of an error."""
-        for reason, sequences in by_reason(self._leaving).items():
+        leaving, self._leaving = self._leaving, []
+        for reason, sequences in by_reason(leaving).items():
             self._drop(sequences, reason)
-        self._leaving = []
 
     def _drop(self, sequences: list[Sequence], reason: FinishReason) -> None:
-        if self._guard is not None:
-            self._guard.finish([s.row_id for s in sequences if s.is_introduced], reason)
         for sequence in sequences:
             self._owners.pop(sequence, None)
             self._watches.pop(sequence, None)
             self._row_ids.discard(sequence.row_id)
             sequence.deliverable_hidden.clear()
+            sequence.rules = None  # penalties hold as many numbers as the vocabulary has ids
+        if self._guard is not None:
+            self._guard.finish([s.row_id for s in sequences if s.is_introduced], reason)
 
     def _free_row_id(self, name: str) -> str:
         """Return a name that no row has: the last tokens of a request that has ended may be still to be told."""
@@ -329,6 +331,8 @@ class Engine:
         if self._guard is not None:
             self._guard.observe_score(times[3] - times[2])
             self.metrics.take(self._guard.counters)
+        if self._delivery is not None:
+            self.metrics.requests_without_states = self._delivery.num_without_states
         if self._observers is not None:
             self._tell(self._observers.specdec_step_finished, stats)
 

@@ -21,6 +21,8 @@ logger = logging.getLogger("specdec")
 _MAX_FAILURES = 3
 _FIRST_PAUSE_STEPS = 64
 _MAX_PAUSE_STEPS = 4096
+_GOOD_CALLS = 512
+"""Calls without a failure after which the next pause is as short as the first was."""
 _MIN_BUDGET_S = 0.05
 _BUDGET_FACTOR = 4.0
 _WARMUP_STEPS = 8
@@ -45,7 +47,8 @@ class GuardCounters:
 class ProposerGuard:
     """Calls a proposer so that nothing it does reaches the output.
 
-    After `_MAX_FAILURES` failures or time overruns in a row the proposer is left out for a while, each time twice as long.
+    After `_MAX_FAILURES` failures or time overruns in a row the proposer is left out for a while, each time twice as long,
+    until `_GOOD_CALLS` calls have gone well.
 
     Args:
         proposer: the proposer.
@@ -71,6 +74,7 @@ class ProposerGuard:
         self._is_strict = is_strict
         self._takes_trees = takes_trees
         self._failures = 0
+        self._num_good = 0
         self._pause_length = _FIRST_PAUSE_STEPS
         self._pause_left = 0
         self._num_calls = 0
@@ -79,7 +83,7 @@ class ProposerGuard:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the proposer is left out of this step; it must be told everything again afterwards."""
+        """Whether the proposer is left out of this step."""
         return self._pause_left > 0
 
     def skip(self) -> None:
@@ -96,9 +100,7 @@ class ProposerGuard:
         try:
             # The device form is what a proposer with ON_DEVICE takes; its own signature says so.
             offered = self.proposer.propose(batch)  # type: ignore[arg-type]
-            draft, num_cut = check_draft(
-                offered, max_nodes, max_nodes, self._vocab_size, takes_trees=self._takes_trees
-            )
+            draft, num_cut = check_draft(offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees)
             if draft.node_probs is not None:
                 self._check_map(draft.vocab_map)
         except Exception as error:
@@ -124,7 +126,10 @@ class ProposerGuard:
         return type(self.proposer).resume is not Proposer.resume
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Return how many of a request's first tokens, which are cached, the proposer holds; 0 where it fails."""
+        """Return how many of a request's first tokens, which are cached, the proposer holds; 0 where it fails or is paused."""
+        if self.is_paused:
+            return 0
+        started = time.perf_counter()
         try:
             held = as_int(self.proposer.resume(request_id, token_ids))
             if not 0 <= held <= len(token_ids):
@@ -137,6 +142,9 @@ class ProposerGuard:
             self._fail()
             self.finish([request_id], FinishReason.ERROR)
             return 0
+        seconds = time.perf_counter() - started
+        if seconds > self._budget and self._num_calls > _WARMUP_STEPS:
+            self._overrun(seconds, self._budget, "is slow in resume")
         return held
 
     def note_missing(self, num_missing: int, num_cached: int) -> None:
@@ -176,19 +184,31 @@ class ProposerGuard:
 
     def _watch_time(self, seconds: float, batch: ProposeBatch | DeviceProposeBatch) -> None:
         self._num_calls += 1
-        budget = max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._score_s)
+        budget = self._budget
         if seconds > budget and isinstance(batch, ProposeBatch):
             # A model has to read a prompt: each further piece of it may take as long as a step.
             num_prompt = sum(count for count in batch.counts if count > _PROMPT_PIECE)
             budget *= 1 + num_prompt / _PROMPT_PIECE
         if self._num_calls <= _WARMUP_STEPS or seconds <= budget:
             self._failures = 0
+            self._num_good += 1
+            if self._num_good >= _GOOD_CALLS:
+                self._pause_length = _FIRST_PAUSE_STEPS
             return
+        self._overrun(seconds, budget, "is slow")
+
+    @property
+    def _budget(self) -> float:
+        """Seconds that a call may take."""
+        return max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._score_s)
+
+    def _overrun(self, seconds: float, budget: float, what: str) -> None:
         self.counters.num_overruns += 1
-        self._note(f"took {1e3 * seconds:.0f} ms of a budget of {1e3 * budget:.0f} ms", "is slow")
+        self._note(f"took {1e3 * seconds:.0f} ms of a budget of {1e3 * budget:.0f} ms", what)
         self._fail()
 
     def _fail(self) -> None:
+        self._num_good = 0
         self._failures += 1
         if self._failures >= _MAX_FAILURES:
             self._failures = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specdec.engine.sequence import Sequence
+from specdec.interfaces.score_batch import SlotCache
 from specdec.runner.block_allocator import BlockAllocator
-from specdec.runner.kv_cache import KVCache
 from specdec.runner.prefix_cache import PrefixCache
 
 _MIN_HEADROOM_BLOCKS = 16
@@ -25,11 +25,11 @@ class KVManager:
         cache: the target's cache.
         block_size: tokens per block.
         is_prefix_cached: whether prefixes are reused.
-        resume: called for each sequence that is placed; None lets all known rows stand.
+        resume: called for each sequence that is placed; None keeps all known rows.
     """
 
     def __init__(
-        self, cache: KVCache, block_size: int, *, is_prefix_cached: bool, resume: Resume | None = None
+        self, cache: SlotCache, block_size: int, *, is_prefix_cached: bool, resume: Resume | None = None
     ) -> None:
         self._cache = cache
         self._resume = resume
@@ -68,7 +68,8 @@ class KVManager:
         if self._prefixes is not None:
             keys = self._prefixes.take_over(self._cache, blocks, start, num_blocks)
         num_known = len(keys) * self.block_size
-        sequence.num_cached_prompt_tokens = min(num_known, sequence.num_prompt_tokens)
+        if sequence.admission_time is None:  # one that was preempted would find what it computed itself
+            sequence.num_cached_prompt_tokens = min(num_known, sequence.num_prompt_tokens)
         sequence.num_computed = num_known if self._resume is None else self._resume(sequence, num_known)
         sequence.num_published = sequence.num_computed // self.block_size
         sequence.prefix_key = keys[sequence.num_published - 1] if sequence.num_published else 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from specdec.engine.distribution import BOUNDS_S, Distribution
 from specdec.engine.guard import GuardCounters
+from specdec.engine.sequence import count_accepted
 from specdec.interfaces.observer import StepStats
 
 _PREFIX = "vllm:spec_decode_"
@@ -66,6 +67,7 @@ class EngineMetrics:
     proposer_overruns: int = 0
     proposer_pauses: int = 0
     prefix_tokens_rerun: int = 0
+    requests_without_states: int = 0
     steps_without_drafts: int = 0
     steps_with_shorter_drafts: int = 0
     observer_errors: int = 0
@@ -100,11 +102,7 @@ class EngineMetrics:
 
     def count_positions(self, num_drafted: int, num_accepted: int) -> None:
         """Add one verified draft to the counts by position."""
-        positions = self.accepted_per_position
-        if num_drafted > len(positions):
-            positions.extend([0] * (num_drafted - len(positions)))
-        for position in range(num_accepted):
-            positions[position] += 1
+        count_accepted(self.accepted_per_position, num_drafted, num_accepted)
 
     def snapshot(self) -> list[Metric]:
         """Return all metrics."""
@@ -133,6 +131,7 @@ class EngineMetrics:
             Counter("specdec:proposer_overruns", self.proposer_overruns),
             Counter("specdec:proposer_pauses", self.proposer_pauses),
             Counter("specdec:prefix_tokens_rerun", self.prefix_tokens_rerun),
+            Counter("specdec:requests_without_states", self.requests_without_states),
             Counter("specdec:steps_without_drafts", self.steps_without_drafts),
             Counter("specdec:steps_with_shorter_drafts", self.steps_with_shorter_drafts),
             Counter("specdec:observer_errors", self.observer_errors),

@@ -89,7 +89,7 @@ def _plain(
     Args:
         tokenizer: of the target.
         tokens: the special tokens, each with its id.
-        shift: code point of the first mark; each stands for the special token at its place.
+        shift: code point of the first mark; each stands for the special token at its index.
     """
     given = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(given, Tokenizer):

@@ -23,7 +23,7 @@ def propose(
         for sequence in sequences:
             sequence.is_introduced = False
             if delivery.needs_hidden and sequence.delivered:
-                sequence.has_proposals = False
+                delivery.give_up(sequence, "failed, and would have to be told everything again")
             delivery.forget(sequence)
     return draft
 

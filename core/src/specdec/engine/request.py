@@ -50,7 +50,7 @@ class Request:
         return all(sequence.is_finished for sequence, _ in self._samples)
 
     def output(self) -> RequestOutput:
-        """Return the request as it stands."""
+        """Return the current state of the request."""
         return RequestOutput(
             request_id=self.request_id,
             prompt=self._prompt,
@@ -95,6 +95,6 @@ def _completion(sequence: Sequence, watch: StopWatch) -> CompletionOutput:
         stop_reason=sequence.stop_reason,
         logprobs=None if sequence.logprobs is None else list(sequence.logprobs.entries),
         cumulative_logprob=None if sequence.logprobs is None else sequence.logprobs.cumulative,
-        is_from_draft=[bool(flag) for flag in sequence.draft_flags],
+        is_from_draft=list(sequence.draft_flags),
         draft_steps=None if sequence.draft_steps is None else list(sequence.draft_steps),
     )

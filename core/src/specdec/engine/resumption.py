@@ -32,9 +32,15 @@ class Resumption:
         self._delivery.forget(sequence)
         if not num_known or not sequence.has_proposals:
             return num_known
+        if self._guard.is_paused:
+            self._delivery.give_up(
+                sequence, "was left out when a cached prefix would have had to be computed again for it"
+            )
+            return num_known
         held = self._held(sequence, num_known)
         sequence.delivered = held
-        sequence.num_cached_prompt_tokens = min(held, sequence.num_prompt_tokens)
+        if sequence.admission_time is None:
+            sequence.num_cached_prompt_tokens = min(held, sequence.num_prompt_tokens)
         if held < num_known:
             self._guard.note_missing(num_known - held, num_known)
             sequence.num_missing = num_known if self._guard.can_resume else 0

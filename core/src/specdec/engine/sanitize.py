@@ -24,22 +24,21 @@ class DraftError(ValueError):
 def check_draft(
     draft: object,
     max_nodes: Sequence[int],
-    max_depth: Sequence[int],
     vocab_size: int,
     *,
     takes_trees: bool = True,
 ) -> tuple[Draft, int]:
     """Return the part of a draft that can be used, with `host_rows` set to it, and how many nodes are unfit.
 
-    A row without q is cut before its first node that has an id outside the vocabulary, a parent that does not precede it, or
-    a depth above the cap: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before its first node that
-    is not its predecessor's child, and what is left are chains.
+    A row without q is cut at its cap, and before its first node that has an id outside the vocabulary or a parent that does
+    not precede it: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before its first node that is not
+    its predecessor's child, and what is left are chains.
 
     In a row with q whether a node is there must not depend on what was drawn for it, or acceptance no longer follows from p
     and q. So an id outside the vocabulary stays: `token_ids` keeps it, to be rejected with its q, and `host_rows` has a
-    valid id in its place, to be scored. A row of q that is no probability law (not finite, negative, not summing to 1)
+    valid id in its place, to be scored. A row of q that is not a distribution (not finite, negative, not summing to 1)
     says nothing about the nodes drawn from it; the draft's row is cut before the first of them. That depends on nodes before
-    the cut alone, and so do parents and depths.
+    the cut alone, and so do parents.
 
     Raises:
         DraftError: if it is no draft of this batch at all.
@@ -71,13 +70,8 @@ def check_draft(
         valid = min(length, max_nodes[index])
         if not is_drawn[index]:
             valid = _valid_length(row, valid, vocab_size)
-        valid = (
-            min(valid, max_depth[index])
-            if links is None
-            else _valid_tree_length(links, valid, max_depth[index])
-        )
-        if links is not None and not takes_trees:
-            valid = _chain_length(links, valid)
+        if links is not None:
+            valid = _valid_tree_length(links, valid) if takes_trees else _chain_length(links, valid)
         scored = tuple(map(as_int, row[:valid]))
         if is_law is not None and is_drawn[index]:
             valid = _lawful_length(is_law[index], links, valid)
@@ -152,7 +146,7 @@ def _drawn_rows(draft: Draft, size: int) -> list[bool]:
 
 
 def _with_lawful_rows(draft: Draft) -> tuple[Draft, list[list[bool]]]:
-    """Return the draft with sums of q made 1, and `[B][N + 1]`: which rows of q are probability laws.
+    """Return the draft with sums of q made 1, and `[B][N + 1]`: which rows of q are distributions.
 
     Two passes over q, and a third one only where a sum is about 1 and not closer.
     """
@@ -220,16 +214,11 @@ def _valid_length(row: Sequence[int], limit: int, vocab_size: int) -> int:
     return limit
 
 
-def _valid_tree_length(parents: Sequence[int], limit: int, max_depth: int) -> int:
-    depths: list[int] = []
+def _valid_tree_length(parents: Sequence[int], limit: int) -> int:
+    """Return the nodes before the first one whose parent does not precede it."""
     for node in range(limit):
-        parent = parents[node]
-        if not -1 <= parent < node:
+        if not -1 <= parents[node] < node:
             return node
-        depth = 1 if parent < 0 else depths[parent] + 1
-        if depth > max_depth:
-            return node
-        depths.append(depth)
     return limit
 
 
@@ -242,7 +231,7 @@ def _chain_length(parents: Sequence[int], limit: int) -> int:
 
 
 def _lawful_length(is_law: Sequence[bool], parents: Sequence[int] | None, limit: int) -> int:
-    """Return the nodes before the first one whose parent's row of q is no law."""
+    """Return the nodes before the first one whose parent's row of q is not a distribution."""
     for node in range(limit):
         if not is_law[node if parents is None else parents[node] + 1]:
             return node

@@ -72,11 +72,11 @@ class Scheduler:
 
     def schedule(self) -> Plan:
         """Choose the step's rows, admitting and preempting as the cache allows."""
-        displaced = self._make_way()
+        displaced = self._preempt_for_fairness()
         preempted: list[Sequence] = []
         limit = self._caps.of_batch(len(self.running))
         if self._pace is not None:
-            limit = self._pace.begin(self.running, limit)
+            self._pace.begin(self.running, limit)
         budget = self._token_budget
         chunks: dict[Sequence, tuple[int, int]] = {}
         order = (
@@ -98,9 +98,10 @@ class Scheduler:
                 nodes = self._pace.limit(sequence, nodes)
             nodes = max(0, min(nodes, budget - chunk - num_owed))
             if chunk > 0:
-                nodes = self._make_room(sequence, chunk, nodes, preempted)
-                if nodes < 0:
+                reserved = self._reserve(sequence, chunk, nodes, preempted)
+                if reserved is None:
                     continue
+                nodes = reserved
             chunks[sequence] = chunk, nodes
             budget -= chunk + nodes
         # The last sequence may have given way to itself: it could not grow where it lay, and starts over in an empty cache.
@@ -117,8 +118,12 @@ class Scheduler:
                 self.waiting.remove(sequence)
             self._kv.release(sequence)
 
-    def _make_room(self, sequence: Sequence, chunk: int, nodes: int, preempted: list[Sequence]) -> int:
-        """Reserve cache rows; returns the nodes there is room for, or -1 if the sequence itself had to give way."""
+    def _reserve(self, sequence: Sequence, chunk: int, nodes: int, preempted: list[Sequence]) -> int | None:
+        """Reserve cache rows, preempting others if need be.
+
+        Returns:
+            the nodes that there is room for; None if the sequence itself was preempted.
+        """
         while not self._kv.reserve(sequence, sequence.num_computed + chunk + nodes):
             if nodes > 0:
                 nodes = 0
@@ -129,7 +134,7 @@ class Scheduler:
             self._preempt(victim)
             preempted.append(victim)
             if victim is sequence:
-                return -1
+                return None
         return nodes
 
     def _preempt(self, victim: Sequence) -> None:
@@ -137,8 +142,8 @@ class Scheduler:
         self._kv.release(victim)
         self.waiting.put_back(victim)
 
-    def _make_way(self) -> list[Sequence]:
-        """Preempt a sample of who has several for one of who has none and finds no place; returns it."""
+    def _preempt_for_fairness(self) -> list[Sequence]:
+        """Preempt a sample of a client that has several for one of a client that has none and no room; returns it."""
         without_room, self._without_room = self._without_room, None
         if not self.waiting:
             return []

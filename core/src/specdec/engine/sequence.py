@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,9 +15,12 @@ from specdec.logits.rules import RequestRules
 from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
 
+if TYPE_CHECKING:
+    from specdec.engine.pace.request_acceptance import RequestAcceptance
+
 
 class Sequence:
-    """All state of one running sample: its tokens, its place in the KV cache, what its proposer has been told.
+    """All state of one running sample: its tokens, its slots in the KV cache, what its proposer has been told.
 
     Args:
         request_id: id of this sample, made from the caller's id.
@@ -28,11 +32,11 @@ class Sequence:
 
     __slots__ = (
         "_array",
+        "acceptance",
         "accepted_per_position",
         "admission_time",
         "arrival_time",
         "client",
-        "course",
         "deliverable_hidden",
         "delivered",
         "draft_flags",
@@ -113,7 +117,7 @@ class Sequence:
         self.is_introduced = False
         """Whether the proposer has had a row for it and has not been told to drop it."""
         self.has_proposals = True
-        self.course: object = None
+        self.acceptance: RequestAcceptance | None = None
         """How its drafting goes, kept by `Pace`."""
         self.rules: RequestRules | None = None
         """What changes its logits beyond temperature and cuts."""
@@ -124,7 +128,7 @@ class Sequence:
         self.last_num_drafted = self.last_num_accepted = 0
         self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
         self.accepted_per_position: list[int] = []
-        self.draft_flags = bytearray()
+        self.draft_flags: list[bool] = []
         """One byte per output token: 1 where a draft had guessed it."""
         self.draft_steps: list[DraftStep] | None = [] if params.return_draft_steps else None
         """The steps that made its tokens, where they are asked for."""
@@ -175,15 +179,19 @@ class Sequence:
         self._array[self.num_tokens : end] = token_ids
         self._array.flags.writeable = False
         self.num_tokens = end
-        self.draft_flags += b"\x01" * num_drafted + bytes(count - num_drafted)
+        self.draft_flags += [True] * num_drafted + [False] * (count - num_drafted)
 
     def count_draft(self, num_drafted: int, num_accepted: int) -> None:
         """Record one verified draft."""
         self.num_drafts += 1
         self.num_draft_tokens += num_drafted
         self.num_accepted_tokens += num_accepted
-        positions = self.accepted_per_position
-        if num_drafted > len(positions):
-            positions.extend([0] * (num_drafted - len(positions)))
-        for position in range(num_accepted):
-            positions[position] += 1
+        count_accepted(self.accepted_per_position, num_drafted, num_accepted)
+
+
+def count_accepted(positions: list[int], num_drafted: int, num_accepted: int) -> None:
+    """Add one verified draft to how many drafted tokens were accepted at each position."""
+    if num_drafted > len(positions):
+        positions.extend([0] * (num_drafted - len(positions)))
+    for position in range(num_accepted):
+        positions[position] += 1

@@ -84,7 +84,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _digest(file: Path, models: Path) -> str:
-    """Return the SHA-256 of a file's content, remembered by its place, size and time of change."""
+    """Return the SHA-256 of a file's content, remembered by its path, size and time of change."""
     status = file.stat()
     stamp = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
     remembered = models / "digests" / hashlib.sha256(stamp.encode()).hexdigest()

@@ -35,7 +35,7 @@ def can_end(grammar: str) -> bool:
 
 
 def _choices(body: str) -> list[list[str]]:
-    """Return for each alternative the rules that it needs; what stands in nested brackets counts to the outer sequence."""
+    """Return for each alternative the rules that it needs; nested brackets count towards the outer sequence."""
     choices: list[list[str]] = [[]]
     depth = 0
     for token in _TOKEN.findall(body):

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 
 def is_remote(reference: object) -> bool:
-    """Return whether a `$ref` leads anywhere but to a place in its own schema, told by the way to it."""
+    """Return whether a `$ref` leads out of its own schema, told by its form."""
     return not (isinstance(reference, str) and (reference == "#" or reference.startswith("#/")))
 
 

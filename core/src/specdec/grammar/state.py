@@ -1,4 +1,4 @@
-"""Where one sample stands in its grammar."""
+"""The state of one sample in its grammar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BITS = 32
 
 
 class GrammarState:
-    """Follows a sample's committed tokens, and looks ahead along drafts without leaving its place.
+    """Follows a sample's committed tokens, and looks ahead along drafts without changing its state.
 
     Args:
         matcher: at the start of the grammar.
@@ -109,7 +109,7 @@ class GrammarState:
                 open_rows.append(self._entered(node + 1, children, masks))
 
     def _entered(self, row: int, children: list[list[int]], masks: torch.Tensor) -> Iterator[int]:
-        """Fill the mask of a row the matcher stands at; returns the nodes to try there."""
+        """Fill the mask of the row the matcher is at; returns the nodes to try there."""
         if self.is_terminated:
             return iter(())
         self._matcher.fill_next_token_bitmask(masks, row)

@@ -59,22 +59,19 @@ class HostPace:
         """Take in how many rows of the host's step were tokens of prompts; None where the host does not say."""
         self._num_prompt_rows = num_prompt_rows
 
-    def begin(self, running: Several[Sequence], most: int, now: float) -> int:
+    def begin(self, running: Several[Sequence], most: int, now: float) -> None:
         """End the host's last step and begin the next one.
 
         Args:
             running: requests that the host's next step computes.
             most: nodes that the configuration allows for one of them.
             now: time, in seconds.
-
-        Returns:
-            the most nodes that one of them may have.
         """
         self._observe(now)
-        return self._pace.begin(running, most)
+        self._pace.begin(running, most)
 
     def limit(self, sequence: Sequence, most: int) -> int:
-        """Return the most nodes for one request of the step, at most `most`."""
+        """Return the most nodes for one request of the step, of the `most` that it may have."""
         return self._pace.limit(sequence, most)
 
     def end(self, limits: dict[Sequence, int], num_running: int, started: float, now: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from collections.abc import Collection
@@ -16,7 +15,7 @@ from specdec.engine.caps import SpeculationCaps
 from specdec.engine.delivery import Delivery
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.intake import SEED_BITS, signed
-from specdec.engine.metrics import Counter, EngineMetrics, Metric
+from specdec.engine.metrics import EngineMetrics, Metric
 from specdec.engine.proposing import by_reason, propose
 from specdec.engine.sequence import Sequence
 from specdec.hosting.host_pace import HostPace
@@ -26,8 +25,6 @@ from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.target import TargetInfo
 from specdec.sampling_params import SamplingParams
-
-logger = logging.getLogger("specdec")
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
 
@@ -65,7 +62,6 @@ class HostedProposer:
         self._pace = pace
         self._sequences: dict[str, Sequence] = {}
         self._metrics = EngineMetrics()
-        self._num_without_states = 0
         self._random = random.SystemRandom()
 
     @property
@@ -99,6 +95,7 @@ class HostedProposer:
         prompt_token_ids: Ids[int] | HostIds,
         params: SamplingParams = _GREEDY,
         *,
+        output_token_ids: Ids[int] | HostIds = (),
         seed: int | None = None,
     ) -> None:
         """Make a request known.
@@ -106,6 +103,7 @@ class HostedProposer:
         Args:
             request_id: the host's id; one that is in use begins anew.
             prompt_token_ids: the whole prompt.
+            output_token_ids: what was emitted before the request was made known here; not counted as emitted.
             params: how tokens are chosen, as far as the host says; `speculative` limits drafts of this request.
             seed: seed of the noise that `strict` chooses tokens with; None for the one of `params`, else fresh noise.
         """
@@ -115,7 +113,7 @@ class HostedProposer:
         limit = self.info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(prompt) + params.max_tokens)
         given = params.seed if seed is None else seed
-        self._sequences[request_id] = Sequence(
+        sequence = self._sequences[request_id] = Sequence(
             request_id,
             prompt,
             params,
@@ -123,6 +121,7 @@ class HostedProposer:
             sample_index=0,
             max_num_tokens=max(end, len(prompt) + 1),
         )
+        sequence.append(list(output_token_ids)[: sequence.max_num_tokens - len(prompt)], 0)
 
     def num_tokens(self, request_id: str) -> int:
         """Return how many tokens of a request are committed, prompt included."""
@@ -139,9 +138,9 @@ class HostedProposer:
 
         Args:
             request_id: a request that was started.
-            token_ids: emitted tokens, those of the draft that stood first; what lies behind the request's end is dropped.
+            token_ids: emitted tokens, the accepted drafted ones first; what follows the request's end is dropped.
             num_drafted: nodes of the draft that was verified; 0 if there was none.
-            num_accepted: how many of them stood; those behind the end do not count.
+            num_accepted: how many of them were accepted; those after the end do not count.
         """
         sequence = self._sequences[request_id]
         room = sequence.max_num_tokens - sequence.num_tokens
@@ -179,9 +178,10 @@ class HostedProposer:
             self._delivery.forget(sequence)
             sequence.num_computed = 0
         if start != sequence.num_computed:
-            sequence.has_proposals = False
-            sequence.deliverable_hidden.clear()
-            self._count_without_states(start)
+            self._delivery.give_up(
+                sequence,
+                "the host does not compute those of a cached prefix (turn prefix caching off)",
+            )
             return
         # A row whose token was not kept chose nothing: at most one state for each token behind the first.
         num_rows = min(len(states[0]), sequence.num_tokens - 1 - start)
@@ -223,7 +223,7 @@ class HostedProposer:
         """Return the most nodes for each of some requests."""
         limit = self._caps.of_batch(len(rows))
         if self._pace is not None:
-            limit = self._pace.begin(_running(rows, wanted), limit, now)
+            self._pace.begin(_running(rows, wanted), limit, now)
         limits = [
             min(self._caps.of_sequence(sequence, limit), most)
             for sequence, most in zip(rows, wanted, strict=True)
@@ -277,18 +277,8 @@ class HostedProposer:
         if self._pace is not None:
             self._metrics.steps_without_drafts = self._pace.num_rested
             self._metrics.steps_with_shorter_drafts = self._pace.num_shortened
-        without_states = Counter("specdec:requests_without_states", self._num_without_states)
-        return [*self._metrics.snapshot(), without_states]
-
-    def _count_without_states(self, start: int) -> None:
-        self._num_without_states += 1
-        if self._num_without_states == 1:
-            logger.warning(
-                "proposer %r reads hidden states, and the host computes those of a request from position %d on only, as behind "
-                "a cached prefix: such requests get no drafts (logged once, counted in specdec:requests_without_states); turn "
-                "prefix caching off",
-                self.name, start,
-            )  # fmt: skip
+        self._metrics.requests_without_states = self._delivery.num_without_states
+        return self._metrics.snapshot()
 
 
 def _running(rows: list[Sequence], wanted: list[int]) -> list[Sequence]:

@@ -10,8 +10,8 @@ from specdec.engine.capabilities import check_capabilities
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.guard import ProposerGuard
-from specdec.engine.options import EngineOptions
 from specdec.engine.pace import Pace
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.hosting.host_pace import HostPace
 from specdec.hosting.hosted import HostedProposer

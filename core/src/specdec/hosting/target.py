@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specdec.config import TargetFacts
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.target import TargetHandle, TargetInfo
@@ -125,7 +125,7 @@ class HostTarget:
 
 
 class _Absent(nn.Module):
-    """Stands where a host gives nothing."""
+    """Takes the place of a module that the host does not give."""
 
     def __init__(self, what: str) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """The contracts of specdec: everything a plugin can see is defined and documented here.
 
 One file per role: `proposer`, `scorer`, `sampler` and what passes between them: `batch` (to the proposer), `draft` (from it),
-`Scores` and `Verdict`. `SPECDEC_API` is the version of all of it.
+`score_batch` (to the scorer), `Scores` and `Verdict`. `SPECDEC_API` is the version of all of it.
 """
 
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch
@@ -12,6 +12,7 @@ from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, ResolveSpeculation
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
+from specdec.interfaces.score_batch import ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import CheckpointReader, TargetHandle, TargetInfo
 
@@ -34,8 +35,11 @@ __all__ = [
     "ResolveSpeculation",
     "Sampler",
     "SamplerConfig",
+    "ScoreBatch",
+    "ScoredSequence",
     "Scorer",
     "Scores",
+    "SlotCache",
     "StepStats",
     "TargetHandle",
     "TargetInfo",

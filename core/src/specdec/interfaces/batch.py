@@ -28,8 +28,6 @@ class ProposeBatch:
     request_ids: tuple[str, ...]
     max_nodes: Sequence[int]
     """`[B]`: the most nodes for this step; 0 means take in the tokens, no draft wanted."""
-    max_depth: Sequence[int]
-    """`[B]`: the deepest node for this step; equal to `max_nodes` unless the context window ends sooner."""
     num_tokens: Sequence[int]
     """`[B]`: committed tokens, prompt included."""
     num_prompt_tokens: Sequence[int]
@@ -42,7 +40,7 @@ class ProposeBatch:
     last_num_drafted: Sequence[int]
     """`[B]`: nodes of this row's previous draft that were scored; 0 if there was none."""
     last_num_accepted: Sequence[int]
-    """`[B]`: how many of them stood."""
+    """`[B]`: how many of them were accepted."""
     sampling_params: tuple[SamplingParams, ...]
     draws: Draws
     """The noise source for proposers that draw."""
@@ -90,8 +88,6 @@ class DeviceProposeBatch:
 
     request_ids: tuple[str, ...]
     max_nodes: torch.Tensor
-    """`[B]` int64, on the device."""
-    max_depth: torch.Tensor
     """`[B]` int64, on the device."""
     max_nodes_bound: int
     """A host number that no entry of `max_nodes` exceeds: the width of the draft."""

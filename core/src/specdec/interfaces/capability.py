@@ -28,14 +28,14 @@ class Capability(Enum):
     """Keeps a KV cache of its own, made with `TargetHandle.make_runner`."""
 
     TREE = "tree"
-    """May return drafts with `parents`. Must stay within both `max_nodes` and `max_depth`. Of a sampler: verifies such drafts;
+    """May return drafts with `parents`, of at most `max_nodes` nodes over all branches. Of a sampler: verifies such drafts;
     core refuses a proposer of trees beside a sampler without it."""
 
     DRAFT_PROBS = "draft_probs"
-    """Returns `node_probs`: the very law each node was drawn from. A lie here makes output wrong."""
+    """Returns `node_probs`: the exact distribution each node was drawn from. A wrong one makes the output wrong."""
 
     CONFIDENCE = "confidence"
-    """Returns `confidence`: the estimated probability that a node stands, given that its parent stood."""
+    """Returns `confidence`: the estimated probability that a node is accepted, given that its parent is."""
 
     ON_DEVICE = "on_device"
     """Takes the device form of `ProposeBatch` and returns device tensors without synchronising with the host."""

@@ -22,17 +22,17 @@ class DraftSampling(Enum):
     """Not drawn: point masses, no q."""
 
     IID = "iid"
-    """Drawn independently from the parent's law."""
+    """Drawn independently from the parent's distribution."""
 
     WITHOUT_REPLACEMENT = "without_replacement"
-    """Drawn one after another, each from the parent's law with earlier siblings taken out."""
+    """Drawn one after another, each from the parent's distribution with earlier siblings taken out."""
 
 
 @dataclass(frozen=True)
 class Draft:
     """Drafted tokens for every row of a `ProposeBatch`, as chains or trees.
 
-    Any prefix of a row is a valid draft. Nodes without q stand best first; nodes drawn from q stand in the order drawn,
+    Any prefix of a row is a valid draft. Nodes without q come best first; nodes drawn from q come in the order drawn,
     and whether a node is present may depend on nodes before it, never on its own drawn token or later ones.
     """
 
@@ -42,7 +42,7 @@ class Draft:
     """`[B, N]` int64 or None for chains. A parent precedes its child; -1 is the last committed token."""
     sampling: DraftSampling = DraftSampling.DETERMINISTIC
     node_probs: torch.Tensor | None = None
-    """`[B, N + 1, V']` float or None. Row 0: the law that the children of the last committed token were drawn from;
+    """`[B, N + 1, V']` float or None. Row 0: the distribution that the children of the last committed token were drawn from;
     row j + 1: that of the children of node j, after the draft's own temperature and cuts, before siblings are taken out.
     `sampling` then says how siblings were drawn: `IID`, for chains too, or `WITHOUT_REPLACEMENT`."""
     has_probs: torch.Tensor | None = None
@@ -51,7 +51,7 @@ class Draft:
     """`[V']` int64: target id of each id of a reduced draft vocabulary, all different and all inside the target's, or None
     where they are the same. Give the same tensor in every step: it is checked when it first comes."""
     confidence: torch.Tensor | None = None
-    """`[B, N]` float: estimated probability that a node stands given that its parent stood."""
+    """`[B, N]` float: estimated probability that a node is accepted, given that its parent is."""
     proposers: tuple[str, ...] | None = None
     """For each row who drafted it, where one proposer asks others; None: the proposer itself. Shown, without further effect."""
     host_rows: tuple[tuple[int, ...], ...] | None = field(default=None, repr=False, compare=False)

@@ -29,7 +29,7 @@ class Draws(Protocol):
     def sample(
         self, logits: torch.Tensor, rows: Sequence[int], node: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw one token per row, honestly: the q returned is the law the token was drawn from.
+        """Draw one token per row; the q returned is the exact distribution the token was drawn from.
 
         Args:
             logits: `[R, V']` draft logits after the draft's own temperature and cuts.

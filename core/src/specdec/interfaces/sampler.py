@@ -1,4 +1,4 @@
-"""The sampler: decides which drafted tokens stand and samples one token more."""
+"""The sampler: decides which drafted tokens are accepted and samples one token more."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Verdict:
 
     @property
     def num_accepted(self) -> list[int]:
-        """`[B]`: drafted tokens that stood; excludes the correction or bonus token."""
+        """`[B]`: accepted drafted tokens; excludes the correction or bonus token."""
         return [len(nodes) for nodes in self.accepted_nodes]
 
 
@@ -63,12 +63,12 @@ class Sampler(ABC):
     """The `SPECDEC_API` this class was written for; see `Proposer.api_version`."""
     Config: ClassVar[type[SamplerConfig]] = SamplerConfig
     is_lossless: ClassVar[bool]
-    """Whether the emitted tokens follow the target's law for every honest draft. False is shown wherever the sampler is."""
+    """Whether the emitted tokens follow the target's distribution for every draft with exact q. False is shown to users."""
     is_greedy_exact: ClassVar[bool] = True
-    """Whether temperature 0 is the longest path of argmax matches. False says that drafted tokens stand whatever they are,
-    which a lossless sampler cannot say."""
+    """Whether temperature 0 is the longest path of argmax matches. False says that drafted tokens are accepted whatever they
+    are, which a lossless sampler cannot say."""
     is_coupled: ClassVar[bool] = False
-    """Whether tokens are chosen with the noise of `Draws.coupled`, so that drafts made with it stand more often."""
+    """Whether tokens are chosen with the noise of `Draws.coupled`, so that drafts made with it are accepted more often."""
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
     """What of a draft the sampler can use: `TREE`, `DRAFT_PROBS`."""
 
@@ -77,4 +77,4 @@ class Sampler(ABC):
 
     @abstractmethod
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-        """Decide which drafted nodes stand and sample one token more for every request of the batch."""
+        """Decide which drafted nodes are accepted and sample one token more for every request of the batch."""

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from specdec.engine.options import EngineOptions
-    from specdec.engine.plan import Plan
-    from specdec.runner.kv_cache import KVCache
+    from specdec.engine_options import EngineOptions
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class Scores:
     first_rows: Sequence[int]
     """First row of the pass of every running request, -1 for those that did not run; for `hidden_states`."""
     prompt_logits: torch.Tensor | None = None
-    """`[P, V]`: the target's logits at the rows `sequence.missing_prompt_rows(chunk)` of every sequence of the plan, one
+    """`[P, V]`: the target's logits at the rows `sequence.missing_prompt_rows(chunk)` of every sequence of the batch, one
     after the other; None if there are none."""
     hidden_states: torch.Tensor | None = None
     """`[T, H]` of the whole pass, where `capture_hidden` asked for it."""
@@ -57,7 +56,7 @@ class Scorer(ABC):
     api_version: ClassVar[int] = 1
     """The `SPECDEC_API` this class was written for; see `Proposer.api_version`."""
     on_pass: Callable[[Callable[[], object]], None] | None = None
-    """Set while somebody measures: `score` calls it after the pass with a function that runs the very same pass again."""
+    """Set during a measurement: `score` calls it after the pass with a function that runs the very same pass again."""
 
     @abstractmethod
     def load(self, options: EngineOptions) -> TargetHandle:
@@ -77,8 +76,8 @@ class Scorer(ABC):
 
     @property
     @abstractmethod
-    def cache(self) -> KVCache:
-        """The target's cache, for placing and moving rows."""
+    def cache(self) -> SlotCache:
+        """The target's cache."""
 
     @property
     @abstractmethod
@@ -98,10 +97,10 @@ class Scorer(ABC):
         return {}
 
     @abstractmethod
-    def score(self, plan: Plan, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
         """Run the target once over all prompt chunks and drafted nodes of a step.
 
         Args:
-            plan: what runs.
-            draft: one row per entry of `plan.decoding`; `host_rows` holds the nodes to score.
+            batch: what runs.
+            draft: one row per entry of `batch.decoding`; `host_rows` holds the nodes to score.
         """

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.hub import offline_arguments
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model
 from specdec.runner.fused.linear import has_native_bfloat16

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from specdec.config.model_name import resolve_name
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.loading.causal import load_checkpoint
 from specdec.loading.target import TargetPlace

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec.config.hub import offline_arguments
 from specdec.config.model_name import resolve_name
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_model, check_rope
 from specdec.loading.causal import first_line, load_checkpoint

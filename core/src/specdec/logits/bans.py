@@ -15,16 +15,19 @@ class AllowedIdsRule:
 
     Args:
         allowed: ids that may be chosen.
-        vocab_size: V.
-        device: where logits live.
     """
 
-    def __init__(self, allowed: Sequence[int], vocab_size: int, device: torch.device) -> None:
-        self._is_forbidden = torch.ones(vocab_size, dtype=torch.bool, device=device)
-        self._is_forbidden[torch.tensor(allowed, device=device)] = False
+    def __init__(self, allowed: Sequence[int]) -> None:
+        self._allowed = allowed
+        self._is_forbidden: torch.Tensor | None = (
+            None  # made with the first step, not while the request waits
+        )
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
         """Return the rows `[num_rows, V]` with everything else at -inf."""
+        if self._is_forbidden is None:
+            self._is_forbidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
+            self._is_forbidden[torch.tensor(self._allowed, device=logits.device)] = False
         return logits.masked_fill(self._is_forbidden, -torch.inf)
 
 
@@ -53,7 +56,7 @@ class MinTokensRule:
 
 
 class BadWordsRule:
-    """Forbids the last token of a word wherever the tokens before it stand at the end of the output.
+    """Forbids the last token of a word wherever the tokens before it are at the end of the output.
 
     Args:
         words: token ids of each word, none empty.
@@ -81,7 +84,7 @@ class BadWordsRule:
 
 
 def bad_word_ids(words: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Return the token ids of words as they stand at the start of a text and, where that differs, after a blank.
+    """Return the token ids of words at the start of a text and, where they differ, after a blank.
 
     vLLM's rule: the form after a blank counts if it has as many tokens and another first one.
     """

@@ -18,7 +18,7 @@ class LogprobRecord:
     `raw_logprobs`.
 
     Args:
-        num_top: how many of the most probable tokens to list besides the one that stands there; -1 for all.
+        num_top: how many of the most probable tokens to list besides the token at that position; -1 for all.
         decode: makes text of a token id, or None without a tokenizer.
     """
 
@@ -26,9 +26,9 @@ class LogprobRecord:
         self._num_top = num_top
         self._decode = decode
         self.entries: list[dict[int, Logprob]] = []
-        """For each token, by id: the one that stands there first, then the most probable ones."""
+        """For each position, by id: the token at that position first, then the most probable ones."""
         self.cumulative = 0.0
-        """Sum over the tokens that stand there."""
+        """Sum over the tokens at those positions."""
 
     def add(self, logits: torch.Tensor, token_ids: Sequence[int]) -> None:
         """Record tokens.

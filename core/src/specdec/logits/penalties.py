@@ -12,25 +12,24 @@ class PenaltyRule:
     """Lowers the logits of tokens that occurred: in prompt or output (repetition), in the output (presence, frequency).
 
     The drafted tokens before a row count as output. Formulas: CTRL (arXiv 1909.05858) for repetition, OpenAI's for the others.
+    Memory for the counts is taken with the first step, not while the request waits.
 
     Args:
         params: of the request.
-        vocab_size: V.
-        device: where logits live.
     """
 
-    def __init__(self, params: SamplingParams, vocab_size: int, device: torch.device) -> None:
+    def __init__(self, params: SamplingParams) -> None:
         self._repetition = params.repetition_penalty
         self._presence = params.presence_penalty
         self._frequency = params.frequency_penalty
-        self._counts = torch.zeros(vocab_size, dtype=torch.float32, device=device)
-        self._is_in_prompt = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-        self._num_counted = -1
+        self._counts: torch.Tensor | None = None
+        self._is_in_prompt: torch.Tensor | None = None
+        self._num_counted = 0
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
         """Return the penalised rows `[num_rows, V]`."""
-        self._count_committed(block)
-        counts = self._counts.expand_as(logits).clone()
+        committed, is_in_prompt = self._count_committed(block, logits)
+        counts = committed.expand_as(logits).clone()
         places = [(row, token_id) for row, path in enumerate(block.paths()) for token_id in path]
         if places:
             index = torch.tensor(places, device=logits.device).unbind(-1)
@@ -38,13 +37,19 @@ class PenaltyRule:
         is_in_output = counts > 0
         if self._repetition != 1.0:
             lowered = torch.where(logits > 0, logits / self._repetition, logits * self._repetition)
-            logits = torch.where(is_in_output | self._is_in_prompt, lowered, logits)
+            logits = torch.where(is_in_output | is_in_prompt, lowered, logits)
         return logits - self._frequency * counts - self._presence * is_in_output.to(counts)
 
-    def _count_committed(self, block: RowBlock) -> None:
-        """Take in the tokens committed since the last step."""
-        device = self._counts.device
-        if self._num_counted < 0:
+    def _count_committed(self, block: RowBlock, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Take in the tokens committed since the last step.
+
+        Returns:
+            `[V]` how often each id is in the output, float32, and `[V]` whether it is in the prompt.
+        """
+        device, size = logits.device, logits.shape[-1]
+        if self._counts is None or self._is_in_prompt is None:
+            self._counts = torch.zeros(size, dtype=torch.float32, device=device)
+            self._is_in_prompt = torch.zeros(size, dtype=torch.bool, device=device)
             prompt = torch.from_numpy(block.token_ids[: block.num_prompt_tokens].astype("int64"))
             self._is_in_prompt[prompt.to(device)] = True
             self._num_counted = block.num_prompt_tokens
@@ -52,3 +57,4 @@ class PenaltyRule:
             new = torch.from_numpy(block.token_ids[self._num_counted :].astype("int64")).to(device)
             self._counts.index_add_(0, new, self._counts.new_ones(len(new)))
             self._num_counted = len(block.token_ids)
+        return self._counts, self._is_in_prompt

@@ -92,25 +92,24 @@ def make_rules(
 ) -> RequestRules | None:
     """Return the rules of a sample, or None if temperature and cuts are all there is.
 
-    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. Before it stand the logits processors, behind
-    it the grammar.
+    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. The logits processors come before these, the
+    grammar after them.
     """
     rules: list[Rule] = []
-    vocab_size, device = info.vocab_size, info.device
     processors = ProcessorRule(params.logits_processors) if params.logits_processors else None
     if params.allowed_token_ids is not None:
-        rules.append(AllowedIdsRule(params.allowed_token_ids, vocab_size, device))
+        rules.append(AllowedIdsRule(params.allowed_token_ids))
     if params.bad_words:
         assert tokenizer is not None
         rules.append(BadWordsRule(bad_word_ids(params.bad_words, tokenizer)))
     ends = {*(() if params.is_endless else info.eos_token_ids), *(params.stop_token_ids or ())}
-    ends = {token_id for token_id in ends if 0 <= token_id < vocab_size}
+    ends = {token_id for token_id in ends if 0 <= token_id < info.vocab_size}
     if params.min_tokens and ends:
-        rules.append(MinTokensRule(params.min_tokens, sorted(ends), device))
+        rules.append(MinTokensRule(params.min_tokens, sorted(ends), info.device))
     if params.logit_bias:
-        rules.append(BiasRule(params.logit_bias, device))
+        rules.append(BiasRule(params.logit_bias, info.device))
     if params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0:
-        rules.append(PenaltyRule(params, vocab_size, device))
+        rules.append(PenaltyRule(params))
     if not rules and grammar is None and processors is None:
         return None
     return RequestRules(rules, grammar, processors)

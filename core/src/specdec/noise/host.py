@@ -208,8 +208,8 @@ def walk(
 ) -> None:
     """Walk each request's draft along the nodes that equal the token drawn at their position.
 
-    Draws are made after the last committed token and after nodes that stand. Equal siblings stand together; the longest path
-    is taken, the first of equally long ones.
+    Draws are made after the last committed token and after accepted nodes. Equal siblings are accepted together; the longest
+    path is taken, the first of equally long ones.
 
     Args:
         logits: `[R, V]` the target's, heated and cut; in each row at least one above -inf.

@@ -8,7 +8,7 @@ import torch
 
 from specdec.config import ResolvedSpeculation
 from specdec.engine.build import BuiltEngine, assemble, make_sampler
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import EngineError
 from specdec.interfaces.capability import Capability
 from specdec.parallel.engines import FollowingEngine, LeadingEngine

@@ -25,7 +25,7 @@ class RankPlace:
 
 
 def rank_place(size: int) -> RankPlace:
-    """Return the place of this process among `size`, which `torchrun` has started.
+    """Return the rank of this process among `size`, which `torchrun` has started.
 
     Raises:
         ConfigError: if it was started otherwise, or with another number of processes.

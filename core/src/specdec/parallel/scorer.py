@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.target import TargetHandle
 from specdec.loading.draft import load_draft

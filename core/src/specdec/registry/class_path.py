@@ -1,4 +1,4 @@
-"""Classes given by where they stand: `./file.py:Class` before any packaging, or `package.module.Class`."""
+"""Classes given by where they are defined: `./file.py:Class` before any packaging, or `package.module.Class`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class ChainRules:
     Args:
         num_ids: only logits below it are looked at.
         target_ids: `[num_ids]` the target's id of each, ascending, or None where they are the same.
-        is_drawn: whether tokens are drawn from a stream of their own and the laws kept; else the noise of `strict` chooses.
+        is_drawn: whether tokens are drawn from a stream of their own and q is kept; else the noise of `strict` chooses.
         threshold: probability below which a token is the last that its row needs; 0 for never, and then no probabilities.
     """
 
@@ -78,7 +78,7 @@ class Chains:
     chances: Floats
     """`[B, K]` the draft's own probability of each, or empty."""
     laws: torch.Tensor
-    """`[B, K, num_ids]` the law each was drawn from, where the runner is, or empty."""
+    """`[B, K, num_ids]` the distribution each was drawn from, on the runner's device, or empty."""
     logits: Floats = field(default_factory=lambda: _NONE)
     """`[B, V]` of each request's last new token; empty where nothing was taken in."""
     states: Floats = field(default_factory=lambda: _NONE)

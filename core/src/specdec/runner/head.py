@@ -69,7 +69,7 @@ class DraftHead(nn.Module, ABC):
             config: the attention layers' configuration.
             feature_size: F, the width of features.
             num_logits: V', ids the head can name.
-            num_stages: modules that follow one another: stage s guesses the token s places further, from the carry of
+            num_stages: modules that follow one another: stage s drafts the token s positions further, from the carry of
                 stage s - 1.
         """
         super().__init__()

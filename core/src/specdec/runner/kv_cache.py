@@ -77,10 +77,12 @@ class KVCache:
             self.values[layer].index_copy_(0, slots, values)
 
     def copy(self, source: int, destination: int, num_rows: int) -> None:
-        """Copy `num_rows` consecutive rows of every layer between ranges that do not overlap."""
+        """Copy `num_rows` consecutive rows of every layer; the ranges may overlap."""
+        overlaps = abs(source - destination) < num_rows
         for tensors in (self.keys, self.values):
             for tensor in tensors.values():
-                tensor[destination : destination + num_rows] = tensor[source : source + num_rows]
+                rows = tensor[source : source + num_rows]
+                tensor[destination : destination + num_rows] = rows.clone() if overlaps else rows
 
     def gather(self, sources: torch.Tensor, destination: int) -> None:
         """Move the rows `sources` `[n]` of every layer to consecutive slots from `destination` on."""

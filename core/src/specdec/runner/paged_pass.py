@@ -23,7 +23,7 @@ class PagedPass:
     """
 
     page_size: int
-    """Slots of a page: what divides the place of every request, since each lies in one run of slots."""
+    """Slots of a page: what divides the first slot of every request, since each lies in one run of slots."""
     slots: torch.Tensor
     """`[T]` int64 cache slot of each row."""
     query_starts: torch.Tensor

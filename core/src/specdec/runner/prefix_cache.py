@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from specdec.runner.kv_cache import KVCache
+from specdec.interfaces.score_batch import SlotCache
 
 Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
@@ -35,7 +35,7 @@ class PrefixCache:
             blocks.append(block)
         return blocks
 
-    def take_over(self, cache: KVCache, blocks: list[int], start: int, num_blocks: int) -> list[int]:
+    def take_over(self, cache: SlotCache, blocks: list[int], start: int, num_blocks: int) -> list[int]:
         """Copy a known prefix to the beginning of a new run, where it is known from now on; forget what else lay in the run.
 
         What is used again so moves to the newest run, which is overwritten last.
@@ -66,7 +66,7 @@ class PrefixCache:
         Args:
             parent_key: key of the prefix before the block; 0 for the first one.
             token_ids: the block's tokens, `block_size` of them.
-            block: where they lie. A block that is known already keeps its older place.
+            block: where they lie. A block that is known already keeps its older slots.
         """
         content = (parent_key, token_ids.tobytes())
         known = self._blocks.get(content)
@@ -79,8 +79,12 @@ class PrefixCache:
         return key
 
     def move(self, start: int, destination: int, num_blocks: int) -> None:
-        """Note that the rows of a run's first blocks have been copied to another run, of which nothing is known."""
-        for index in range(num_blocks):
+        """Note that the rows of a run's first blocks have been copied to others, which may overlap them.
+
+        Of blocks that are not the run's own nothing may be known.
+        """
+        order = range(num_blocks) if destination < start else reversed(range(num_blocks))
+        for index in order:
             content = self._content_of_block.pop(start + index, None)
             if content is not None:
                 self._blocks[content] = destination + index, self._blocks[content][1]
@@ -95,7 +99,7 @@ class PrefixCache:
             if content is not None:
                 del self._blocks[content]
 
-    def _copy(self, cache: KVCache, blocks: list[int], start: int, num_blocks: int) -> int:
+    def _copy(self, cache: SlotCache, blocks: list[int], start: int, num_blocks: int) -> int:
         """Copy known blocks into a new run; returns how many. Blocks that an earlier copy overwrote end the prefix."""
         size = self.block_size
         index = 0

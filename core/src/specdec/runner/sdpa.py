@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from specdec.runner.host.attention import host_attention, is_available, is_host_float32
+from specdec.runner.host.attention import host_attention, is_host_float32
 from specdec.runner.host.segments import HostSegments, host_segments, is_short
+from specdec.runner.host.threads import is_available
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.masks import MaskMaker
 from specdec.runner.packed import PackedBatch, Segment

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
 from specdec.runner.block_allocator import BlockAllocator
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.prefix_cache import Ids, PrefixCache
+
+logger = logging.getLogger("specdec")
 
 _BLOCK_SIZE = 16
 _HEADROOM_BLOCKS = 16
@@ -42,6 +45,7 @@ class SlotPool:
         self._prefixes = PrefixCache(self._block_size)
         self._keeps_prefixes = prefix_block_size > 0
         self._runs: dict[str, _Run] = {}
+        self._has_warned = False
 
     def first_slot(self, request_id: str) -> int:
         """Return the slot of a placed request's position 0."""
@@ -108,6 +112,48 @@ class SlotPool:
             kept = num_ids // self._block_size
             self._prefixes.forget(run.start + kept, max(0, len(run.keys) - kept))
             del run.keys[kept:]
+
+    def gather_room(self, request_id: str) -> None:
+        """Move all runs so that everything that is free lies behind that of a placed request, which can then grow.
+
+        First slots of all requests change. It copies most of the cache: for when `reserve` has found no room.
+        """
+        self._trim()
+        runs = sorted(self._runs.values(), key=lambda run: run.start)
+        growing = runs.index(self._runs[request_id])
+        start = 0
+        for run in runs[: growing + 1]:
+            self._move(run, start)
+            start += run.num_blocks
+        end = self._blocks.num_blocks
+        for run in reversed(runs[growing + 1 :]):
+            end -= run.num_blocks
+            self._move(run, end)
+
+    def _move(self, run: _Run, start: int) -> None:
+        """Move a run to blocks that are its own or free."""
+        if start == run.start:
+            return
+        count, size = run.num_blocks, self._block_size
+        self._blocks.free(run.start, count)
+        is_free = self._blocks.extend(start, count)
+        assert is_free, "a run is moved to where another lies"
+        own = range(run.start, run.start + count)
+        for block in range(start, start + count):
+            if block not in own:
+                self._prefixes.forget(block, 1)
+        self._cache.copy(run.start * size, start * size, count * size)
+        self._prefixes.move(run.start, start, len(run.keys))
+        run.start = start
+
+    def note_full(self, num_rows: int) -> None:
+        """Say once that there is no room for a request of so many rows, which therefore gets no drafts."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the draft's cache has no room for %d rows of a request beside those that run, so it gets no drafts (logged "
+                "once); num_gpu_blocks_override or gpu_memory_utilization make room, max_num_seqs has fewer run", num_rows,
+            )  # fmt: skip
 
     def release(self, request_id: str) -> None:
         """Give a request's slots back; nothing happens for one that is not placed. What it published stays known."""

@@ -92,7 +92,7 @@ class TritonBackend:
 
 
 def _place(rows: PagedPass, query: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
-    """Return where a padded pass has its output, one place for all layers of a shape; None for other passes."""
+    """Return where a padded pass writes its output, one tensor for all layers of a shape; None for other passes."""
     if rows.outputs is None:
         return None
     shape = (*query.shape[:2], value.shape[2])

@@ -24,5 +24,5 @@ class BlockSampler(Verifier):
     kernel: ClassVar[str | None] = "block_verify"
 
     def law(self, trial: Trial) -> Law:
-        """Return the law of block verification."""
+        """Return the scheme of block verification."""
         return host_law(trial, is_block=True) if trial.is_on_host else block_law(trial)

@@ -15,9 +15,9 @@ from specdec.samplers.trial import Trial
 
 
 def block_law(trial: Trial) -> Law:
-    """Return the law: thresholds are the chances of nodes after all of their descendants have failed.
+    """Return the scheme: thresholds are the chances of nodes after all of their descendants have failed.
 
-    Without q there is nothing to gain: then it is the law of rejection, which for point masses is that of plain sampling.
+    Without q there is nothing to gain: then it is rejection sampling, which for point masses is plain sampling.
     """
     if trial.draft_probs is None:
         return point_mass_law(trial)

@@ -34,7 +34,7 @@ def normalised(node_probs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 class DraftProbs:
-    """The laws that drafted tokens were drawn from.
+    """The distributions that drafted tokens were drawn from.
 
     An id of the draft that the target does not have keeps its mass: outside the vocabulary, where p is 0.
 

@@ -1,4 +1,4 @@
-"""The laws of rejection and block verification on the host."""
+"""The schemes of rejection sampling and block verification on the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOTHING = np.empty(0, np.int64)
 
 
 def host_law(trial: Trial, *, is_block: bool) -> Law:
-    """Return the law of rejection, or of block verification where there is q; the tensors of the trial must be on the host.
+    """Return the scheme of rejection, or of block verification where there is q; the trial's tensors must be on the host.
 
     Without q there is nothing for block verification to gain: for point masses both are plain sampling.
     """

@@ -1,4 +1,4 @@
-"""The laws of rejection and block verification on the host, compiled: one pass over a row where torch needs several.
+"""Rejection sampling and block verification on the host, compiled: one pass over a row where torch needs several.
 
 The same recursion as in `sibling_walk` and the same closed forms as in `rejection` and `block_law`, which are the
 specification, in double precision. A residual is kept as `rest * scale`, so that nothing is normalised by a pass of its own.

@@ -65,7 +65,7 @@ def _problems(operation: str, device: torch.device) -> list[tuple[tuple[Any, ...
     generator = torch.Generator().manual_seed(0)
     num_rows = _REQUESTS * (_NODES + 1)
     logits = 3.0 * torch.randn(num_rows, _VOCAB, generator=generator)
-    ids = logits.view(_REQUESTS, _NODES + 1, _VOCAB)[:, :_NODES].argmax(-1)  # some of them stand
+    ids = logits.view(_REQUESTS, _NODES + 1, _VOCAB)[:, :_NODES].argmax(-1)  # some of them are accepted
     counts = torch.tensor([_NODES, 0, *[_NODES] * (_REQUESTS - 2)])
     keys = NoiseKeys(*(torch.arange(_REQUESTS) + start for start in (11, 40, 0)))
     temperatures = torch.tensor([0.0, *[1.0] * (_REQUESTS - 1)])

@@ -1,4 +1,4 @@
-"""A law of verification: what a verifier does before any draw, and how draws decide by it."""
+"""A verification scheme: what a verifier computes before any draw, and how draws decide by it."""
 
 from __future__ import annotations
 

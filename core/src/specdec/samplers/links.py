@@ -21,7 +21,7 @@ class Links:
     parents: torch.Tensor
     """`[B, N]` int64: -1 is the last committed token, `NO_NODE` marks padding."""
     post_order: torch.Tensor
-    """`[B, N]` int64: place of each node when children come before their parent, earlier siblings first; N for padding."""
+    """`[B, N]` int64: index of each node when children come before their parent, earlier siblings first; N for padding."""
     max_depth: int
     """Depth of the deepest node of the batch."""
 
@@ -46,12 +46,12 @@ class Links:
 
 
 def post_order(parents: list[int]) -> list[int]:
-    """Return each node's place in post-order: children before their parent, earlier siblings first."""
+    """Return each node's index in post-order: children before their parent, earlier siblings first."""
     sizes = [1] * len(parents)
     for node in reversed(range(len(parents))):
         if parents[node] >= 0:
             sizes[parents[node]] += sizes[node]
-    free = [0] * (len(parents) + 1)  # first place that is left in each parent's range
+    free = [0] * (len(parents) + 1)  # first index that is left in each parent's range
     places = []
     for node, parent in enumerate(parents):
         start = free[parent + 1]

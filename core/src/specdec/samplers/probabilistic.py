@@ -15,7 +15,7 @@ from specdec.samplers.verifier import Verifier
 class ProbabilisticSampler(Verifier):
     """Accepts a drawn token with min(1, p / q) and draws from the residual after the first rejection.
 
-    Lossless where q is the law the token was drawn from; a draft without q is verified as point masses, which needs no trust.
+    Lossless where q is the distribution it was drawn from; a draft without q is verified as point masses, which needs no trust.
     """
 
     name: ClassVar[str] = "probabilistic"
@@ -25,5 +25,5 @@ class ProbabilisticSampler(Verifier):
     kernel: ClassVar[str | None] = "rejection_verify"
 
     def law(self, trial: Trial) -> Law:
-        """Return the law of rejection, recursive over siblings."""
+        """Return the scheme of rejection sampling, recursive over siblings."""
         return host_law(trial, is_block=False) if trial.is_on_host else rejection_law(trial)

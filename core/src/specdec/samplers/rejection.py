@@ -1,4 +1,4 @@
-"""Rejection sampling: a node stands with probability min(1, r / q), a rejected one leaves the residual r - q behind.
+"""Rejection sampling: a node is accepted with probability min(1, r / q), a rejected one leaves the residual r - q.
 
 Leviathan et al., arXiv 2211.17192, and Chen et al., arXiv 2302.01318, for chains; recursive rejection over siblings as in
 SpecInfer, arXiv 2305.09781, for trees.
@@ -14,7 +14,7 @@ from specdec.samplers.trial import Trial
 
 
 def rejection_law(trial: Trial) -> Law:
-    """Return the law: thresholds are the chances of nodes whose parent stands and whose earlier siblings do not."""
+    """Return the scheme: thresholds are the chances of nodes with an accepted parent and rejected earlier siblings."""
     if trial.draft_probs is None:
         return point_mass_law(trial)
     if trial.links is not None:
@@ -61,9 +61,9 @@ def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None
 
 
 def point_mass_law(trial: Trial) -> Law:
-    """Return the law for drafts without q: each node was certain to be drafted, so q is 1 at its id.
+    """Return the scheme for drafts without q: each node was certain to be drafted, so q is 1 at its id.
 
-    A node then stands with probability r, p without its earlier siblings; altogether siblings stand with the sum of their p.
+    A node is then accepted with probability r, p without its earlier siblings; one of the siblings with the sum of their p.
     """
     target = trial.target_of_nodes()
     if trial.links is None:

@@ -64,7 +64,7 @@ def walk_siblings(trial: Trial, *, is_block: bool) -> SiblingWalk:
 
 
 def _law_of_node(trial: Trial, laws: torch.Tensor, node: int) -> torch.Tensor:
-    """Return `[B, V + 1]`: the law that a node was drawn from; a point mass for rows without q."""
+    """Return `[B, V + 1]`: the distribution that a node was drawn from; a point mass for rows without q."""
     assert trial.draft_probs is not None
     law = laws[trial.batch_index, trial.parent_places[:, node]]
     if trial.draft_probs.is_taken_out:
@@ -78,7 +78,7 @@ def _law_of_node(trial: Trial, laws: torch.Tensor, node: int) -> torch.Tensor:
 
 
 def _take_out(trial: Trial, laws: torch.Tensor, node: int) -> None:
-    """Take a node's id out of its parent's law for the siblings to come."""
+    """Take a node's id out of its parent's distribution for the siblings to come."""
     assert trial.draft_probs is not None
     place, column = trial.parent_places[:, node], trial.columns[:, node, None]
     law = laws[trial.batch_index, place]

@@ -1,4 +1,4 @@
-"""The `strict` sampler: the draft stands where it equals the token that plain sampling would draw."""
+"""The `strict` sampler: a drafted token is accepted where it equals the token that plain sampling would draw."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specdec.samplers.verdicts import follow_all, greedy_verdict
 
 
 class StrictSampler(Sampler):
-    """Draws `y = argmax(log p + g)` with Gumbel noise keyed by (seed, sample, position); a node stands where it equals y.
+    """Draws `y = argmax(log p + g)` with Gumbel noise keyed by (seed, sample, position); accepts a node where it equals y.
 
     The output depends on p and the seed alone: it is the same text with any proposer and with none. Acceptance of a token x
     that was not drawn with the same noise is p(x). (Sample-and-compare; with coupled drafts Daliri et al. 2024.)
@@ -55,7 +55,7 @@ class StrictSampler(Sampler):
         parents: list[list[int]] | None,
         batch: VerifyBatch,
     ) -> Verdict:
-        """Draw only along the path that stands."""
+        """Draw only along the accepted path."""
         logits = scores.logits
         logits = logits if logits.dtype is torch.float64 else logits.float()
         size = len(rows)

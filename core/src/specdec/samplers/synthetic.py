@@ -19,10 +19,10 @@ from specdec.samplers.verifier import Verifier
 
 
 class SyntheticConfig(SamplerConfig):
-    """How many drafted tokens stand."""
+    """How many drafted tokens are accepted."""
 
     synthetic_acceptance_rates: tuple[float, ...] = Field(
-        description="For each position the rate at which a token stands together with all before it; never rising."
+        description="For each position the rate at which a token is accepted together with all before it; never rising."
     )
 
     @field_validator("synthetic_acceptance_rates")
@@ -35,7 +35,7 @@ class SyntheticConfig(SamplerConfig):
 class SyntheticSampler(Verifier):
     """Accepts drafted tokens whatever they are, at temperature 0 too, and draws from p after the last one.
 
-    Of a tree it follows the first child at each depth. Deeper than there are rates nothing stands.
+    Of a tree it follows the first child at each depth. Deeper than there are rates nothing is accepted.
     """
 
     name: ClassVar[str] = "synthetic"
@@ -44,7 +44,7 @@ class SyntheticSampler(Verifier):
     Config: ClassVar[type[SamplerConfig]] = SyntheticConfig
 
     def law(self, trial: Trial) -> Law:
-        """Return the law: thresholds are rates given that the token before stands."""
+        """Return the scheme: thresholds are rates given that the token before is accepted."""
         assert isinstance(self.config, SyntheticConfig)
         rates = (1.0, *self.config.synthetic_acceptance_rates, 0.0)
         steps = np.array([now / before if before else 0.0 for before, now in pairwise(rates)])

@@ -1,4 +1,4 @@
-"""The drafts of a batch beside the target's probabilities: all that a law looks at."""
+"""The drafts of a batch beside the target's probabilities: all that a scheme looks at."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Trial:
     """One draft per request, padded to N nodes, and p and q at every node. Tensors are on one device, arrays on the host."""
 
     probs: torch.Tensor
-    """`[R, V]`: p of every logits row, in the precision the law is computed in. A greedy row is all on its argmax."""
+    """`[R, V]`: p of every logits row, in the precision the scheme is computed in. A greedy row is all on its argmax."""
     token_ids: torch.Tensor
-    """`[B, N]` int64: drafted ids; those outside the vocabulary can never stand. Padding may be anything."""
+    """`[B, N]` int64: drafted ids; those outside the vocabulary are never accepted. Padding may be anything."""
     starts: Int64s
     """`[B]`: row of `probs` after the last committed token; the rows after the nodes follow it."""
     counts: Int64s

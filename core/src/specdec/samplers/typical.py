@@ -17,7 +17,10 @@ class TypicalConfig(SamplerConfig):
     """How plausible a token has to be."""
 
     posterior_threshold: float = Field(
-        0.09, gt=0.0, le=1.0, description="Lossy: a token with a higher probability always stands (epsilon)."
+        0.09,
+        gt=0.0,
+        le=1.0,
+        description="Lossy: a token with a higher probability is always accepted (epsilon).",
     )
     posterior_alpha: float = Field(
         0.3,
@@ -38,9 +41,9 @@ class TypicalSampler(Verifier):
     Config: ClassVar[type[SamplerConfig]] = TypicalConfig
 
     def law(self, trial: Trial) -> Law:
-        """Return the law: thresholds are 0 or 1."""
+        """Return the scheme: thresholds are 0 or 1."""
         assert isinstance(self.config, TypicalConfig)
-        # The logarithm of 0 is never taken; what stands for it is multiplied by 0.
+        # The logarithm of 0 is never taken; what replaces it is multiplied by 0.
         logs = trial.probs.clamp_min(torch.finfo(trial.probs.dtype).tiny).log_()
         entropies = -logs.mul_(trial.probs).sum(-1)
         floors = (self.config.posterior_alpha * torch.exp(-entropies)).clamp_max(

@@ -50,7 +50,7 @@ def _best_ids(logits: torch.Tensor) -> list[int]:
 def with_greedy_rows(verdict: Verdict, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
     """Return a verdict on trees in which rows of temperature 0 have their longest paths of best tokens.
 
-    A law tries the first of equal siblings and leaves nothing to the others, which is right where tokens are drawn.
+    A scheme tries the first of equal siblings and leaves nothing to the others, which is right where tokens are drawn.
     """
     is_greedy = [params.is_greedy for params in batch.sampling_params]
     if not any(is_greedy):

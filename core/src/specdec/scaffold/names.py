@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class PluginNames:
-    """What a plugin called `my-idea` is called in each place."""
+    """The names that a plugin called `my-idea` has."""
 
     folder: str
     """`my-idea`."""

@@ -25,7 +25,7 @@ class $cls(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         drafts = []
-        for row, most in enumerate(map(min, batch.max_nodes, batch.max_depth)):
+        for row, most in enumerate(batch.max_nodes):  # 0: draft nothing
             ids = batch.token_ids(row)[-self._max_distance - 1 :]
             earlier = (ids[:-1] == ids[-1]).nonzero()[0]
             start = earlier[-1] + 1 if len(earlier) else len(ids)
@@ -90,7 +90,7 @@ class $cls(Proposer):
 
     def _draft(self, batch: ProposeBatch, row: int) -> list[int]:
         ids, states = batch.token_ids(row), self._states[batch.request_ids[row]]
-        most = min(batch.max_nodes[row], batch.max_depth[row])
+        most = batch.max_nodes[row]
         if most == 0 or len(ids) < 2 or len(states) != len(ids):  # others when states were not to be had
             return []
         likeness = states[:-1] @ states[-1]
@@ -133,8 +133,8 @@ class $cls(Proposer):
 
     def _tree(self, batch: ProposeBatch, row: int) -> tuple[list[int], list[int]]:
         ids, most = batch.token_ids(row), batch.max_nodes[row]
-        depth = min(batch.max_depth[row], -(-most // self._num_branches))
-        earlier = (ids[:-1] == ids[-1]).nonzero()[0][::-1]  # the last one first: it stands most often
+        depth = -(-most // self._num_branches)
+        earlier = (ids[:-1] == ids[-1]).nonzero()[0][::-1]  # the last one first: it is accepted most often
         tokens: list[int] = []
         parents: list[int] = []
         for start in earlier[: self._num_branches]:

@@ -34,19 +34,18 @@ def specdec_register_samplers() -> type[Sampler]:
 SCORER = '''\
 """$module: a way of running the target over drafts."""
 
-from specdec import Draft, Scorer, Scores, hookimpl
-from specdec.engine.plan import Plan
+from specdec import Draft, ScoreBatch, Scorer, Scores, hookimpl
 from specdec.scorers.transformers import TransformersScorer
 
 
 class $cls(TransformersScorer):
-    """Core's own scorer: put your way of running the target in the place of the call of `super()`."""
+    """Core's own scorer: put your way of running the target in place of the call of `super()`."""
 
     name = "$module"
     api_version = 1
 
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        return super().score(plan, draft)
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        return super().score(batch, draft)
 
 
 @hookimpl

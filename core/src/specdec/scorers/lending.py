@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.runner.attention_backend import backend_factory
 from specdec.runner.cached_runner import CachedRunner
 from specdec.runner.graphs import Recorder

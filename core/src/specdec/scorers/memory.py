@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import psutil
 import torch
 
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.loading.target import TargetPlace
 from specdec.runner.graphs import MAX_BYTES

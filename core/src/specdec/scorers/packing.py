@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.engine.plan import Plan
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.score_batch import ScoreBatch
 from specdec.logits.rows import RowBlock
 from specdec.runner.packed import PackedBatch, Segment
 from specdec.runner.sent import sent
@@ -30,15 +30,15 @@ class PackedStep:
     num_prompt_rows: int
     """Logits rows behind those of the blocks, for log probabilities of prompts."""
     first_rows: list[int]
-    """First row of the pass of every sequence of the plan; -1 for those that do not run."""
+    """First row of the pass of every sequence of the batch; -1 for those that do not run."""
 
 
-def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
+def pack(batch: ScoreBatch, draft: Draft, device: torch.device) -> PackedStep:
     """Lay out a step: for each running sequence its chunk of committed tokens, then the nodes of its draft."""
     rows = draft.host_rows
     assert rows is not None
     all_parents = None if draft.parents is None else draft.parents.tolist()
-    row_of_decoding = {index: row for row, index in enumerate(plan.decoding)}
+    row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
     segments: list[Segment] = []
     tokens: list[Int64s] = []
     positions: list[Int64s] = []
@@ -47,7 +47,7 @@ def pack(plan: Plan, draft: Draft, device: torch.device) -> PackedStep:
     prompt_rows: list[int] = []
     step = PackedStep(None, [], [], 0, [])  # type: ignore[arg-type]  # the batch is set last
     row = 0
-    for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
+    for index, (sequence, chunk) in enumerate(zip(batch.sequences, batch.chunks, strict=True)):
         if chunk == 0:
             step.first_rows.append(-1)
             continue

@@ -11,16 +11,16 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from specdec.engine.options import EngineOptions
-from specdec.engine.plan import Plan
+from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.score_batch import ScoreBatch
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import TargetHandle, TargetInfo
 from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.draft import load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
-from specdec.logits.pipeline import p_logits
+from specdec.logits import p_logits
 from specdec.runner.attention_backend import backend_factory, choose_backend, missing_kernels
 from specdec.runner.attention_probe import disagreement
 from specdec.runner.cached_runner import CachedRunner
@@ -137,9 +137,9 @@ class TransformersScorer(Scorer):
         """Return final hidden states, and the inputs of these layers, with every pass from now on."""
         self.runner.capture_hidden(True, aux_layer_ids)
 
-    def score(self, plan: Plan, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
         """Run the pass of one step."""
-        packed = pack(plan, draft, self.runner.device)
+        packed = pack(batch, draft, self.runner.device)
         output = self.runner.forward(packed.batch)
         if self.on_pass is not None:
             self.on_pass(partial(self.runner.forward, packed.batch))

@@ -114,7 +114,7 @@ class _Collected:
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the outcome of a test, or of what stands around it if that fails."""
+        """Keep the outcome of a test, or of its setup or teardown if that fails."""
         if report.when != "call" and report.passed:
             return
         promise, mend = _split(self._docs[report.nodeid])

@@ -31,9 +31,9 @@ def block_verify(
 ) -> ChainVerdict:
     """Verify chains as a whole: Sun et al., arXiv 2403.10444.
 
-    Node i has the weight P_i = min(1, P_{i-1} p / q), and stands, with all before it, if it is the deepest whose uniform lies
-    below s / (s + 1 - P_i), where s is the mass of max(P_i p - q, 0) at its child; below P_i if it is the last. The next
-    token is drawn from max(P p - q, 0). Arguments, noise, the law of what is emitted and errors are those of
+    Node i has the weight P_i = min(1, P_{i-1} p / q). It passes if its uniform lies below s / (s + 1 - P_i), where s is the
+    mass of max(P_i p - q, 0) at its child; below P_i if it is the last. All nodes up to the deepest that passes are accepted.
+    The next token is drawn from max(P p - q, 0). Arguments, noise, the output distribution and errors are those of
     `rejection_verify`, and without `draft_probs` it is `rejection_verify`: with point masses there is nothing to gain.
     """
     given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys)

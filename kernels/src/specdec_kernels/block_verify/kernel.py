@@ -150,7 +150,7 @@ def deepest_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Count one request's nodes up to the deepest that stands."""
+    """Count one request's nodes up to the deepest accepted one."""
     request = tl.program_id(0).to(tl.int64)
     num_nodes = tl.load(num_nodes_ptr + request)
     is_sampled = tl.load(temperatures_ptr + request) > 0.0

@@ -1,4 +1,4 @@
-"""`greedy_verify`: which drafted tokens stand at temperature 0, and what is emitted."""
+"""`greedy_verify`: which drafted tokens are accepted at temperature 0, and what is emitted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def greedy_verify(
     out: ChainVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainVerdict:
-    """Verify chains greedily: a drafted token stands where it is the target's best and all before it stand.
+    """Verify chains greedily: a drafted token is accepted where it is the target's best and all before it are accepted.
 
     Row `row_starts[b] + j` of the logits is the target's at node j of request b: j = 0 follows the last committed
     token, j follows drafted token j - 1. Ties go to the lowest id; a NaN never wins. Nothing is copied to the host, so

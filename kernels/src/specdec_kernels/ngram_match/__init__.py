@@ -33,7 +33,7 @@ def ngram_match(
     on in itself; with `keeps_first` what follows its earliest one, up to the end of the text.
 
     Args:
-        tokens: `[B, L]` int32 or int64, L > 0, unit stride along L; what stands behind a row's tokens is ignored.
+        tokens: `[B, L]` int32 or int64, L > 0, unit stride along L; what follows a row's tokens is ignored.
         num_tokens: `[B]` integer, 0 to L.
         shortest: the shortest n-gram that counts as a match, at least 1.
         longest: the longest n-gram to look for, at least `shortest`.

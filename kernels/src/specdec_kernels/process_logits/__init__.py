@@ -26,7 +26,7 @@ def process_logits(
     out: torch.Tensor | None = None,
     config: LaunchConfig | None = None,
 ) -> torch.Tensor:
-    """Return p-logits, whose softmax is the target's law: bias, penalties, bitmask, temperature, min-p, top-k, top-p.
+    """Return p-logits, whose softmax is the target's distribution: bias, penalties, bitmask, temperature, min-p, top-k, top-p.
 
     The order is vLLM's. Everything is computed in float32. Heated logits count from the best of their row; what is forbidden
     or cut is -inf, a NaN as well. Cuts equal those of a stable sort: top-k keeps exactly k ids and top-p the fewest that reach

@@ -28,10 +28,10 @@ def rejection_verify(
     out: ChainVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainVerdict:
-    """Verify chains by rejection sampling: a node stands with min(1, p / q), the first rejected one leaves max(p - q, 0).
+    """Verify chains by rejection sampling: a node is accepted with min(1, p / q), the first rejected one leaves max(p - q, 0).
 
     Leviathan et al., arXiv 2211.17192, and Chen et al., arXiv 2302.01318. With p = softmax(logits / T) what is emitted follows
-    p, given that q is the law each token was drawn from; a token without q is a point mass and stands with p. Row
+    p, given that each token was drawn from its q; a token without q is a point mass and is accepted with p. Row
     `row_starts[b]` of the logits follows the last committed token of request b, row `row_starts[b] + 1 + j` its node j. All
     draws are keyed: that over node j by `node_word(Stream.ACCEPT, j)`, the race after n accepted tokens by
     `node_word(Stream.RESIDUAL, n)`. Where nothing is left of p, because p = q and rounding rejected, the token is drawn from p.
@@ -45,7 +45,7 @@ def rejection_verify(
         num_nodes: `[B]` integer, 0 to K: drafted tokens of each request.
         temperatures: `[B]` float32, not negative.
         keys: of `[B]` requests; `positions` are the tokens committed when the step began.
-        draft_probs: `[B, M, V']` float32 or float64, M at least K, unit stride along V': q of the token drafted at each place.
+        draft_probs: `[B, M, V']` float32 or float64, M at least K, unit stride along V': q at each draft position.
             Ids from V' on have none, ids from V on are never emitted. Half precision does not sum to 1. None: no q at all.
         has_probs: `[B]` bool: requests that carry q; None means all. The tokens of others are point masses.
         out: contiguous tensors to write to; None allocates them.

@@ -98,7 +98,7 @@ def residual(
     draft_vocab_size: tl.tensor,
     is_drawn: tl.tensor,
 ) -> tl.tensor:
-    """Return `max(weight * p - q, 0)` of a tile of a place where a token was drafted; without q it was certain."""
+    """Return `max(weight * p - q, 0)` of a tile of a position where a token was drafted; without q it was certain."""
     if is_drawn:
         q = tl.load(q_ptr + ids, mask=ids < draft_vocab_size, other=0.0).to(target.dtype)
         rest = target * weight - q
@@ -122,7 +122,7 @@ def row_sums_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write best logit, sum of exponentials below it and best id of one tile at one place, `[B, WIDTH + 1, NUM_TILES]`."""
+    """Write best logit, sum of exponentials below it and best id of one tile at one position, `[B, WIDTH + 1, NUM_TILES]`."""
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     request = program // (WIDTH + 1)
@@ -169,7 +169,7 @@ def accept_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Count how many of one request's nodes stand: each while its uniform lies below p / q."""
+    """Count the accepted nodes of one request: each while its uniform lies below p / q."""
     request = tl.program_id(0).to(tl.int64)
     num_nodes = tl.load(num_nodes_ptr + request).to(tl.int64)
     row_start = tl.load(row_starts_ptr + request).to(tl.int64)
@@ -243,7 +243,7 @@ def residual_tile_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Race in one tile of what one request's first rejected place leaves, and of its p, `[2, B, NUM_TILES]`.
+    """Race in one tile of the residual at one request's first rejected position, and of its p, `[2, B, NUM_TILES]`.
 
     The winner of p counts where nothing is left: where p = q and rounding rejected.
     """
@@ -404,7 +404,7 @@ class Launcher:
         )  # fmt: skip
 
     def emit(self, num_accepted: torch.Tensor, weights: torch.Tensor | None, token_ids: torch.Tensor) -> None:
-        """Write `token_ids [B, K + 1]`; `weights` `[B, K + 1]` are P at every place, or None for 1."""
+        """Write `token_ids [B, K + 1]`; `weights` `[B, K + 1]` are P at every position, or None for 1."""
         best = self.sums[0]
         score = best.new_empty((2, self.size, self.num_tiles))
         winner = torch.empty_like(score, dtype=torch.int32)

@@ -39,7 +39,7 @@ def chain_target(
     temperatures: torch.Tensor,
     width: int,
 ) -> torch.Tensor:
-    """Return p `[B, K + 1, V]` float64, the target's law at every place; at temperature 0 all on the best id.
+    """Return p `[B, K + 1, V]` float64, the target's distribution at every position; at temperature 0 all on the best id.
 
     A row without a number, from which nothing can be drawn, is zeros.
     """
@@ -60,7 +60,7 @@ def chain_draft(
     has_probs: torch.Tensor | None,
     vocab_size: int,
 ) -> torch.Tensor:
-    """Return q `[B, K + 1, V + 1]` float64: the law of the token drafted at every place, zeros where none was.
+    """Return q `[B, K + 1, V + 1]` float64: the distribution of the token drafted at every position, zeros where none was.
 
     A point mass where there is no q, and for greedy requests. The last column stands for all ids outside the vocabulary.
     """
@@ -108,7 +108,7 @@ def emitted(
     weights: torch.Tensor,
     keys: NoiseKeys,
 ) -> torch.Tensor:
-    """Return `token_ids [B, K + 1]`: what was accepted, and a token drawn from `max(weight * p - q, 0)` at that place.
+    """Return `token_ids [B, K + 1]`: what was accepted, and a token drawn from `max(weight * p - q, 0)` after it.
 
     Where no mass is left, which happens where p = q and rounding rejected, it is drawn from p.
     """

@@ -1,4 +1,4 @@
-"""`strict_verify`: the draft stands where it equals the token that plain sampling would draw."""
+"""`strict_verify`: a drafted token is accepted where it equals the token that plain sampling would draw."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def strict_verify(
     out: PathVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> PathVerdict:
-    """Verify chains or trees by sample and compare: a node stands where it equals the token drawn after its parent.
+    """Verify chains or trees by sample and compare: a node is accepted where it equals the token drawn after its parent.
 
     Row `row_starts[b]` of the logits follows the last committed token of request b, row `row_starts[b] + 1 + j` its node j.
-    The token after a place at depth d is `argmax(logits / T + g)` with Gumbel noise of position `keys.positions[b] + d`, as
+    The token after a node at depth d is `argmax(logits / T + g)` with Gumbel noise of position `keys.positions[b] + d`, as
     `gumbel_sample` draws it, so that the text depends on logits and keys alone. Where siblings are equal the longest path is
     taken, the first of equally long ones. At temperature 0 that is greedy verification. Nothing is copied to the host, so
     row numbers and parents are the caller's to keep in range. (With coupled drafts: Daliri et al. 2024.)

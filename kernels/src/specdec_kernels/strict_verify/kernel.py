@@ -103,9 +103,9 @@ def walk_tree_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Follow the drawn tokens of one request to the deepest node that stands, the first of equally deep ones.
+    """Follow the drawn tokens of one request to the deepest accepted node, the first of equally deep ones.
 
-    Place 0 is the last committed token, place j + 1 node j. What a place needs of its parent stays in registers.
+    Position 0 is the last committed token, position j + 1 node j. What a node needs of its parent stays in registers.
     """
     request = tl.program_id(0).to(tl.int64)
     num_nodes = tl.load(num_nodes_ptr + request).to(tl.int64)
@@ -115,7 +115,7 @@ def walk_tree_kernel(
     tiles = tl.arange(0, BLOCK_TILES)
     in_row = tiles < NUM_TILES
     places = tl.arange(0, BLOCK_N)
-    depths = tl.full((BLOCK_N,), -1, tl.int64)  # -1 where a node does not stand
+    depths = tl.full((BLOCK_N,), -1, tl.int64)  # -1 where a node is rejected
     drawn = tl.full((BLOCK_N,), -1, tl.int64)
     last = tl.full((), 0, tl.int64)
     deepest = tl.full((), 0, tl.int64)

@@ -20,7 +20,7 @@ class Offer:
     token_ids: list[int]
     parents: list[int]
     promise: float
-    """Tokens that are likely to stand, by the member's own confidence; without one all of them."""
+    """Tokens that are likely to be accepted, by the member's own confidence; without one all of them."""
     proposer: str | None = None
     """Who drafted, where the member itself asks others."""
 
@@ -58,7 +58,6 @@ class Asked:
             replace(
                 batch,
                 max_nodes=limits,
-                max_depth=list(map(min, batch.max_depth, limits)),
                 last_num_drafted=[
                     n if own else 0 for n, own in zip(batch.last_num_drafted, was_verified, strict=True)
                 ],
@@ -125,7 +124,7 @@ def _offers(draft: Draft) -> list[Offer | None]:
 
 
 def _promise(parents: Sequence[int], confidence: Sequence[float]) -> float:
-    """Return the sum over nodes of the chance that all up to them stand."""
+    """Return the sum over nodes of the chance that all up to them are accepted."""
     chances: list[float] = []
     for parent, chance in zip(parents, confidence, strict=False):
         chances.append(chance * (chances[parent] if parent >= 0 else 1.0))

@@ -70,7 +70,7 @@ def _member(keys: dict[str, Any], place: str, resolve: ResolveSpeculation) -> Me
     try:
         resolved = resolve(keys)
         if resolved.proposer_config.draft_sample_method == "probabilistic":
-            # The sampler would need the law that each token was drawn from, which other members do not have.
+            # The sampler would need the distribution that each token was drawn from, which other members do not have.
             resolved = resolve({**keys, "draft_sample_method": "greedy"})
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None

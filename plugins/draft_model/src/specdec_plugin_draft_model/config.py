@@ -32,7 +32,7 @@ class DraftModelConfig(ProposerConfig):
         default=1,
         ge=1,
         le=32,
-        description="Candidates for each place; the first one is continued, the others are leaves. 1 for chains.",
+        description="Candidates for each position; the first one is continued, the others are leaves. 1 for chains.",
     )
     use_heterogeneous_vocab: bool = Field(
         default=False,

@@ -39,8 +39,8 @@ class DraftModelProposer(Proposer):
     """Runs a model of its own on core's cache: what is new is taken in by the pass that drafts the first token.
 
     Speculative decoding with a draft model (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318); in parallel
-    with mask tokens as in PARD (arXiv 2504.18583). After a partial acceptance the rows of what stood stay, and the next pass
-    overwrites the others.
+    with mask tokens as in PARD (arXiv 2504.18583). After a partial acceptance the rows of accepted tokens stay, and the next
+    pass overwrites the others.
     """
 
     name: ClassVar[str] = "draft_model"
@@ -167,22 +167,22 @@ class DraftModelProposer(Proposer):
             self._pool.forget_from(request_id, self._vocabulary.num_draft_ids(committed[: batch.starts[row]]))
         context.settle(committed, batch.starts[row], self._vocabulary)
         num_tokens = batch.num_tokens[row]
-        max_depth = min(batch.max_nodes[row], batch.max_depth[row])
+        most = batch.max_nodes[row]
         waiting = num_tokens - context.num_taken
-        if not max_depth and waiting < _LAZY_TOKENS:
+        if not most and waiting < _LAZY_TOKENS:
             return None, None
         if context.num_rows + waiting > self._max_len:  # each token takes a row at least
             return None, None
-        if max_depth and not waiting:
+        if most and not waiting:
             # The row of the last token gives the logits to begin with, so it runs again.
             context.num_taken -= 1
             context.num_rows -= self._vocabulary.num_draft_ids(committed[-1:])
         ids = self._vocabulary.to_draft(committed[context.num_taken : num_tokens])
         num_rows = context.num_rows + len(ids)
-        max_depth = min(max_depth, self._max_len - num_rows)
+        max_depth = min(most, self._max_len - num_rows)
         if num_rows > self._max_len:
             return None, None
-        if not self._pool.reserve(request_id, num_rows + num_ahead, context.num_rows):
+        if not self._reserve(batch, request_id, num_rows + num_ahead, context.num_rows):
             self._pool.release(request_id)
             context.num_taken = context.num_rows = 0
             return None, None
@@ -190,9 +190,7 @@ class DraftModelProposer(Proposer):
         sketch = None
         if max_depth > 0:
             width = self._config.tree_top_k
-            sketch = Sketch(
-                row, batch.max_nodes[row], min(max_depth, -(-batch.max_nodes[row] // width)), width
-            )
+            sketch = Sketch(row, most, min(max_depth, -(-most // width)), width)
         num_logits = 0 if sketch is None else 1
         if sketch is not None and self._mask_id is not None:
             num_logits = sketch.max_depth
@@ -200,6 +198,19 @@ class DraftModelProposer(Proposer):
         piece = Piece(ids, first_slot, context.num_rows, num_logits)
         context.num_taken, context.num_rows = num_tokens, num_rows
         return sketch, piece
+
+    def _reserve(self, batch: ProposeBatch, request_id: str, num_slots: int, num_kept: int) -> bool:
+        """Make room for a request, if need be in place of those that do not run: they are read again when they do."""
+        if self._pool.reserve(request_id, num_slots, num_kept):
+            return True
+        others = self._contexts.keys() - set(batch.request_ids)
+        for other in others:
+            del self._contexts[other]
+            self._pool.release(other)
+        if self._pool.reserve(request_id, num_slots, num_kept):
+            return True
+        self._pool.note_full(num_slots)
+        return False
 
     def _publish(self, request_id: str, token_ids: HostIds) -> None:
         """Make known the rows of a request's committed tokens."""

@@ -25,7 +25,7 @@ class StateHeadsConfig(ProposerConfig):
         default=1,
         ge=1,
         le=32,
-        description="Candidates for each place; the first one is continued, the others are leaves. 1 for chains.",
+        description="Candidates for each position; the first one is continued, the others are leaves. 1 for chains.",
     )
 
     @model_validator(mode="after")

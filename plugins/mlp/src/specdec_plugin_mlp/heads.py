@@ -8,7 +8,7 @@ import torch
 
 
 class Heads(Protocol):
-    """Heads on the target's final hidden state; head i guesses the token i + 1 places after the last committed one."""
+    """Heads on the target's final hidden state; head i guesses the token i + 1 positions after the last committed one."""
 
     @property
     def num_heads(self) -> int:

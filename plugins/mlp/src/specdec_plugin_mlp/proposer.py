@@ -109,7 +109,6 @@ class StateHeadsProposer(Proposer):
         """Return the empty sketch of a row, or None if nothing can or shall be drafted for it."""
         width, num_tokens = self._config.tree_top_k, batch.num_tokens[row]
         depth = min(
-            batch.max_depth[row],
             -(-batch.max_nodes[row] // width),
             self._heads.num_heads,
             self._max_len - num_tokens,

@@ -14,7 +14,7 @@ from specdec_plugin_mtp.layouts import DEEPSEEK, Layout
 
 
 class MtpStage(nn.Module):
-    """One layer with what stands before and behind it.
+    """One layer with what comes before and after it.
 
     Args:
         family: makes its parts.

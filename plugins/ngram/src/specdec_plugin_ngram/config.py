@@ -10,7 +10,7 @@ from specdec.interfaces import ProposerConfig
 
 DEFAULT_LENGTHS = (2, 4)
 """The lookup lengths where none is given: on chats and on code two tokens find something in nearly every text, and about
-half of what they find stands; one token finds much that does not."""
+half of what they find is accepted; one token finds much that is not."""
 VLLM_LENGTH = 5
 """Both lookup lengths of vLLM where none is given."""
 

@@ -13,7 +13,7 @@ def find_sources(
     Every position is compared with the end of its row, so time grows with L.
 
     Args:
-        tokens: `[B, L]`; what stands behind a row's tokens is ignored.
+        tokens: `[B, L]`; what follows a row's tokens is ignored.
         num_tokens: `[B]` int64 tokens per row.
         shortest: the shortest n-gram that counts as a match.
         longest: the longest n-gram to look for.

@@ -48,7 +48,7 @@ class NgramGpuProposer(Proposer):
         """Take in the new tokens and draft a chain for every row that has a match."""
         tokens = self._held.take_in(batch.request_ids, batch.starts, batch.counts, batch.new_token_ids)
         num_tokens = batch.starts + batch.counts
-        max_nodes = torch.minimum(batch.max_nodes, batch.max_depth)
+        max_nodes = batch.max_nodes
         if self._max_model_len is not None:
             max_nodes = torch.minimum(max_nodes, self._max_model_len - num_tokens)
         first = self._keeps_first

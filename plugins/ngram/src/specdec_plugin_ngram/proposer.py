@@ -48,7 +48,7 @@ class NgramProposer(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens and draft a chain for every row that has a match."""
-        max_nodes = list(map(min, batch.max_nodes, batch.max_depth))
+        max_nodes = batch.max_nodes
         if self._max_model_len is not None:
             room = (max(0, self._max_model_len - held) for held in batch.num_tokens)
             max_nodes = list(map(min, max_nodes, room))

@@ -1,6 +1,7 @@
 """The file that responses are kept in: safetensors, with a header that says whose they are.
 
-Tensors: `token_ids` `[T]` int32, all responses one after another, oldest first; `lengths` `[N]` int64. Metadata: `format`,
+Tensors: `token_ids` `[T]` int32, all responses, each after the end of its prompt where that is known, one
+after another, oldest first; `lengths` `[N]` int64. Metadata: `format`,
 `version`, `tokenizer` (fingerprint, empty without one) and `sha256` over these and both tensors. A file whose name ends in
 `.xz` is compressed as a whole, to a sixth of its size.
 """

@@ -44,7 +44,7 @@ def warm(
 ) -> None:
     """Make a cache file from past outputs, for suffix_decoding_cache_path.
 
-    The longer ago an output stands in the file the sooner it is forgotten. Outputs under the key response count too.
+    The earlier an output is in the file, the sooner it is forgotten. Outputs under the key response count too.
     """
     from specdec_plugin_suffix.warm import warm_cache
 

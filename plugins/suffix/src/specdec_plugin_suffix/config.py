@@ -24,7 +24,8 @@ class SuffixConfig(ProposerConfig):
         default=10000,
         ge=0,
         le=0x7FFFFFFF,
-        description="How many responses of finished requests are drafted from, the oldest leaving first; 0: none, "
+        description="How many responses of finished requests, each with the last tokens of its prompt, are drafted from, the "
+        "oldest leaving first; 0: none, "
         "only the request's own text.",
     )
     suffix_decoding_max_spec_factor: float = Field(

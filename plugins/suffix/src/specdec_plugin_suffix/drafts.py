@@ -26,14 +26,16 @@ def chains(found: Sequence[SuffixDecodingDraft | None]) -> Draft:
     return Draft.from_lists(tokens, confidence=confidence)
 
 
-def trees(found: Sequence[SuffixDecodingDraft | None], max_depth: Sequence[int]) -> Draft:
+def trees(found: Sequence[SuffixDecodingDraft | None], max_depth: Sequence[int] | None = None) -> Draft:
     """Return trees `[B, N]` with their confidence, best node first.
 
     Args:
         found: `[B]`
-        max_depth: `[B]`, the deepest node allowed; deeper ones are left out.
+        max_depth: `[B]`, the deepest node that is allowed, if not all are; deeper ones are left out.
     """
-    rows = [_cut(draft or EMPTY, most) for draft, most in zip(found, max_depth, strict=True)]
+    rows = [draft or EMPTY for draft in found]
+    if max_depth is not None:
+        rows = [_cut(draft, most) for draft, most in zip(rows, max_depth, strict=True)]
     return Draft.from_lists(
         [draft.token_ids for draft in rows],
         [draft.parents for draft in rows],

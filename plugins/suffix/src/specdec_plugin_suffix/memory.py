@@ -17,6 +17,8 @@ TOKENS_PER_STEP = 4 * PIECE
 class ResponseMemory:
     """Keeps responses in the library's global tree, the oldest leaving first, and a copy of each for saving.
 
+    Before each comes the end of its prompt, where that is known.
+
     Entering a response takes some milliseconds per thousand tokens, taking it out half of that. So both wait in line, and
     every step does a little of it.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.errors import ConfigError
+from specdec_plugin_suffix.request import PROMPT_TOKENS
 
 KEYS = ("token_ids", "text", "response")
 """Keys that hold an output; of several the first counts. What `specdec generate --json` prints has the first two."""
@@ -18,7 +19,8 @@ ANSWER = {"ids", "n"}
 def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
     """Yield the number of each line and its output, as text or token ids; blank lines are skipped.
 
-    Other keys, a prompt among them, are the file's own affair: only outputs are learnt.
+    Other keys, a prompt among them, are the file's own affair: only outputs are learnt, those of `specdec train` with the end
+    of their prompt before them.
 
     Raises:
         ConfigError: naming the file and the number of the line that is wrong.
@@ -59,4 +61,4 @@ def _answer(ids: Any, num_prompt: Any, place: str) -> Any:
         raise ConfigError(
             f"{place}: 'ids' must be a list of token ids, and 'n' how many of them are the prompt's"
         )
-    return ids[num_prompt:]
+    return ids[max(0, num_prompt - PROMPT_TOKENS) :] if len(ids) > num_prompt else []

@@ -80,14 +80,13 @@ class SuffixProposer(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Take in the new tokens and draft a chain or a tree for every row that has a match."""
-        max_nodes, max_depth = batch.max_nodes, batch.max_depth
+        max_nodes, room = batch.max_nodes, None
         if self._max_model_len is not None:
-            room = (max(0, self._max_model_len - held) for held in batch.num_tokens)
-            max_depth = list(map(min, max_depth, room))
-        if self._is_tree:
-            max_nodes = [nodes if depth else 0 for nodes, depth in zip(max_nodes, max_depth, strict=True)]
-        else:
-            max_nodes = list(map(min, max_nodes, max_depth))
+            room = [max(0, self._max_model_len - held) for held in batch.num_tokens]
+            if self._is_tree:
+                max_nodes = [nodes if left else 0 for nodes, left in zip(max_nodes, room, strict=True)]
+            else:
+                max_nodes = list(map(min, max_nodes, room))
         found = self._trees.step(batch, max_nodes)
         if self.counters.num_rows_without_time and not self._has_warned:
             self._has_warned = True
@@ -95,7 +94,7 @@ class SuffixProposer(Proposer):
                 "suffix: the trees took longer than suffix_decoding_time_budget_ms=%s in a step, so some requests got no "
                 "draft in it; output is not affected, this is logged once and counted", self._budget_ms
             )  # fmt: skip
-        return trees(found, max_depth) if self._is_tree else chains(found)
+        return trees(found, room) if self._is_tree else chains(found)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop the trees of these requests; what finished well is learnt from."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +26,8 @@ class SuffixCounters:
 class SuffixTrees:
     """Knows for every running request what followed the end of its text before.
 
-    A tree per request holds its text, one for all the responses of finished requests. A running request is in its own tree
+    A tree per request holds its text, one for all the responses of finished requests and the ends of
+    their prompts. A running request is in its own tree
     only: it may still be aborted. The library's cache enters responses while they grow, so every request is taken out of the
     global tree as soon as it is started, and enters it under a number of its own once it has finished.
 
@@ -76,16 +76,14 @@ class SuffixTrees:
         drafts: list[SuffixDecodingDraft | None] = [None] * len(batch.request_ids)
         behind: list[int] = []
         first = 0
-        rows = zip(
-            batch.request_ids, batch.starts, batch.counts, batch.num_prompt_tokens, max_nodes, strict=True
-        )
-        for row, (request_id, start, count, num_prompt_tokens, most) in enumerate(rows):
+        rows = zip(batch.request_ids, batch.starts, batch.counts, max_nodes, strict=True)
+        for row, (request_id, start, count, most) in enumerate(rows):
             news = token_ids[first : first + count]
             first += count
             request = requests.get(request_id)
             if request is None or start != request.num_tokens:
                 request = self._open(batch, row, request)
-            request.append(news, num_prompt_tokens)
+            request.append(news)
             if request.waiting or count > PIECE or budget.is_over():
                 request.waiting += news
                 behind.append(row)
@@ -101,13 +99,13 @@ class SuffixTrees:
         return drafts
 
     def close(self, request_ids: Iterable[str], *, is_lesson: bool) -> None:
-        """Drop these requests, unknown ones excepted; with `is_lesson` later ones draft from their responses."""
+        """Drop these requests, unknown ones excepted; with `is_lesson` later ones draft from their lessons."""
         for request_id in request_ids:
             request = self._requests.pop(request_id, None)
             if request is not None:
                 self._cache.stop_request(request_id)
-                if is_lesson:
-                    self.memory.add(request.response)
+                if is_lesson and (lesson := request.lesson) is not None:
+                    self.memory.add(lesson)
 
     def _open(self, batch: ProposeBatch, row: int, known: Request | None) -> Request:
         """Make a request's state, or make it anew up to where it starts now."""
@@ -124,8 +122,7 @@ class SuffixTrees:
         self._cache.start_request(request_id, [])
         if self._has_memory:
             self._cache.evict_cached_response(request_id)
-        response = array("i", text[batch.num_prompt_tokens[row] :])
-        request = self._requests[request_id] = Request(self._depth, text, response)
+        request = self._requests[request_id] = Request(self._depth, text, batch.num_prompt_tokens[row])
         return request
 
     def _catch_up(

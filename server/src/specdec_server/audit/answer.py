@@ -9,7 +9,7 @@ from typing import Any
 Token = int | str
 """A token id where the server tells ids, else the token's text."""
 END = "<end>"
-"""What stands where a text has ended."""
+"""The symbol at the end of a text."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Answer:
         return (*shown, END) if self.has_ended else tuple(shown)
 
     def text_at(self, place: int) -> str:
-        """Return the text of the symbol at a place, `END` behind the last one."""
+        """Return the text of the symbol at a position, `END` behind the last one."""
         symbols = self.symbols
         if place >= len(symbols) or symbols[place] == END:
             return END
@@ -57,7 +57,7 @@ class Answer:
 def read_choice(choice: Mapping[str, Any]) -> Answer:
     """Return a choice of a completion.
 
-    Log probabilities may stand in the form of completions or, as llama.cpp has it, in that of chats.
+    Log probabilities may be in the form of completions or, as llama.cpp has it, in that of chats.
 
     Raises:
         KeyError, TypeError, ValueError: if it has another form than any of these.

@@ -11,7 +11,7 @@ from scipy.optimize import brentq  # type: ignore[import-untyped]  # published w
 from scipy.stats import chi2, ncx2  # type: ignore[import-untyped]  # published without types
 
 LEAST = 10
-"""Tokens that stand in both samples together fewer times than this count as one."""
+"""Tokens that occur fewer times than this in both samples together count as one."""
 POWER = 0.95
 
 
@@ -75,9 +75,9 @@ def homogeneity(left: Sequence[Hashable], right: Sequence[Hashable], least: int 
 def detectable_variation(num_freedom: int, num_samples: int, level: float) -> float:
     """Return the total variation that would have been found with probability `POWER`, at most 1.
 
-    For samples of n tokens each from laws p and q the statistic is non-central with n times the sum of (p - q)^2 / (p + q),
-    which by Cauchy and Schwarz is at least 2 n d^2 for every pair of laws at total variation d. Over several prompts d is
-    the mean of theirs, and n the samples of all prompts.
+    For samples of n tokens each from distributions p and q the statistic is non-central with n times the sum of
+    (p - q)^2 / (p + q), which by Cauchy and Schwarz is at least 2 n d^2 for every pair of distributions at total variation d.
+    Over several prompts d is the mean of theirs, and n the samples of all prompts.
 
     Args:
         num_freedom: of the statistic.

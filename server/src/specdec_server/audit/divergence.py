@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first place at which two answers differ."""
+    """The first position at which two answers differ."""
 
     prompt: int
     """Index of the prompt."""
@@ -60,7 +60,7 @@ def first_divergence(prompt: int, expected: Answer, got: Answer) -> Divergence |
 
 
 def gap_noise(expected: Answer, got: Answer) -> list[float]:
-    """Return by how much the gaps between the two most probable tokens differ, at each place before answers part, in nats."""
+    """Return by how many nats the gaps between the two most probable tokens differ, at each position before answers part."""
     found = []
     symbols = zip(expected.symbols, got.symbols, strict=False)
     places = zip(symbols, expected.places or (), got.places or (), strict=False)

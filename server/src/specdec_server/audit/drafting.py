@@ -1,4 +1,4 @@
-"""How much a server drafted, and how much of it stood."""
+"""How much a server drafted, and how much of it was accepted."""
 
 from __future__ import annotations
 

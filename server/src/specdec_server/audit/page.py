@@ -118,7 +118,7 @@ def _comparisons(greedy: GreedyResult) -> Table:
     ]
     note = (
         f"A near-tie: log probabilities at most {greedy.tolerance:.3g} apart. By default that is four times what rounding was "
-        "seen to do at nine of ten places where answers agree, between 0.001 and 0.5."
+        "seen to do at nine of ten positions where answers agree, between 0.001 and 0.5."
     )
     title = f"Temperature 0: first divergences in {greedy.num_prompts} answers of {greedy.max_tokens} tokens"
     return Table(title, ("runs", "equal", "near-ties", "wrong tokens", "unknown"), rows, note)
@@ -167,8 +167,8 @@ def _positions(sampled: SampledResult) -> Table:
     note = (
         f"p = {sampled.p_value:.3g} over all positions; below {sampled.false_alarm_rate:g} distributions are called different, "
         "which happens to equal ones with at most that probability. variation: between the samples, noise included, mean "
-        f"over prompts. would find: that of the laws which is found with probability {POWER:g}. Tokens that are "
-        "rare in both are counted as one."
+        f"over prompts. would find: that of the distributions which is found with probability {POWER:g}. Tokens "
+        "that are rare in both are counted as one."
     )
     columns = ("position", "chi-square", "degrees", "p", "variation", "would find")
     return Table(title, columns, rows, note)

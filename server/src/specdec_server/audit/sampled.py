@@ -112,7 +112,7 @@ async def ask_sampled(without: Side, with_drafts: Side, plan: Plan, tick: Tick) 
 
 
 def _filled(answer: Answer, length: int, side: Side) -> tuple[Token, ...]:
-    """Return as many symbols as there are positions: behind the end of a text stands `END`."""
+    """Return as many symbols as there are positions: after the end of a text comes `END`."""
     if answer.tokens is None:
         raise ConfigError(
             f"{side.endpoint.url} tells neither token ids nor log probabilities, so distributions cannot be compared: serve "

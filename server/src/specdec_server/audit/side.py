@@ -16,7 +16,7 @@ from specdec_server.audit.prompts import Prompt
 Tick = Callable[[int], None]
 """Is told how many samples have come."""
 NUM_TOP = 5
-"""Tokens whose log probabilities are asked for at each place: OpenAI's most."""
+"""Tokens whose log probabilities are asked for at each position: OpenAI's most."""
 SETTLE_S = 0.2
 """Seconds until counters have what the last answer took."""
 MOST_SAMPLES = 16

@@ -44,7 +44,7 @@ function verdict(run, plain) {
   return make("p", { class: isSame ? "verdict" : "verdict differs" }, `${isSame ? "✓" : "≠"} ${verdictText(run, plain)}`);
 }
 
-/** Show the share of steps whose draft stood at each depth, and what each proposer did. */
+/** Show the share of steps whose draft was accepted at each depth, and what each proposer did. */
 export function showPositions(run) {
   const found = run ? statistics(run) : { drafts: 0 };
   if (!found.drafts) {
@@ -53,7 +53,7 @@ export function showPositions(run) {
     return;
   }
   const deepest = found.byDepth.findLastIndex((accepted) => accepted > 0);
-  const shown = found.byDepth.slice(0, Math.min(deepest + 2, MAX_ROWS)); // one row of none says that no deeper one stood
+  const shown = found.byDepth.slice(0, Math.min(deepest + 2, MAX_ROWS)); // one row of none says that no deeper one was accepted
   const rows = shown.map((accepted, index) => {
     const share = accepted / found.drafts;
     return make(

@@ -70,7 +70,7 @@ class GenerationRequest(HarmlessFields):
     speculative: Literal[False] | dict[str, int] | None = None
     return_token_ids: bool | None = None
     return_draft_steps: bool | None = None
-    """Have `draft_steps` in each choice: what every step drafted, who drafted it, and what stood."""
+    """Have `draft_steps` in each choice: what every step drafted, who drafted it, and what was accepted."""
     priority: int | None = None
     """Lower goes first, where the server runs with `--scheduling-policy priority`."""
 
@@ -89,7 +89,7 @@ class GenerationRequest(HarmlessFields):
 
         Args:
             max_tokens: the most tokens; None for as many as there is room for.
-            logprobs: tokens to list for each place; None for none.
+            logprobs: tokens to list for each position; None for none.
             prompt_logprobs: the same for each token of the prompt.
             max_logprobs: the most of these that are allowed.
 

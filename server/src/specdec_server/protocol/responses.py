@@ -112,7 +112,7 @@ class ResponsesRequest(GenerationRequest):
 
     def _notice_more(self) -> None:
         given = {
-            "include": (self.include, "nothing is included but what stands in every response"),
+            "include": (self.include, "nothing is included but what is in every response"),
             "max_tool_calls": (self.max_tool_calls, "tools are called by the client"),
             "text.verbosity": (self.text and self.text.verbosity, "the model is not told"),
             "reasoning.summary": (self.reasoning and self.reasoning.summary, "reasoning is given as it is"),

@@ -14,7 +14,7 @@ def app(args: Mapping[str, Any]) -> Any:
     """Return an application of Ray Serve, as its `import_path` names one.
 
     Args:
-        args: what stands behind the application on Ray's command line or under `args` in its file; see `RayArguments`.
+        args: what follows the application on Ray's command line or under `args` in its file; see `RayArguments`.
 
     Raises:
         ConfigError: naming the argument that is wrong, or if Ray is not installed.

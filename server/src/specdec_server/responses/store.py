@@ -43,7 +43,7 @@ class ResponseStore:
         """Return a response.
 
         Args:
-            response_id: as it stands in the response.
+            response_id: as it is in the response.
             is_previous: whether a request wants to go on from it, which the error tells then.
 
         Raises:

@@ -25,7 +25,7 @@ class JsonValue:
         return {"": "", "{": "nested", "[": "nested", '"': "string"}.get(self.text[:1], "scalar")
 
     def take(self, text: str, start: int = 0) -> int:
-        """Follow the value through text from a place on; return the place behind what belongs to it."""
+        """Follow the value through text from a position on; return the position after what belongs to it."""
         for place in range(start, len(text)):
             if self.is_done or self.is_wrong or not self._belongs(text[place]):
                 self.text += text[start:place]

@@ -147,7 +147,7 @@ def new_call_id() -> str:
 
 
 def first_of(text: str, marks: Sequence[str]) -> tuple[int, str | None]:
-    """Return where the first of some marks stands, and which; of two at one place the longer one."""
+    """Return where the first of some marks is, and which; of two at one position the longer one."""
     found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
     if not found:
         return -1, None

@@ -90,7 +90,7 @@ class Llama4PythonicParser(PythonicParser):
 
 
 def _end_of_item(text: str) -> int:
-    """Return the place of the comma or bracket that ends an item of a list; -1 if it has not come."""
+    """Return the position of the comma or bracket that ends an item of a list; -1 if it has not come."""
     depth, quote, is_escaped = 0, "", False
     for place, char in enumerate(text):
         if quote:

@@ -1,4 +1,4 @@
-"""Parsers by name: those of installed packages, and classes given by where they stand."""
+"""Parsers by name: those of installed packages, and classes given by path."""
 
 from __future__ import annotations
 

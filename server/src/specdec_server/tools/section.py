@@ -49,7 +49,7 @@ class SectionParser(BufferedParser):
         return self._step_head(is_end) if self._place == "head" else self._step_arguments(is_end)
 
     def _step_section(self, is_end: bool) -> bool:
-        """Skip to the first call; what stands in a section without calls is content."""
+        """Skip to the first call; what is in a section without calls is content."""
         at, mark = first_of(self._buffer, (self.begin, self.last))
         if mark is None and not is_end:
             return False
@@ -79,7 +79,7 @@ class SectionParser(BufferedParser):
         return True
 
     def _name_of(self, head: str, rest: str, is_end: bool) -> tuple[str | None, int]:
-        """Return the name, and the length of what stands before the arguments in the rest; None if more text is needed."""
+        """Return the name, and the length of what is before the arguments in the rest; None if more text is needed."""
         return head.strip(), 0
 
     def _step_arguments(self, is_end: bool) -> bool:

@@ -14,7 +14,7 @@ MAX_BLANKS = 8
 
 @dataclass(frozen=True)
 class CallSyntax:
-    """A format: what stands before and behind the arguments of one call, and around all calls.
+    """A format: what comes before and after the arguments of one call, and around all calls.
 
     Args:
         before: before the arguments; `{name}` is the tool's name.

@@ -68,7 +68,7 @@ class Served:
         return [line.removeprefix("data: ") for line in lines]
 
     def counters(self) -> dict[str, float]:
-        """Return what `/metrics` says: names and labels as they stand there, and values."""
+        """Return what `/metrics` says: names and labels as they are there, and values."""
         _, text = self.ask("/metrics")
         lines = [line for line in text.splitlines() if line and not line.startswith("#")]
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}

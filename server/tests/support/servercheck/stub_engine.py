@@ -1,4 +1,4 @@
-"""What stands for an engine process where only the front is looked at: answers by the path, and can go at any byte."""
+"""A stand-in for an engine process where only the front is looked at: answers by the path, and can go at any byte."""
 
 import asyncio
 import os

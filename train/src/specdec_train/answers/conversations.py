@@ -20,7 +20,7 @@ class Conversations:
         answered: the conversations; those without an answer of some length within the window are left out.
         window: tokens of a conversation that are used, at most.
         tokens_per_batch: tokens of a batch, filler included.
-        margin: places of filler behind the longest row, for guesses that look further.
+        margin: positions of filler behind the longest row, for guesses that look further.
         filler: token id behind the end of shorter rows.
         seed: seed of the shuffles.
 

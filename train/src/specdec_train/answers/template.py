@@ -15,7 +15,7 @@ _PLACEHOLDER = "PLACEHOLDER-OF-A-USER"
 
 @dataclass(frozen=True)
 class UserTurn:
-    """What stands around what a user says."""
+    """What surrounds what a user says."""
 
     opening: tuple[int, ...]
     """Token ids in front of it: given these alone, a chat model writes a user's turn."""

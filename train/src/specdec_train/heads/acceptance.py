@@ -1,4 +1,4 @@
-"""How often a head's guesses stand on held-out text."""
+"""How often a head's guesses are accepted on held-out text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from specdec_train.heads.recurrent import Guess
 
 
 class Acceptance:
-    """Adds up what guesses have in common with the target's law, step after step.
+    """Adds up what guesses have in common with the target's distribution, step after step.
 
     Each step's own share takes the text before it as accepted. What an engine accepts is a chain: a guess counts only if
-    those before it stood.
+    those before it were accepted.
 
     Args:
         target_ids: `[V']` the target's id of each of the head's logits; None where they are the same.
@@ -31,7 +31,7 @@ class Acceptance:
         places = guess.places.cpu()
         standing = torch.zeros(2, int(places.max()) + 1, dtype=torch.float64)
         before = self._standing.get(step - 1)
-        # Places of a later step are among those of the one before it.
+        # Positions of a later step are among those of the one before it.
         standing[:, places] = shares if before is None or step == 0 else shares * before[:, places]
         self._standing = {step: standing}
         while len(self._sums) <= step:
@@ -42,7 +42,7 @@ class Acceptance:
 
     def summary(self) -> list[dict[str, float]]:
         """Return per step `sampled`, the mean of `sum(min(p, q))`, and `greedy`, the share of equal best ids; and as
-        `sampled_chain` and `greedy_chain` how often all up to it stand."""
+        `sampled_chain` and `greedy_chain` how often all up to it are accepted."""
         names = ("sampled", "greedy", "sampled_chain", "greedy_chain")
         return [
             {

@@ -22,7 +22,7 @@ def best_layers(target: PreTrainedModel, documents: Sequence[Sequence[int]], cou
     """Return the layers with which the target, cut to them and not trained, says text and the same text again best.
 
     The first layer is always one of them. To say again what was said takes layers that have found each other, one that tells
-    each place what stood before it and one that looks for that (induction heads, arXiv 2209.11895); a draft model that begins
+    each position what came before it and one that looks for that (induction heads, arXiv 2209.11895); a draft model that begins
     without them does not find it out. So all pairs behind the first layer are tried; further ones are added one at a time.
 
     Args:

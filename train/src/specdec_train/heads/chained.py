@@ -29,7 +29,7 @@ class ChainedObjective:
         """What the loss is made of."""
 
     def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
-        """Mean distance from the target's law over all heads, for `tokens [B, W]`, in nats.
+        """Mean distance from the target's distribution over all heads, for `tokens [B, W]`, in nats.
 
         Args:
             tokens: the text.
@@ -45,7 +45,7 @@ class ChainedObjective:
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
     ) -> Iterator[Guess]:
-        """Yield the guesses of one head after the other: head i, at place t, of token t + 2 + i."""
+        """Yield the guesses of one head after the other: head i, at position t, of token t + 2 + i."""
         places = Places(tokens, is_answer)
         states = self.reader.read(tokens[:, :-1], places.chosen)
         return self._guesses_from(states.hidden, states.logits, tokens, places)

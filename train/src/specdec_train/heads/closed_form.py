@@ -25,11 +25,11 @@ _RIDGE = 0.02
 _NOISE = 0.005
 """Added likewise where inputs are made unlike each other, which would make too much of what hardly varies."""
 _ROWS_PER_INPUT = 25
-"""Places that are looked at, for each number an input is made of."""
+"""Positions that are looked at, for each number an input is made of."""
 _NUM_KEPT = 4096
 """Of them, those that sizes are measured on."""
 _FEWEST_PER_INPUT = 6
-"""Places without which the guess fits nothing but them, however long they take."""
+"""Positions without which the guess fits nothing but them, however long they take."""
 _MOST_BATCHES = 256
 _WIDEST = 20_000
 """Inputs of which second moments are solved for."""
@@ -139,7 +139,7 @@ def _put(
     )
     weight_of(head.hidden_norm).fill_(lengths.mean().item())
     likeness = F.cosine_similarity(guess, wanted).mean()
-    weight_of(head.norm).mul_(likeness)  # the less sure a guess is, the flatter its law
+    weight_of(head.norm).mul_(likeness)  # the less sure a guess is, the flatter its distribution
     if reads_token:
         weight_of(layer.input_layernorm).fill_(1.0)
         read_own_token(head, target)  # type: ignore[arg-type]  # a PreTrainedModel

@@ -34,7 +34,7 @@ class HeadData:
     num_tokens: int
     """Tokens of one epoch."""
     packed: PackedDocuments | None
-    """Where the windows are from, if all places count."""
+    """Where the windows are from, if all positions count."""
 
 
 def split_batch(batch: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -47,7 +47,7 @@ def split_batch(batch: Tensor) -> tuple[Tensor, Tensor | None]:
 def text_data(
     recipe: HeadRecipe, documents: Sequence[Sequence[int]], heldout: Sequence[Sequence[int]], separator: int
 ) -> HeadData:
-    """Return text as windows in which every place counts.
+    """Return text as windows in which every position counts.
 
     Args:
         recipe: length and number of the windows.

@@ -1,4 +1,4 @@
-"""The loss of draft models: they learn the target's law, not the text."""
+"""The loss of draft models: they learn the target's distribution, not the text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DistilledObjective:
         """What the loss is made of."""
 
     def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
-        """Mean distance from the target's law for `tokens [B, W]`, in nats.
+        """Mean distance from the target's distribution for `tokens [B, W]`, in nats.
 
         Args:
             tokens: the text.

@@ -12,16 +12,16 @@ from specdec_plugin_eagle import Eagle3Head
 from specdec_train.heads.weights import weight_of
 
 _OWN_SCORE = 10.0
-"""What the place itself scores in attention that is to look there, in nats above the mean."""
+"""What the position itself scores in attention that is to look there, in nats above the mean."""
 _OWN_SHARE = 0.3
 """Size of what such attention would add if it showed all of the embedding, times that of the residual stream."""
 
 
 def read_own_token(head: Eagle3Head, target: PreTrainedModel) -> None:
-    """Let the first heads of attention look at their own place and add its embedding, turned, to the residual stream.
+    """Let the first heads of attention look at their own position and add its embedding, turned, to the residual stream.
 
     The token enters an EAGLE-3 head through attention only: queries and keys alike in what the embedding says, so that the
-    place itself scores highest, spare the training to find that. One key head of several is given to it.
+    position itself scores highest, spare the training to find that. One key head of several is given to it.
     """
     layer = head.body.layers[0]
     attention, config = layer.self_attn, head.body.config

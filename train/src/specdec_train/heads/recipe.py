@@ -19,10 +19,10 @@ class HeadRecipe:
         num_steps: steps that a recurrent head is trained to guess one after the other; heads of an MLP speculator.
         first_share: share of the run, from its beginning, that simulates one step only: a head learns soonest what comes
             next.
-        last_share: share of the run, to its end, in which the loss is `laws.rejection`: how often a guess stands is what the
-            little that a head can learn is for.
-        reuse: how often each place of the text is trained on while the target's states of it are kept (`replay.Replay`), for
-            heads that look at one state only; 0 for a run of the target in each step.
+        last_share: share of the run, to its end, in which the loss is `laws.rejection`: how often a guess is accepted is
+            what the little that a head can learn is for.
+        reuse: how often each position of the text is trained on while the target's states of it are kept (`replay.Replay`),
+            for heads that look at one state only; 0 for a run of the target in each step.
         step_decay: weight of each step, times that of the one before.
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.

@@ -23,12 +23,12 @@ Forward = Callable[..., tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Guess:
-    """What a head says some steps behind places of the text, and what the target says there."""
+    """What a head says some steps after positions of the text, and what the target says there."""
 
     logits: Tensor
     """`[N, V']`."""
     laws: Laws
-    """The target's laws at M places, among the ids that can be guessed."""
+    """The target's distributions at M positions, among the ids that can be guessed."""
     rows: Tensor
     """`[N]` which of them each guess is of."""
     places: Tensor
@@ -49,7 +49,7 @@ class Guess:
 class RecurrentObjective:
     """Trains a head as it will be used: after its first guess it reads its own states (training-time test, EAGLE-3).
 
-    The row of place t pairs token t + 1 with the state at t. Step j feeds the true token t + 1 + j with the carry of step
+    The row of position t pairs token t + 1 with the state at t. Step j feeds the true token t + 1 + j with the carry of step
     j - 1, sees the true rows up to t and its own rows since, and guesses token t + 2 + j.
 
     Args:
@@ -71,7 +71,7 @@ class RecurrentObjective:
         """What the loss is made of."""
 
     def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
-        """Mean loss over `tokens [B, W]`, in nats: distance of the head's law from the target's.
+        """Mean loss over `tokens [B, W]`, in nats: distance of the head's distribution from the target's.
 
         Args:
             tokens: the text.
@@ -136,7 +136,7 @@ class RecurrentObjective:
 
 @cache
 def _mask(rows: int, step: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Additive mask `[1, 1, R, (step + 1) R]`: the true rows up to a place, and of each later step the row of that place."""
+    """Additive mask `[1, 1, R, (step + 1) R]`: the true rows up to a position, and of each later step the row there."""
     causal = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
     own = torch.eye(rows, dtype=torch.bool, device=device)
     visible = torch.cat([causal, *[own] * step], 1)

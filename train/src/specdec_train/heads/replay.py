@@ -13,7 +13,7 @@ from specdec_train.precision import autocast, matmul_dtype
 
 
 class Stretches(NamedTuple):
-    """Some places of the text that follow one another, with what the target made of them."""
+    """Some positions of the text that follow one another, with what the target made of them."""
 
     hidden: Tensor
     """`[S, T, H]` the target's states."""
@@ -32,9 +32,9 @@ class Replay:
         reader: the target.
         data: windows of training text.
         batch_size: B, windows whose number of tokens a batch has.
-        length: places of a stretch that are trained on.
-        margin: places behind these whose states are given too.
-        reuse: how often a place is drawn before its window is replaced, on average.
+        length: positions of a stretch that are trained on.
+        margin: positions after these whose states are given too.
+        reuse: how often a position is drawn before its window is replaced, on average.
         num_windows: windows that are kept, C.
         seed: seed of the draws.
     """
@@ -62,7 +62,7 @@ class Replay:
         self._states: Tensor | None = None
 
     def places(self, step: int) -> Tensor:
-        """Return where the batch of a step is from, `[B, N, 2]`: kept window and first place of each stretch."""
+        """Return where the batch of a step is from, `[B, N, 2]`: kept window and first position of each stretch."""
         self._read_up_to(self._first + step * self._batch_size // self._reuse)
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + step)
         shape = (self._batch_size, self._count)

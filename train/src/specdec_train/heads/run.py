@@ -36,7 +36,7 @@ from specdec_train.run import loop_config
 from specdec_train.target import round_to_bfloat16
 
 _STRETCH = 32
-"""Places of a stretch that a replayed batch is made of."""
+"""Positions of a stretch that a replayed batch is made of."""
 _NUM_KEPT = 256
 """Windows whose states are kept for it."""
 _FIT_SHARE = 0.1
@@ -53,7 +53,7 @@ class TrainedHead:
         made: the head, its weights rounded to bfloat16 as they will be shipped, and how to write it.
         state: steps, seconds and loss curve.
         heldout_loss: divergence from the target on all held-out text, in nats.
-        acceptance: how often a guess stands there, per place behind the text; see `acceptance.Acceptance`.
+        acceptance: how often a guess is accepted there, per position after the text; see `acceptance.Acceptance`.
         num_train_tokens: tokens of one epoch.
     """
 
@@ -176,7 +176,7 @@ def _replayed(
 def _evaluate(
     made: Made, batches: Sequence[Tensor], device: torch.device
 ) -> tuple[float, list[dict[str, float]]]:
-    """Return the mean divergence over batches, and how often guesses stand at each place."""
+    """Return the mean divergence over batches, and how often guesses are accepted at each position."""
     made.objective.measure = divergence
     total, count = 0.0, 0
     accepted = Acceptance(made.target_ids)

@@ -1,4 +1,4 @@
-"""What heads learn from: the states and the law of the target at every position."""
+"""What heads learn from: the states and the distribution of the target at every position."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TargetStates:
     aux: tuple[Tensor, ...]
     """`[B, T, H]` per aux layer id: the input of that layer."""
     logits: Tensor
-    """`[B, T, V]` for the next token; `[M, V']` where places or ids were chosen."""
+    """`[B, T, V]` for the next token; `[M, V']` where positions or ids were chosen."""
 
 
 class StateReader:
@@ -46,8 +46,8 @@ class StateReader:
 
         Args:
             tokens: the text.
-            places: `[M]` places of the flattened windows whose logits are wanted; None for all. Of a large vocabulary, logits
-                are much of what a pass takes.
+            places: `[M]` positions of the flattened windows whose logits are wanted; None for all. Of a large vocabulary,
+                logits are much of what a pass takes.
             ids: `[V']` ids whose logits are wanted; None for all.
         """
         kept: dict[int, Tensor] = {}
@@ -81,7 +81,7 @@ def logits_of(
 def _projecting(
     head: nn.Module, kept: list[Tensor], places: Tensor | None, ids: Tensor | None
 ) -> Iterator[None]:
-    """Have an output projection keep what it takes, and project some places of it on some ids only."""
+    """Have an output projection keep what it takes, and project some positions of it on some ids only."""
     project: Callable[[Tensor], Tensor] = head.forward
 
     def forward(hidden: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class BoundWorker:
         return done
 
     def open_specdec(self, speculative_config: Mapping[str, Any]) -> None:
-        """Put a proposer in the place of the last one, between requests: `llm.collective_rpc("open_specdec", args=(config,))`.
+        """Replace the proposer, between requests: `llm.collective_rpc("open_specdec", args=(config,))`.
 
         Raises:
             ConfigError: for a configuration that is wrong or that this engine cannot run.

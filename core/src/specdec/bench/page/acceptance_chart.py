@@ -1,4 +1,4 @@
-"""Chart: how often drafted tokens stand, by their position in the draft."""
+"""Chart: how often drafted tokens are accepted, by their position in the draft."""
 
 from __future__ import annotations
 

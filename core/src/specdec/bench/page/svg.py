@@ -23,7 +23,7 @@ def element(name: str, content: object = "", **attributes: object) -> Markup:
 
 
 def text(content: object, x: float, y: float, **attributes: object) -> Markup:
-    """Return a line of text that starts at a place, unless `text_anchor` says otherwise."""
+    """Return a line of text that starts at a point, unless `text_anchor` says otherwise."""
     return element("text", escape(content), x=x, y=y, **attributes)
 
 
@@ -80,7 +80,7 @@ def grid(at: Sequence[tuple[float, str]], top: float, bottom: float) -> list[Mar
     """Return vertical lines with their values beneath.
 
     Args:
-        at: places and values.
+        at: horizontal positions and values.
         top: where lines begin.
         bottom: where they end.
     """

@@ -23,7 +23,7 @@ OVERALL = "overall"
 class SuiteComparison:
     """Runs rounds in which every contender answers every question.
 
-    The contenders change places after each group of questions, so that a machine that gets slower or faster does so for all
+    The contenders take turns after each group of questions, so that a machine that gets slower or faster does so for all
     of them; who begins changes from group to group. Every contender has an engine of its own that lives for one round, and
     all engines live at once: `peak_memory_mb` is that of all of them.
 
@@ -106,7 +106,7 @@ class SuiteComparison:
         return rows
 
     def _rows(self, category: str, places: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a row per contender about the groups in these places."""
+        """Return a row per contender about the groups at these indices."""
         num_questions = sum(len(self._groups[place].questions) for place in places)
         by_group = [
             [[groups[place][index] for place in places] for groups in self.rounds]
@@ -135,7 +135,7 @@ class SuiteComparison:
         return self._groups[: len(self.rounds[0])]
 
     def _take_turns(self, sessions: Sequence[Session], group: Group, number: int) -> list[Turn]:
-        """Let everybody answer a group; somebody else begins each time."""
+        """Let every contender answer a group; another one begins each time."""
         first = number % len(sessions)
         conversations = [(question.number, self._chats[question.number]) for question in group.questions]
         turns = {

@@ -12,7 +12,7 @@ class Question:
     """A conversation to be had: what the user says, turn by turn."""
 
     number: int
-    """Its place in the suite, from 0: the same in every sample."""
+    """Its index in the suite, from 0: the same in every sample."""
     category: str
     turns: tuple[str, ...]
 

@@ -63,6 +63,13 @@ def bench(
         bool,
         typer.Option("--deterministic", help="The same logits whatever is in the batch, in 16 bits too."),
     ] = False,
+    enable_prefix_caching: Annotated[
+        bool,
+        typer.Option(
+            "--enable-prefix-caching",
+            help="Reuse keys and values of equal prefixes within a round, as serving does; without, each prompt is run whole.",
+        ),
+    ] = False,
     rounds: Annotated[
         int | None,
         typer.Option(
@@ -104,6 +111,7 @@ def bench(
         dtype=dtype,
         max_model_len=max_model_len,
         is_deterministic=deterministic,
+        is_prefix_cached=enable_prefix_caching,
     )
     task: PromptsTask | SuiteTask
     if suite is None:

@@ -104,6 +104,7 @@ def _facts(first: dict[str, Any], environment: dict[str, Any]) -> str:
         f"{count} {what}, "
         f"{environment['max_tokens']} tokens each at most, batch size {first['batch_size']}, temperature "
         f"{environment['temperature']:g}, {environment['dtype']} on {environment['device']}, "
+        f"{'prefixes cached, ' if environment['prefix_caching'] else ''}"
         f"{rounds} round{'s' if rounds > 1 else ''}."
     )
     columns = "Accepted: mean acceptance length of drafts. Drafted: share of steps with a draft."

@@ -36,11 +36,18 @@ class Options:
     dtype: str
     max_model_len: int | None
     is_deterministic: bool
+    is_prefix_cached: bool
 
     def workload(self, prompts: tuple[tuple[int, ...], ...]) -> Workload:
         """Return the options that are about generating, with prompts."""
         return Workload(
-            prompts, self.max_tokens, self.batch_size, self.temperature, self.seed, self.is_deterministic
+            prompts,
+            max_tokens=self.max_tokens,
+            batch_size=self.batch_size,
+            temperature=self.temperature,
+            seed=self.seed,
+            is_deterministic=self.is_deterministic,
+            is_prefix_cached=self.is_prefix_cached,
         )
 
 
@@ -179,7 +186,7 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
 def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     """Return the name of the target, the target, and who takes part."""
     from specdec.config.fit import target_facts
-    from specdec.engine.options import EngineOptions
+    from specdec.engine_options import EngineOptions
     from specdec.loading.target import load_target, locate
 
     hush_libraries()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-_KEPT = 0.98
+_DECAY = 0.98
 """What is left of an observation's weight after one more; about fifty count."""
-_KEPT_OVER_REST = 0.1
+_DECAY_OVER_REST = 0.1
 _WINDOW = 11
 """Times that a median is taken of; odd ones among them decide nothing."""
 
@@ -15,24 +15,24 @@ class Mean:
     """A decayed mean.
 
     Args:
-        kept: what is left of an observation's weight after one more.
+        decay: what is left of an observation's weight after one more.
     """
 
-    def __init__(self, kept: float = _KEPT) -> None:
-        self._kept = kept
+    def __init__(self, decay: float = _DECAY) -> None:
+        self._decay = decay
         self.count = 0
         self._weight = self._sum = 0.0
 
     def observe(self, value: float) -> None:
         """Take in one value."""
         self.count += 1
-        self._weight = self._kept * self._weight + 1.0
-        self._sum = self._kept * self._sum + value
+        self._weight = self._decay * self._weight + 1.0
+        self._sum = self._decay * self._sum + value
 
     def fade(self) -> None:
         """Let what comes now count for more."""
-        self._weight *= _KEPT_OVER_REST
-        self._sum *= _KEPT_OVER_REST
+        self._weight *= _DECAY_OVER_REST
+        self._sum *= _DECAY_OVER_REST
 
     @property
     def value(self) -> float:

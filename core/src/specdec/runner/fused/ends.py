@@ -1,4 +1,4 @@
-"""What stands before and behind the layers of a model or head, as compiled passes take it."""
+"""What precedes and follows the layers of a model or head, as compiled passes take it."""
 
 from __future__ import annotations
 

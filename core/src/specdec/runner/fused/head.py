@@ -20,8 +20,8 @@ from specdec.runner.fused.pieces import pieces_of, run_pieces, takes_pieces
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import is_plain_linear, is_rms_norm
 from specdec.runner.head import HeadOutput, HeadParts
-from specdec.runner.host.attention import is_available, use_threads
 from specdec.runner.host.product import compact
+from specdec.runner.host.threads import is_available, use_threads
 from specdec.runner.packed import PackedBatch
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from specdec.runner.fused.layer import FusedLayer
 from specdec.runner.fused.norm import FastNorm
 from specdec.runner.fused.pieces import pass_slots
 from specdec.runner.fused.rotary import RotaryTable
-from specdec.runner.host.attention import NO_WINDOW, attend, is_available, scratch_for, use_threads
+from specdec.runner.host.attention import NO_WINDOW, attend, scratch_for
 from specdec.runner.host.elementwise import add_norm, norm, rotate_and_store, silu_multiply
 from specdec.runner.host.segments import HostSegments, small_pass
+from specdec.runner.host.threads import is_available, use_threads
 from specdec.runner.kv_cache import KVCache
 from specdec.runner.packed import PackedBatch
 

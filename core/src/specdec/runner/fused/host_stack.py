@@ -27,7 +27,7 @@ index_by_members()
 
 
 class HostStack:
-    """Layers of one shape and what stands before and behind them, prepared for `run_pass`.
+    """Layers of one shape and what precedes and follows them, prepared for `run_pass`.
 
     Args:
         layers: the fused layers.

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from specdec.runner.host.attention import is_available
 from specdec.runner.host.lanes import FEATURES, HAS_BFLOAT16_PAIRS
 from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
+from specdec.runner.host.threads import is_available
 
 _MAX_NATIVE_ROWS = 8
 """Where the processor multiplies bfloat16 numbers and compiled code cannot, oneDNN's products win earlier."""

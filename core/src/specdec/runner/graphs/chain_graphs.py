@@ -116,6 +116,6 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
 
 
 def _chains(outputs: Tensors, num_rows: int) -> Chains:
-    """Return what belongs to rows that are not padding; laws stay where they are, copied: the next replay writes there."""
+    """Return what belongs to rows that are not padding; q stays on the device, copied: the next replay writes there."""
     ids, chances, laws, _ = outputs
     return Chains(ids[:num_rows].cpu().numpy(), chances[:num_rows].cpu().numpy(), laws[:num_rows].clone())

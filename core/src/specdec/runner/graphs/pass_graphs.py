@@ -115,7 +115,7 @@ class PassGraphs(Graphs[StaticPass]):
 
 
 def own_rows(outputs: Tensors, num_rows: int) -> Tensors:
-    """Return copies of what belongs to the rows that are not padding: the next replay writes to the same place."""
+    """Return copies of what belongs to the rows that are not padding: the next replay writes to the same memory."""
     return tuple(output[:num_rows].clone() for output in outputs)
 
 

@@ -34,7 +34,7 @@ class ChainShape:
 
 
 class StaticChain:
-    """A draft loop whose passes and choices read tensors at one place in memory.
+    """A draft loop whose passes and choices read tensors at fixed addresses.
 
     Args:
         shape: its sizes.
@@ -115,7 +115,7 @@ class StaticChain:
         """Run the loop.
 
         Returns:
-            ids `[T, K]` of the target; chances `[T, K]` and laws `[T, K, num_ids]`, of no width where not wanted, or all
+            ids `[T, K]` of the target; chances `[T, K]` and q `[T, K, num_ids]`, of no width where not wanted, or all
             rows are greedy; and the logits `[T, V]` of the first pass, of no width where there is none.
         """
         rules, num_steps = self.shape.rules, self.shape.num_steps
@@ -144,7 +144,7 @@ class StaticChain:
         )
 
     def _choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return an index `[T]` into `scores [T, num_ids]` for each row, and the law `[T, num_ids]` it comes from."""
+        """Return an index `[T]` into `scores [T, num_ids]` for each row, and the distribution `[T, num_ids]` it comes from."""
         best = scores.argmax(-1)
         rules = self.shape.rules
         if self.shape.is_greedy:

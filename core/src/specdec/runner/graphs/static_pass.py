@@ -1,4 +1,4 @@
-"""The tensors that a recorded pass reads, at one place in memory for good."""
+"""The tensors that a recorded pass reads, at fixed addresses."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class StaticPass:
 
 
 def _put(place: torch.Tensor, values: torch.Tensor, padding: int) -> None:
-    """Copy values to the beginning of a place and pad the rest of it."""
+    """Copy values to the beginning of a tensor and pad the rest of it."""
     size = values.shape[0]
     place[:size].copy_(values)
     if size < place.shape[0]:

@@ -6,16 +6,12 @@ loops that are written by hand included, and their order is what makes a row's b
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
 from numba import njit, prange
-from numba.core import config
 
 from specdec.runner.host.blend import row_blends
 from specdec.runner.host.memory import floats
@@ -23,8 +19,6 @@ from specdec.runner.host.scores import as_multiplied, score_keys
 from specdec.runner.host.segments import HostSegments
 from specdec.runner.host.softmax import CHUNK, close_up, spread, weigh
 from specdec.runner.kv_cache import Stored
-
-logger = logging.getLogger("specdec")
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -241,35 +235,3 @@ def host_attention(
 def is_host_float32(*tensors: torch.Tensor) -> bool:
     """Return whether all tensors are float32 on the host."""
     return all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)
-
-
-@cache
-def is_available() -> bool:
-    """Return whether numba can share the processor with torch here; tried once, with a tiny call.
-
-    numba must use OpenMP, as torch does: with its own thread pool the two wait for each other.
-    """
-    try:
-        if config.THREADING_LAYER == "default":  # type: ignore[attr-defined]  # made from the environment
-            config.THREADING_LAYER = "omp"  # type: ignore[attr-defined]  # ditto
-        # The pool is made by the first call and never shrinks; threads that only wait would still disturb the others.
-        most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # ditto
-        config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
-        one = np.ones((1, 1, 4), np.float32)
-        segment = np.array([[0], [1], [0], [0], [-1]])
-        scratch, nothing = scratch_for(segment, 1, 1), np.empty((0, 0), np.bool_)
-        attend(one, one, one, segment, nothing, NO_WINDOW, np.float32(1), scratch, one)
-    except Exception as error:  # whatever a platform's threading raises, torch's own attention works
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        logger.warning(
-            "compiled loops do not run here (%s: %s); torch's operations are taken, two to four times slower at small batches",
-            type(error).__name__, reason,
-        )  # fmt: skip
-        return False
-    return True
-
-
-def use_threads() -> None:
-    """Use as many threads as torch does."""
-    most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # made from the environment
-    numba.set_num_threads(min(torch.get_num_threads(), most))

@@ -77,7 +77,7 @@ def run_chain(
         segments: `[5, B]` as in `HostSegments.table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
         chances: `[B, K]` probability of each at its temperature (at 1 for greedy rows), written; or empty.
-        laws: `[B, K, num_ids]` the law each was drawn from, written; or empty.
+        laws: `[B, K, num_ids]` the distribution each was drawn from, written; or empty.
 
     Returns:
         how many were chosen for each row.
@@ -123,7 +123,7 @@ def run_chain(
     return 0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(inline="always")
 def _take_in(
     tokens: Ints,
     features: Floats,
@@ -179,7 +179,7 @@ def _choose(
 ) -> tuple[int, np.float32]:
     """Choose one of the first `len(weights)` of `logits`; returns its index and, if wanted, its probability.
 
-    `weights` becomes the law if wanted; `wide [V]` is scratch, all zeros before and after.
+    `weights` becomes the distribution if wanted; `wide [V]` is scratch, all zeros before and after.
     """
     best = 0
     for j in range(weights.shape[0]):
@@ -188,7 +188,7 @@ def _choose(
     is_greedy = temperature < _COLDEST
     if is_greedy and not wants_law:
         return best, np.float32(0.0)
-    if is_greedy and temperature > 0:  # drawn, but from a law that is as good as a point mass: then it is one
+    if is_greedy and temperature > 0:  # drawn, but from what is as good as a point mass: then it is one
         weights[:] = np.float32(0.0)
         weights[best] = np.float32(1.0)
         return best, np.float32(1.0)

@@ -86,7 +86,7 @@ def run_pass(
     add_bias(logits, frame[Part.HEAD_BIAS])
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(inline="always")
 def _join(
     x: Floats, features: Floats, frame: Ints, numbers: Doubles, like: Weights, normed: Floats
 ) -> Floats:
@@ -106,7 +106,7 @@ def _join(
     return normed
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(inline="always")
 def _first_norm(x: Floats, frame: Ints, numbers: Doubles, out: Floats) -> None:
     _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, out)
 

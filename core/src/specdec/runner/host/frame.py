@@ -29,7 +29,7 @@ class Part(IntEnum):
     """Rows of the embedding."""
     TAKES_FEATURES = 15
     IS_FEATURE_FIRST = 16
-    """The feature stands before the embedding where both are joined."""
+    """The feature comes before the embedding where both are joined."""
     IS_NORMED_RESIDUAL = 17
     """Without a join: the residual stream is the normed feature."""
     IS_NORMED_STATE = 18

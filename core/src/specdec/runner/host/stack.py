@@ -40,7 +40,8 @@ class Column(IntEnum):
     WINDOW = 13
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+# Inlined, like other levels below the functions that Python calls: numba compiles a callee again within each caller.
+@njit(inline="always")
 def run_layers(
     x: Floats,
     entry: Floats,

@@ -11,7 +11,7 @@ from specdec.testing.support.verdicts import broken
 
 
 class CapTests(ProposerSuite):
-    """Number of nodes, depth, ids, and the odd moments: no draft wanted, nothing new, the first and the last token."""
+    """Number of nodes, ids, and the odd moments: no draft wanted, nothing new, the first and the last token."""
 
     def test_node_caps_are_kept(self) -> None:
         """No row has more nodes than `max_nodes` asks for, whatever the cap was a step ago.
@@ -28,21 +28,7 @@ class CapTests(ProposerSuite):
             }
             rows = feed.call({name: Ask(1, cap) for name, cap in caps.items()})
             for name, row in rows.items():
-                _check_size(row, caps[name], caps[name])
-
-    def test_depth_caps_are_kept(self) -> None:
-        """No node lies deeper than `max_depth`, also where that is less than `max_nodes`.
-
-        To mend: cut chains at min(max_nodes, max_depth), and give no node of depth `max_depth` a child.
-        """
-        feed = self._feed()
-        names = [self._add(feed, index) for index in range(4)]
-        feed.call({name: Ask(NUM_PROMPT_TOKENS - 1, 0) for name in names})
-        for turn in range(8):
-            depths = {name: 1 + (row + turn) % self._k for row, name in enumerate(names)}
-            rows = feed.call({name: Ask(1, self._k, depth=depth) for name, depth in depths.items()})
-            for name, row in rows.items():
-                _check_size(row, self._k, depths[name])
+                _check_size(row, caps[name])
 
     def test_ids_are_in_the_vocabulary(self) -> None:
         """Every drafted id is one of the target's: 0 to vocab_size - 1.
@@ -101,7 +87,7 @@ class CapTests(ProposerSuite):
         """
         for text in self._texts[:NUM_TEXTS]:
             row = self._single(self._feed(), text[:1], self._k)
-            _check_size(row, self._k, self._k)
+            _check_size(row, self._k)
 
     def test_the_end_of_the_context_window(self) -> None:
         """Up to the last token of the window nothing is raised, and no draft runs past it.
@@ -117,11 +103,9 @@ class CapTests(ProposerSuite):
         feed.call({"long": Ask(start, 0)})
         for end in range(start + 1, length + 1):
             cap = max(0, min(self._k, length - end - 1))
-            _check_size(feed.call({"long": Ask(1, cap)})["long"], cap, cap, f" ({end} of {length} tokens)")
+            _check_size(feed.call({"long": Ask(1, cap)})["long"], cap, f" ({end} of {length} tokens)")
 
 
-def _check_size(row: Row, cap: int, depth: int, place: str = "") -> None:
+def _check_size(row: Row, cap: int, place: str = "") -> None:
     if len(row.tokens) > cap:
         broken(f"max_nodes is {cap}{place} and {len(row.tokens)} nodes were drafted: {row}")
-    if max(row.depths, default=0) > depth:
-        broken(f"max_depth is {depth}{place} and a node lies at depth {max(row.depths)}: {row}")

@@ -1,4 +1,4 @@
-"""Where drafts carry q, q is the law they were drawn from."""
+"""Where drafts carry q, q is the distribution they were drawn from."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _LENGTHS = (12, 40, 64)
 
 
 class LawTests(ProposerSuite):
-    """`node_probs`: laws at all, draws used once, and tokens that follow their laws."""
+    """`node_probs`: rows that are distributions, draws used once, and tokens that follow their q."""
 
     def test_q_is_a_law(self) -> None:
-        """Every law is over the target's ids, sums to 1, and gives the drafted token a probability above 0.
+        """Every row of q is over the target's ids, sums to 1, and gives the drafted token a probability above 0.
 
         To mend: give the softmax that the token was drawn from, after temperature and cuts, ids the target lacks masked
         before; row 0 belongs to the children of the last committed token, row j + 1 to those of node j. A `vocab_map` leads
@@ -47,9 +47,9 @@ class LawTests(ProposerSuite):
             broken(f"node {twice[0][1]} of row {twice[0][0]} was drawn for more than once in one call")
 
     def test_tokens_follow_their_q(self) -> None:
-        """Over 20,000 drafts the drawn tokens fit the laws they came with, also beside the token drawn before.
+        """Over 20,000 drafts the drawn tokens follow their q, also given the token drawn before.
 
-        To mend: `tokens, q = batch.draws.sample(logits, rows, node)` is honest by construction; return that q as it is.
+        To mend: `tokens, q = batch.draws.sample(logits, rows, node)` is exact by construction; return that q as it is.
         Whether a node is in the draft may depend on nodes before it, never on its own token: drop none for what was drawn.
         """
         tally = Tally(self._vocab_size)
@@ -113,11 +113,11 @@ class LawTests(ProposerSuite):
         for node, (token, parent) in enumerate(zip(row.tokens, row.parents, strict=True)):
             law = row.probs[parent + 1].double()
             if not bool(torch.isfinite(law).all()) or bool((law < 0).any()):
-                broken(f"the law of node {node} has entries that are no probabilities")
+                broken(f"q of node {node} has entries that are not probabilities")
             if abs(float(law.sum()) - 1.0) > 1e-3:
-                broken(f"the law of node {node} sums to {float(law.sum()):.4f}")
+                broken(f"q of node {node} sums to {float(law.sum()):.4f}")
             if not float(row.law(node, self._vocab_size)[token]) > 0.0:
-                broken(f"node {node} is token {token}, to which its law gives probability 0")
+                broken(f"node {node} is token {token}, to which its q gives probability 0")
 
 
 def _has_q(rows: list[Row]) -> bool:

@@ -19,7 +19,7 @@ class LifeTests(ProposerSuite):
     """Other rows of the batch, rows that join and leave, state that is dropped."""
 
     def test_rows_do_not_depend_on_each_other(self) -> None:
-        """The drafts of a request are the same alone and in any batch, in whatever order the rows stand.
+        """The drafts of a request are the same alone and in any batch, in whatever order the rows are.
 
         To mend: key state by request id and index rows with `request_ids`; learn from a request only once it has finished,
         for until then it may still be aborted. Draw with `batch.draws`, which depends on the request alone.
@@ -130,7 +130,7 @@ class LifeTests(ProposerSuite):
         return reachable_bytes(feed.proposer)
 
     def _later(self, feed: Feed, text: list[int], name: str = "later") -> list[Row]:
-        """Return what is drafted for a later request, at several places of a text."""
+        """Return what is drafted for a later request, at several positions of a text."""
         feed.add(name, text, 8)
         return [feed.call({name: Ask(6, self._k)})[name] for _ in range(10)]
 

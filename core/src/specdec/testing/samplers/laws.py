@@ -1,4 +1,4 @@
-"""What a lossless sampler emits follows the target's law.
+"""What a lossless sampler emits follows the target's distribution.
 
 Texts of three ids over four, step by step as the engine runs them, are counted against exact enumeration: 64 cells, of which
 a few are impossible. A departure of total variation 0.05 is found with a probability above 0.9999, at a rate of false alarms
@@ -29,7 +29,7 @@ class LawTests(SamplerSuite):
         self._check_kind("no draft")
 
     def test_chains_without_q_leave_the_law_alone(self) -> None:
-        """Drafts that were not drawn are point masses: a token stands with probability p, else p without it is drawn from.
+        """Drafts that were not drawn are point masses: a token is accepted with probability p, else p without it is drawn from.
 
         To mend: for rows without q accept with p(x), and take x out of p before the correction is drawn.
         """
@@ -43,7 +43,7 @@ class LawTests(SamplerSuite):
         self._check_kind("trees without q")
 
     def test_drawn_chains_leave_the_law_alone(self) -> None:
-        """Chains drawn from q are accepted with min(1, p / q), or by a rule of the same law.
+        """Chains drawn from q are accepted with min(1, p / q), or by a rule with the same output distribution.
 
         To mend: on rejection draw from max(p - q, 0), normalised; after the last accepted node draw from p itself.
         """
@@ -78,7 +78,7 @@ class LawTests(SamplerSuite):
         self._check_kind("rows with and without q")
 
     def test_steps_share_no_draw(self) -> None:
-        """Where every token has the same law, tokens of successive steps are independent.
+        """Where every token has the same distribution, tokens of successive steps are independent.
 
         To mend: key noise by the tokens committed when the step began (`num_tokens`), or by the position, besides the seed.
         """
@@ -125,7 +125,8 @@ class LawTests(SamplerSuite):
         if result.p_value < FALSE_ALARMS:
             distance = float((counts / NUM_TEXTS - law).abs().sum() / 2)
             broken(
-                f"{what}: texts do not follow the target's law (total variation about {distance:.3f}, p = {result.p_value:.1e})"
+                f"{what}: texts do not follow the target's distribution "
+                f"(total variation about {distance:.3f}, p = {result.p_value:.1e})"
             )
 
     def _counted(self, world: World, kind: str) -> torch.Tensor:

@@ -39,7 +39,7 @@ class SamplerSuite(Conformance):
 
     def _require_lossless(self) -> None:
         if not self._class.is_lossless:
-            not_applicable("is_lossless is False: the sampler does not claim the target's law")
+            not_applicable("is_lossless is False: the sampler does not claim the target's distribution")
 
     def _require_exact(self) -> None:
         if not self._class.is_greedy_exact:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from specdec.interfaces import Scores
-from specdec.logits.pipeline import p_logits
-from specdec.logits.rows import RowBlock
+from specdec.logits import RowBlock, p_logits
 from specdec.sampling_params import SamplingParams
 from specdec.testing.scorers.suite import TOLERANCE, ScorerSuite
 from specdec.testing.support.passes import Part, difference, reference_states
@@ -74,7 +73,7 @@ class ScorerConformance(ScorerSuite):
     def test_rows_of_a_chain_are_those_of_its_texts(self) -> None:
         """The row of every node of a chain is that of a plain pass over the text up to it.
 
-        To mend: node i stands at position committed length + i and attends to all committed tokens and the nodes before it.
+        To mend: node i is at position committed length + i and attends to all committed tokens and the nodes before it.
         """
         self._check_draft(None)
 

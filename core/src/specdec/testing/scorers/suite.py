@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 
 from specdec import registry
-from specdec.engine.options import EngineOptions
+from specdec.engine_options import EngineOptions
 from specdec.interfaces import Scorer, Scores, TargetHandle
 from specdec.testing.support.conformance import Conformance, once_per_suite
 from specdec.testing.support.passes import Part, Passes, difference, reference_rows

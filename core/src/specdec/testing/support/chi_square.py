@@ -1,4 +1,4 @@
-"""Whether counts follow a law: Pearson's chi-square, with a stated rate of false alarms."""
+"""Whether counts follow a distribution: Pearson's chi-square, with a stated rate of false alarms."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 import torch
 
 FALSE_ALARMS = 1e-6
-"""How often a test would call a right law wrong, over all seeds; the kit's seeds are fixed."""
+"""How often a test would call a right distribution wrong, over all seeds; the kit's seeds are fixed."""
 MIN_EXPECTED = 5.0
 """Cells in which fewer are expected are put together."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How well counts fit a law."""
+    """How well counts fit a distribution."""
 
     statistic: float
     num_degrees: int
     impossible: tuple[int, ...]
-    """Cells that the law gives nothing and that were counted all the same."""
+    """Cells that have probability 0 and were counted all the same."""
 
     @property
     def p_value(self) -> float:
-        """How often a right law gives a statistic at least as large."""
+        """How often a right distribution gives a statistic at least as large."""
         if self.impossible:
             return 0.0
         if self.num_degrees < 1:
@@ -35,8 +35,8 @@ class Fit:
 def fit(counts: torch.Tensor, expected: torch.Tensor) -> Fit:
     """Return how well counts fit what is expected.
 
-    For independent draws from laws that differ, with `expected` the sum of the laws, the statistic is on average smaller
-    than for equal laws, so that false alarms are rarer still.
+    For independent draws from different distributions, with `expected` their sum, the statistic is on average smaller than
+    for equal ones, so that false alarms are rarer still.
 
     Args:
         counts: `[C]` counted in each cell.

@@ -11,7 +11,7 @@ import torch
 
 from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.sequence import Sequence as EngineSequence
-from specdec.interfaces import Capability, DeviceProposeBatch, FinishReason, ProposeBatch, Proposer
+from specdec.interfaces import Capability, FinishReason, Proposer
 from specdec.sampling_params import SamplingParams
 from specdec.testing.support.draws import RecordingDraws
 from specdec.testing.support.loan import Loan
@@ -28,8 +28,6 @@ class Ask:
     """Newly delivered tokens."""
     cap: int
     """`max_nodes`."""
-    depth: int | None = None
-    """`max_depth`; None means the same."""
     start: int | None = None
     """Position of the first delivered token; None means where the last delivery ended."""
     num_ahead: int = 0
@@ -55,7 +53,7 @@ class Feed:
     Args:
         proposer: a loaded proposer.
         target: whose hidden states come with the tokens, where the proposer needs them.
-        has_feedback: whether it is told what of its drafts stood; without, every batch says that none was scored.
+        has_feedback: whether it is told what of its drafts was accepted; without, every batch says that none was scored.
     """
 
     def __init__(self, proposer: Proposer, target: CheckTarget, *, has_feedback: bool = False) -> None:
@@ -101,8 +99,7 @@ class Feed:
             return {}
         sequences = [self._sequence(name, asks[name]) for name in names]
         caps = [asks[name].cap for name in names]
-        depths = [ask.cap if ask.depth is None else ask.depth for ask in asks.values()]
-        batch = self._with_depths(self._delivery.build(sequences, caps), depths)
+        batch = self._delivery.build(sequences, caps)
         self.draws = RecordingDraws(batch.draws)
         batch = replace(batch, draws=self.draws)
         loan = Loan(batch, [sequence.token_ids for sequence in sequences], is_watched=self.is_watching)
@@ -178,10 +175,3 @@ class Feed:
         states = self._target.states(text, tuple(self.proposer.aux_layer_ids))
         shifted = (torch.cat((state.new_zeros(1, state.shape[1]), state[:-1])) for state in states)
         return tuple(state[start:end].clone() for state in shifted)
-
-    def _with_depths(
-        self, batch: ProposeBatch | DeviceProposeBatch, depths: list[int]
-    ) -> ProposeBatch | DeviceProposeBatch:
-        if isinstance(batch, ProposeBatch):
-            return replace(batch, max_depth=tuple(depths))
-        return replace(batch, max_depth=torch.tensor(depths, device=batch.max_depth.device))

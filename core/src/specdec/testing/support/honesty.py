@@ -1,6 +1,6 @@
-"""Whether drawn tokens follow the laws that came with them.
+"""Whether drawn tokens follow the q that came with them.
 
-A lie of total variation 0.05 on the cells below is found within `NUM_DRAWS` draws with a probability above 0.9999, at a rate of
+A q off by total variation 0.05 on these cells is found within `NUM_DRAWS` draws with a probability above 0.9999, at a rate of
 false alarms of 1e-6: the statistic's noncentrality is then at least 20,000 * (2 * 0.05)^2 = 200, for 63 degrees of freedom.
 """
 
@@ -24,7 +24,7 @@ _COARSE = (1, 2, 3, 4, 8, 16, 32)
 
 
 class Tally:
-    """Counts drawn tokens by their rank in the law they are said to come from, and beside the token drawn before."""
+    """Counts drawn tokens by their rank in the q they came with, and beside the token drawn before."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size

@@ -13,7 +13,7 @@ from specdec.interfaces import DeviceProposeBatch, ProposeBatch
 from specdec.interfaces.batch import HostIds
 
 _LISTS = (
-    "max_nodes", "max_depth", "num_tokens", "num_prompt_tokens", "starts", "counts", "last_num_drafted",
+    "max_nodes", "num_tokens", "num_prompt_tokens", "starts", "counts", "last_num_drafted",
     "last_num_accepted",
 )  # fmt: skip
 _TENSORS = ("hidden_states", "aux_hidden_states", "has_hidden", "new_token_ids")

@@ -59,7 +59,7 @@ class Passes:
         self._kv = KVManager(scorer.cache, _BLOCK_SIZE, is_prefix_cached=False)
 
     def place(self, text: Sequence[int], params: SamplingParams | None = None) -> EngineSequence:
-        """Make a request and give it a place in the cache."""
+        """Make a request and give it slots in the cache."""
         sequence = EngineSequence(
             f"request-{len(text)}",
             np.array(text, np.int32),
@@ -109,7 +109,7 @@ class Passes:
         part.sequence.num_computed += part.chunk
 
     def drop(self, sequence: EngineSequence) -> None:
-        """Give a request's place back."""
+        """Release a request's slots."""
         self._kv.release(sequence)
 
 

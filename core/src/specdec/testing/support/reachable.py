@@ -36,7 +36,7 @@ def reachable_bytes(root: object) -> int:
             if storage.data_ptr() not in storages:
                 storages.add(storage.data_ptr())
                 total += storage.nbytes()
-        if isinstance(item, FunctionType):  # what it closes over, not the module it stands in
+        if isinstance(item, FunctionType):  # what it closes over, not the module it is defined in
             stack.extend(item.__closure__ or ())
         else:
             stack.extend(gc.get_referents(item))

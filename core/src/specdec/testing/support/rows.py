@@ -26,7 +26,7 @@ class Row:
     """Whether the draft came with parents."""
     sampling: DraftSampling = field(compare=False)
     probs: torch.Tensor | None = field(compare=False)
-    """`[n + 1, V']` the laws, or None where the row has no q."""
+    """`[n + 1, V']` q, or None where the row has none."""
     vocab_map: torch.Tensor | None = field(compare=False)
     confidence: tuple[float, ...] | None = field(compare=False)
 
@@ -39,7 +39,7 @@ class Row:
         return depths
 
     def law(self, node: int, vocab_size: int) -> torch.Tensor:
-        """Return the law `[V]` a node was drawn from, over the target's ids, earlier siblings taken out where they are."""
+        """Return the distribution `[V]` a node was drawn from, over the target's ids, without earlier siblings if need be."""
         assert self.probs is not None
         law = self.probs[self.parents[node] + 1].double()
         if self.vocab_map is not None:
@@ -53,7 +53,7 @@ class Row:
         return law
 
     def count_standing(self, future: Sequence[int]) -> int:
-        """Return how many drafted tokens would stand if the text went on with `future`."""
+        """Return how many drafted tokens would be accepted if the text went on with `future`."""
         depths = {-1: 0}
         for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
             depth = depths.get(parent, len(future))
@@ -73,7 +73,7 @@ def rows_of(draft: object, size: int) -> list[Row]:
     Fails the running test if it is no draft of a batch of `size` rows, or if its rows are malformed.
     """
     try:
-        checked, _ = check_draft(draft, [_ANY] * size, [_ANY] * size, _ANY)
+        checked, _ = check_draft(draft, [_ANY] * size, _ANY)
     except DraftError as error:
         broken(str(error))
     assert isinstance(draft, Draft) and checked.host_rows is not None

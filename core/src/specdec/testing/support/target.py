@@ -12,10 +12,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec import registry
 from specdec.config.model_name import resolve_name
-from specdec.engine.build import DEFAULT_SCORER
-from specdec.engine.options import EngineOptions
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence as EngineSequence
+from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces import Draft, Scorer, TargetHandle
 from specdec.loading.target import LoadedTarget, load_target

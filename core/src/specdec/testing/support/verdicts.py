@@ -25,7 +25,7 @@ def not_applicable(reason: str) -> NoReturn:
 
 
 def described(error: BaseException) -> str:
-    """Return an exception as one line, with the place in the plugin that it came from."""
+    """Return an exception as one line, with the line of the plugin that it came from."""
     text, place = " ".join(str(error).split()), origin(error)
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return line if place is None else f"{line} [{place}]"

@@ -13,7 +13,7 @@ from specdec.testing.support.world_drafts import Drafted, DraftMaker, Prefixes
 
 VOCAB_SIZE = 4
 LENGTH = 3
-"""Tokens of the texts whose law is compared."""
+"""Tokens of the texts whose distribution is compared."""
 NUM_COMMITTED = 10
 """Tokens that are committed when a text begins."""
 _MAX_DEPTH = LENGTH + 3
@@ -46,7 +46,7 @@ class Trial:
 
 
 class World:
-    """Laws of the next id after every text of up to `_MAX_DEPTH` ids.
+    """Distributions of the next id after every text of up to `_MAX_DEPTH` ids.
 
     A text is a number: 0 is the empty one, `4 t + 1 + id` is text t with one id more.
 

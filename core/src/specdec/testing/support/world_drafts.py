@@ -1,4 +1,4 @@
-"""Honest drafts of every kind, for a target of four ids."""
+"""Drafts of every kind with exact q, for a target of four ids."""
 
 from __future__ import annotations
 

@@ -56,7 +56,6 @@ def batch_of(*params: SamplingParams, rule: Rule | None = None) -> ProposeBatch:
     return ProposeBatch(
         request_ids=tuple(f"r{row}" for row in range(size)),
         max_nodes=[9] * size,
-        max_depth=[9] * size,
         num_tokens=[5] * size,
         num_prompt_tokens=[5] * size,
         starts=[5] * size,

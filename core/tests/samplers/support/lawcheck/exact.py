@@ -1,4 +1,4 @@
-"""The law of what a verifier emits, exactly: over all drafts, all decisions and all tokens after them."""
+"""The distribution of what a verifier emits, exactly: over all drafts, all decisions and all tokens after them."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Outcome:
     """What comes of each draft."""
 
     output: np.ndarray
-    """`[B, V ** L]`: law of the first L tokens, given the draft; tokens after the emitted ones follow p."""
+    """`[B, V ** L]`: distribution of the first L tokens, given the draft; tokens after the emitted ones follow p."""
     num_accepted: np.ndarray
     """`[B]`: expected accepted tokens."""
 
     def mean_output(self, drafts: Drafts) -> np.ndarray:
-        """Return the law of the output over drafts, `[V ** L]`."""
+        """Return the distribution of the output over drafts, `[V ** L]`."""
         return drafts.chances @ self.output
 
     def mean_accepted(self, drafts: Drafts) -> float:
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def outcome(law: Law, world: World, drafts: Drafts, length: int, decision: Decision | None = None) -> Outcome:
-    """Follow every decision and every token to texts of `length` tokens; a decision of its own overrules the law's."""
+    """Follow every decision and every token to texts of `length` tokens; a given `decision` overrides that of `law`."""
     size, (count, width) = world.vocab_size, drafts.tokens.shape
     decision = decision or {Rule.FIRST_CHILD: by_children, Rule.POST_ORDER: by_post_order}[law.rule]
     chances = decision(law.thresholds.double().numpy(), drafts.parents)

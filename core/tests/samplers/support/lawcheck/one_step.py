@@ -1,4 +1,4 @@
-"""The first token of many requests that share one law: for vocabularies of real size."""
+"""The first token of many requests that share one distribution: for vocabularies of real size."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def first_tokens(
 
     Args:
         sampler: under test.
-        p: `[V]`, the target's law everywhere.
-        q: `[V']`, the draft's law everywhere; None drafts point masses.
+        p: `[V]`, the target's distribution everywhere.
+        q: `[V']`, the draft's distribution everywhere; None drafts point masses.
         parents: shape of every draft.
         count: number of requests, seeds 0, 1, ...
         tokens: the drafted ids where there is no q.

@@ -29,9 +29,9 @@ class Chatter:
     """A target, and a proposer that learns from what was discarded of its last draft."""
 
     p: np.ndarray
-    """`[V, V]`: target's law after each token."""
+    """`[V, V]`: the target's distribution after each token."""
     q: np.ndarray
-    """`[V + 1, V, V]`: the draft's law after each token, for each last token of the last draft; V if it was accepted."""
+    """`[V + 1, V, V]`: the draft's distribution after each token, for each last token of the last draft; V if accepted."""
     parents: list[int]
 
     @property
@@ -41,14 +41,14 @@ class Chatter:
 
     @classmethod
     def random(cls, seed: int, vocab_size: int, parents: list[int]) -> Chatter:
-        """Draw laws: a mild target, and a draft of strong and changing opinions."""
+        """Draw distributions: a mild target, and a draft of strong and changing opinions."""
         rng = np.random.default_rng(seed)
         p = rng.dirichlet(np.full(vocab_size, 3.0), vocab_size)
         q = rng.dirichlet(np.full(vocab_size, 0.6), (vocab_size + 1, vocab_size)) + 0.02
         return cls(p, q / q.sum(-1, keepdims=True), parents)
 
     def exact(self, length: int) -> np.ndarray:
-        """Return the law of texts after token 0, `[V ** length]`."""
+        """Return the distribution of texts after token 0, `[V ** length]`."""
         law = self.p[0]
         for _ in range(length - 1):
             law = (law.reshape(-1, self.vocab_size)[:, :, None] * self.p).ravel()
@@ -78,7 +78,7 @@ class Chatter:
     def _draft(
         self, last: np.ndarray, memory: np.ndarray, requests: np.ndarray, num_tokens: np.ndarray, draw: Draw
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return tokens `[B, N]` and the laws `[B, N + 1, V]` they were drawn from, siblings independently."""
+        """Return tokens `[B, N]` and the distributions `[B, N + 1, V]` they were drawn from, siblings independently."""
         columns = [last]
         laws = np.zeros((len(last), len(self.parents) + 1, self.vocab_size))
         depths = [0]

@@ -1,4 +1,4 @@
-"""A target and a draft over a few ids, with a law of their own after every text, and all drafts of a shape."""
+"""A target and a draft over a few ids, with distributions of their own after every text, and all drafts of a shape."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class World:
 
     @classmethod
     def random(cls, seed: int, vocab_size: int, length: int, *, zeros: float = 0.0) -> World:
-        """Draw the laws of texts up to `length` tokens; about a share `zeros` of their entries is 0."""
+        """Draw the distributions of texts up to `length` tokens; about a share `zeros` of their entries is 0."""
         rng = np.random.default_rng(seed)
 
         def laws() -> list[np.ndarray]:
@@ -71,7 +71,7 @@ class World:
         return cls(laws(), laws())
 
     def exact(self, length: int) -> np.ndarray:
-        """Return the target's law of texts of some length, `[V ** length]`."""
+        """Return the target's distribution of texts of some length, `[V ** length]`."""
         law = np.ones(1)
         for table in self.p[:length]:
             law = (law[:, None] * table.reshape(len(law), -1)).ravel()
@@ -119,7 +119,7 @@ def all_drafts(world: World, parents: list[int], sampling: DraftSampling) -> Dra
 
 
 def laws_after(tables: list[np.ndarray], tokens: np.ndarray, path: list[int]) -> np.ndarray:
-    """Return `[B, V]`: the law after the tokens that stand at the nodes of a path; -1 is read as 0."""
+    """Return `[B, V]`: the distribution after the tokens at the nodes of a path; -1 is read as 0."""
     return tables[len(path)][tuple(np.maximum(tokens[:, node], 0) for node in path)] * np.ones(
         (len(tokens), 1)
     )

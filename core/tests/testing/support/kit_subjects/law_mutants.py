@@ -27,7 +27,7 @@ breaks = register_in(MUTANTS)
 
 
 def lie(law: torch.Tensor, distance: float = 0.05) -> torch.Tensor:
-    """Return a law at a total variation of `distance`: the likelier half of the ids gives mass to the other half."""
+    """Return a distribution at a total variation of `distance`: the likelier half of the ids gives mass to the other half."""
     likely = law >= law.median(-1, keepdim=True).values
     taken = torch.where(likely, law, 0.0)
     given = torch.where(likely, 0.0, law)
@@ -48,7 +48,7 @@ class LiesByTemperature(Drawn):
 
 @breaks("test_tokens_follow_their_q")
 class LiesByOneTwentieth(Drawn):
-    """Says a law at a total variation of 0.05 from the one it draws from."""
+    """Reports a q at a total variation of 0.05 from the distribution it draws from."""
 
     def draw(
         self, batch: ProposeBatch, last: torch.Tensor, rows: list[int], node: int
@@ -110,7 +110,7 @@ class HalfALaw(Drawn):
 
 @breaks("test_q_is_a_law")
 class LawsOneRowLate(Drawn):
-    """Sharpens, so that the law of the wrong row often gives the drawn token nothing."""
+    """Sharpens, so that q of the wrong row often gives the drawn token probability 0."""
 
     def drafted(self, batch: ProposeBatch, caps: Sequence[int]) -> Draft:
         draft = super().drafted(batch, caps)

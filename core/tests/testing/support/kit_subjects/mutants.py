@@ -32,10 +32,10 @@ class CapOfTheFirstRow(Chain):
         return super().drafted(batch, [min(1, cap) * max(caps) for cap in caps])
 
 
-@breaks("test_depth_caps_are_kept")
-class TreeTooDeep(Tree):
-    def branches(self, text: Sequence[int], max_nodes: int, max_depth: int) -> tuple[list[int], list[int]]:
-        return super().branches(text, max_nodes, max_nodes)
+@breaks("test_node_caps_are_kept")
+class TreeOverTheCap(Tree):
+    def branches(self, text: Sequence[int], max_nodes: int) -> tuple[list[int], list[int]]:
+        return super().branches(text, 2 * max_nodes)
 
 
 @breaks("test_ids_are_in_the_vocabulary")

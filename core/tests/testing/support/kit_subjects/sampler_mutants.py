@@ -82,7 +82,7 @@ class KnowsNoGreedy(StrictSampler):
 
 @breaks("test_temperature_zero_is_the_argmax_path")
 class GreedyOnlyForAll(StrictSampler):
-    """Samples greedy rows that stand beside sampled ones."""
+    """Samples greedy rows that are in a batch with sampled ones."""
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
         if not batch.is_all_greedy:

@@ -7,9 +7,8 @@ from dataclasses import replace
 import torch
 
 from kit_subjects.breaking import Mutants, register_in
-from specdec.engine.options import EngineOptions
-from specdec.engine.plan import Plan
-from specdec.interfaces import Draft, Scores, TargetHandle
+from specdec.engine_options import EngineOptions
+from specdec.interfaces import Draft, ScoreBatch, Scores, TargetHandle
 from specdec.runner.kv_cache import KVCache
 from specdec.scorers.transformers import TransformersScorer
 
@@ -26,25 +25,25 @@ class WrongFacts(TransformersScorer):
 
 @breaks("test_a_prompt_is_a_plain_pass")
 class FirstRowOfAPrompt(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        before = [int(s.token_ids[0]) for s in plan.sequences]
-        scores = super().score(plan, draft)
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        before = [int(s.token_ids[0]) for s in batch.sequences]
+        scores = super().score(batch, draft)
         return replace(scores, raw_logits=scores.raw_logits.roll(before[0] % 3 + 1, -1))
 
 
 @breaks("test_pieces_of_a_prompt_make_no_difference")
 class ForgetsEarlierPieces(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        for sequence, chunk in zip(plan.sequences, plan.chunks, strict=True):
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        for sequence, chunk in zip(batch.sequences, batch.chunks, strict=True):
             if sequence.num_computed and chunk > 1:
                 blank(self.cache, sequence.first_slot, sequence.num_computed)
-        return super().score(plan, draft)
+        return super().score(batch, draft)
 
 
 @breaks("test_rows_of_a_chain_are_those_of_its_texts")
 class RowsInDisorder(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        scores = super().score(plan, draft)
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        scores = super().score(batch, draft)
         order = torch.arange(len(scores.raw_logits))
         if len(order) > 2:
             order[[-1, -2]] = order[[-2, -1]]
@@ -53,8 +52,8 @@ class RowsInDisorder(TransformersScorer):
 
 @breaks("test_rows_of_a_tree_are_those_of_its_paths")
 class TreesAreChains(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        return super().score(plan, replace(draft, parents=None))
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        return super().score(batch, replace(draft, parents=None))
 
 
 @breaks("test_the_next_step_builds_on_what_was_accepted")
@@ -68,28 +67,28 @@ class GathersNothing(TransformersScorer):
 class OnePlaceForAll(TransformersScorer):
     """Lets every request write where the first one lies."""
 
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        slots = [sequence.first_slot for sequence in plan.sequences]
-        for sequence in plan.sequences:
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        slots = [sequence.first_slot for sequence in batch.sequences]
+        for sequence in batch.sequences:
             sequence.first_slot = slots[0]
         try:
-            return super().score(plan, draft)
+            return super().score(batch, draft)
         finally:
-            for sequence, slot in zip(plan.sequences, slots, strict=True):
+            for sequence, slot in zip(batch.sequences, slots, strict=True):
                 sequence.first_slot = slot
 
 
 @breaks("test_sampling_parameters_are_applied")
 class RawLogits(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        scores = super().score(plan, draft)
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        scores = super().score(batch, draft)
         return replace(scores, logits=scores.raw_logits)
 
 
 @breaks("test_hidden_states_are_those_of_the_layers")
 class StatesOneRowLate(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        scores = super().score(plan, draft)
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        scores = super().score(batch, draft)
         if scores.hidden_states is None:
             return scores
         return replace(scores, hidden_states=scores.hidden_states.roll(1, 0))
@@ -97,15 +96,15 @@ class StatesOneRowLate(TransformersScorer):
 
 @breaks("test_hidden_states_are_those_of_the_layers")
 class NoStates(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
-        return replace(super().score(plan, draft), hidden_states=None)
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+        return replace(super().score(batch, draft), hidden_states=None)
 
 
 @breaks("test_a_pass_can_be_run_again")
 class NeverAgain(TransformersScorer):
-    def score(self, plan: Plan, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
         kept, self.on_pass = self.on_pass, None
-        scores = super().score(plan, draft)
+        scores = super().score(batch, draft)
         self.on_pass = kept
         return scores
 

@@ -36,8 +36,7 @@ class Chain(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         self.take_in(batch)
-        caps = zip(batch.max_nodes, batch.max_depth, strict=True)
-        return self.drafted(batch, [min(pair) for pair in caps])
+        return self.drafted(batch, batch.max_nodes)
 
     def drafted(self, batch: ProposeBatch, caps: Sequence[int]) -> Draft:
         """Return a draft of at most `caps` nodes for each row."""
@@ -73,20 +72,20 @@ class Tree(Chain):
         self.take_in(batch)
         rows, links, confidence = [], [], []
         for row, name in enumerate(batch.request_ids):
-            ids, parents = self.branches(self.held[name], batch.max_nodes[row], batch.max_depth[row])
+            ids, parents = self.branches(self.held[name], batch.max_nodes[row])
             rows.append(ids)
             links.append(parents)
             confidence.append([1 / (2 + node) for node in range(len(ids))])
         return Draft.from_lists(rows, links, confidence=confidence)
 
-    def branches(self, text: Sequence[int], max_nodes: int, max_depth: int) -> tuple[list[int], list[int]]:
+    def branches(self, text: Sequence[int], max_nodes: int) -> tuple[list[int], list[int]]:
         """Return the nodes of a tree and their parents."""
         starts = [i + 1 for i in range(len(text) - 2, -1, -1) if text[i] == text[-1]][:2]
         ids: list[int] = []
         parents: list[int] = []
         for start in starts:
             parent = -1
-            for token in text[start : start + max_depth]:
+            for token in text[start : start + max_nodes]:
                 known = [i for i in range(len(ids)) if parents[i] == parent and ids[i] == token]
                 if not known and len(ids) == max_nodes:
                     break
@@ -123,7 +122,7 @@ class Learner(Chain):
 
 
 class Drawn(Chain):
-    """Draws from a law that depends on the token before, and says so."""
+    """Draws from a distribution that depends on the token before, and reports it."""
 
     name: ClassVar[str] = "drawn"
     capabilities = frozenset({Capability.TOKENS_ONLY, Capability.DRAFT_PROBS})
@@ -151,7 +150,7 @@ class Drawn(Chain):
     def draw(
         self, batch: ProposeBatch, last: torch.Tensor, rows: list[int], node: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return tokens and the laws they were drawn from."""
+        """Return tokens and the distributions they were drawn from."""
         return batch.draws.sample(self.logits[last], rows, node)
 
 
@@ -164,11 +163,7 @@ class Siblings(Drawn):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         self.take_in(batch)
-        caps = [
-            min(most, 2 if depth == 1 else 3)
-            for most, depth in zip(batch.max_nodes, batch.max_depth, strict=True)
-        ]
-        caps = [min(cap, depth * 2) for cap, depth in zip(caps, batch.max_depth, strict=True)]
+        caps = [min(most, 3) for most in batch.max_nodes]
         width, size = max(caps, default=0), self.target_info.vocab_size
         ids = torch.full((batch.batch_size, width), -1, dtype=torch.int64)
         probs = torch.full((batch.batch_size, width + 1, size), 1 / size)
@@ -255,9 +250,8 @@ class Device(Proposer):
         return self.last[lines]
 
     def chain(self, batch: DeviceProposeBatch, newest: torch.Tensor) -> Draft:
-        caps = torch.minimum(batch.max_nodes, batch.max_depth)
         nodes = torch.arange(batch.max_nodes_bound, device=newest.device)
-        return Draft(torch.where(nodes[None] < caps[:, None], newest[:, None], -1))
+        return Draft(torch.where(nodes[None] < batch.max_nodes[:, None], newest[:, None], -1))
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         for name in request_ids:

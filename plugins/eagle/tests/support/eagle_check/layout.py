@@ -22,7 +22,7 @@ class Layout:
         prefix: what all names begin with.
         is_sharded: whether weights are spread over files with an index.
         is_speculators: whether `config.json` is of the speculators format.
-        aux_place: `top`, `eagle_config` or None, where the ids of the target's layers stand.
+        aux_place: `top`, `eagle_config` or None, where the ids of the target's layers are.
         aux_ids: these ids.
         renamed: tensors with names of their own.
         without: keys that are left out of `config.json`.

@@ -70,7 +70,7 @@ class Session:
         return len(path) + 1
 
     def compare(self, name: str) -> None:
-        """Compare laws, and logits that choices were made from, with the reference along each path."""
+        """Compare distributions, and logits that choices were made from, with the reference along each path."""
         row = self.rows[name]
         for node in {-1, *row.parents}:
             path = self.path(row, node)

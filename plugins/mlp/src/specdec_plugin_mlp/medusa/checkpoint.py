@@ -94,7 +94,7 @@ def read_layout(checkpoint: HeadCheckpoint) -> MedusaLayout:
 
 
 def _count(names: Collection[str], pattern: str) -> int:
-    """Return how many indices there are at a place of names."""
+    """Return how many indices there are at a position in names."""
     return max((int(match[1]) + 1 for name in names if (match := re.match(pattern, name))), default=0)
 
 

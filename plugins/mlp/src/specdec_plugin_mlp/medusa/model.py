@@ -33,7 +33,7 @@ class ResidualBlock(nn.Module):
 class Medusa(nn.Module):
     """Heads on the target's final state that guess independently of each other (Cai et al., arXiv 2401.10774).
 
-    Head i guesses the token i + 1 places after the one that the state chose. Names of parameters are those vLLM reads.
+    Head i guesses the token i + 1 positions after the one that the state chose. Names of parameters are those vLLM reads.
 
     Args:
         layout: sizes.
@@ -79,7 +79,7 @@ class Medusa(nn.Module):
             states: `[..., H]` the target's final states.
 
         Returns:
-            logits `[..., n, V']` of n heads; those at i should name the token i + 1 places after the one that the state chose.
+            logits `[..., n, V']` of n heads; those at i should name the token i + 1 positions after the one of the state.
         """
         states = self.begin(states)
         return torch.stack([self.step(index, states, states)[1] for index in range(self.num_heads)], -2)

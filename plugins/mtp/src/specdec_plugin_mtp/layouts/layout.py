@@ -14,7 +14,7 @@ class Layout:
 
     Args:
         family: what errors call it.
-        prefixes: what names of its tensors begin with; nothing else may stand there.
+        prefixes: what names of its tensors begin with; nothing else may be there.
         join: the map `[H, 2H]` that joins token and state.
         embed_norm: norm of the token's embedding.
         feature_norm: norm of the state.
@@ -22,7 +22,7 @@ class Layout:
         norm: norm before the output projection, whose output is also what the next step takes.
         embed_tokens: an embedding of its own, where there is one; else the target's.
         lm_head: an output projection of its own, likewise.
-        is_feature_first: whether the state stands before the embedding in the joined vector.
+        is_feature_first: whether the state comes before the embedding in the joined vector.
         block_type: `model_type` whose decoder layers these are; None for the target's.
         attention_type: entry of `layer_types` for its layers; None for that of the target's last one.
         has_llama_rotary: whether positions are rotated as Llama's are, in halves; what is rotated in pairs is not compiled.

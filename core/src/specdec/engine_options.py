@@ -14,6 +14,7 @@ from specdec.errors import ConfigError
 from specdec.parallel.environment import rank_place
 from specdec.runner.attention_backend import ATTENTION_BACKENDS
 
+DEFAULT_SCORER = "transformers"
 _INTEGERS = (
     "seed", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_memory_bytes", "num_gpu_blocks_override",
     "block_size", "tensor_parallel_size",
@@ -35,33 +36,43 @@ class EngineOptions:
     tokenizer: Any = None
     """A path, a hub id or a tokenizer; None means the model's own."""
     revision: str | None = None
+    """Branch, tag or commit of a hub repository."""
     dtype: Any = "auto"
     """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
     seed: int | None = None
     """Seed of the noise of requests that have none of their own; None means fresh noise every run."""
     max_model_len: int | None = None
+    """The longest context, output included; None means the model's."""
     max_num_seqs: int = 64
+    """The most requests that run at once."""
     max_num_batched_tokens: int = 2048
+    """The most rows of one pass: prompt tokens, newest tokens and drafted ones."""
     scheduling_policy: str = "fcfs"
     """`fcfs`: first come, first served; `priority`: requests of a lower `priority` first, and preempted last."""
     enforce_eager: bool = False
     """Run the model's own forward, without fused layers or captured graphs."""
     gpu_memory_utilization: float = 0.9
+    """Share of a GPU's memory that weights, caches and recordings may take."""
     kv_cache_memory_bytes: int | None = None
     """Memory for keys and values; None means what fits (on the host: a quarter of free memory)."""
     num_gpu_blocks_override: int | None = None
     """Blocks of the cache, on any device, whatever memory they take; None means as many as memory holds."""
     enable_prefix_caching: bool = True
+    """Reuse keys and values of equal prefixes."""
     block_size: int = 16
     """Tokens per block of the prefix cache."""
     trust_remote_code: bool = False
+    """Run code from the model's repository."""
     allow_pickle: bool = False
     """Also load checkpoints that are not safetensors; unpickling runs code from the file."""
     device: str | None = None
+    """A torch device; None means a GPU if there is one, else the processor."""
     device_map: Any = None
     """`auto`, or names of modules and the device of each: layers on several devices, which run one after another."""
     tensor_parallel_size: int = 1
     """Processes that share the model, one device each; `torchrun --nproc-per-node N script.py` starts them."""
+    scorer: str = DEFAULT_SCORER
+    """What runs the target: the name of a plugin (`specdec.scorers`), or the path of a class, `./file.py:Class`."""
     attention_backend: str = "auto"
     """What attends to the cache: `sdpa` is torch's, on any device; `triton` the paged kernels of specdec-kernels, on CUDA
     devices; `auto` takes the kernels where they run and agree with torch when the model is loaded, and torch's elsewhere."""
@@ -71,6 +82,7 @@ class EngineOptions:
     strict_drafts: bool = False
     """Raise on malformed drafts instead of cutting them."""
     skip_tokenizer_init: bool = False
+    """Load no tokenizer: prompts are token ids and outputs have no text."""
 
     def __post_init__(self) -> None:
         for name in _INTEGERS:
@@ -79,6 +91,8 @@ class EngineOptions:
                 raise ConfigError(f"LLM: {name}={value!r} must be an integer")
         if not isinstance(self.gpu_memory_utilization, float | int):
             raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization!r} must be a number")
+        if not isinstance(self.scorer, str):
+            raise ConfigError(f"LLM: scorer={self.scorer!r} must be a plugin's name or the path of a class")
         if self.device is not None:
             _check_device(self.device)
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size", "tensor_parallel_size"):
@@ -102,6 +116,10 @@ class EngineOptions:
             )
         if self.device_map is not None:
             _check_device_map(self)
+        if self.tensor_parallel_size > 1 and self.scorer != DEFAULT_SCORER:
+            raise ConfigError(
+                f"LLM: scorer={self.scorer!r} runs in one process: leave out tensor_parallel_size={self.tensor_parallel_size}"
+            )
         if self.tensor_parallel_size > 1:
             rank_place(self.tensor_parallel_size)
         if self.deterministic and self.enforce_eager:

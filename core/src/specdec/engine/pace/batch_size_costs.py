@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+from specdec.engine.pace.backoff import Backoff
 from specdec.engine.pace.measured import ByDepth, Mean, Median
-from specdec.engine.pace.places import Places
-from specdec.engine.pace.rest import Rest
+from specdec.engine.pace.position_acceptance import PositionAcceptance
 
 _FIRST_STEPS, _PLAIN_STEPS = 6, 3
 """Steps with drafts of full length, and without any, before anything is decided."""
 _PLAIN_EVERY, _DEEP_EVERY = 96, 16
 """Drafting steps between two pairs without drafts, and between two twice as deep as is best: both are looked at again."""
-_INGESTED_KEPT = 0.995
+_INGESTED_DECAY = 0.995
 _ANEW_EVERY = 4
 """Drafting steps after which gains and costs are added up anew."""
 
 
-class Size:
+class BatchSizeCosts:
     """Costs and gains of one batch size.
 
     Args:
@@ -31,10 +31,10 @@ class Size:
         """Seconds of a step but for proposing, without and with drafts; nodes of the latter."""
         self.proposing, self.others = ByDepth(), ByDepth()
         """Seconds of proposing, and of all else in steps with drafts."""
-        self.ingesting = Mean(kept=_INGESTED_KEPT)
+        self.ingesting = Mean(decay=_INGESTED_DECAY)
         """Seconds that steps with drafts took longer to propose in than by their depth, prompts being taken in."""
-        self.places = Places()
-        self.rest = Rest()
+        self.positions = PositionAcceptance()
+        self.backoff = Backoff()
         self._tries_left = 2 * _PLAIN_STEPS
         self._num_drafted = self._since_plain = self._since_deep = 0
         self._table: tuple[int, list[float], list[float]] | None = None
@@ -72,20 +72,20 @@ class Size:
         self._tries_left -= 1
         if not is_first:
             self._since_plain = 0
-        is_over = self.rest.rested()
+        is_over = self.backoff.rested()
         if is_over:
-            self.places.fade()
+            self.positions.fade()
             self.ingesting.fade()
             self._table = None
         return is_over
 
     def count_drafted(self, *, is_deep: bool) -> None:
         """Count a step with drafts."""
-        self.rest.drafted()
+        self.backoff.drafted()
         self._num_drafted += 1
         self._since_plain += 1
         self._since_deep = 0 if is_deep else self._since_deep + 1
-        if self._num_drafted % _ANEW_EVERY == 0 or self.rest.is_trying:
+        if self._num_drafted % _ANEW_EVERY == 0 or self.backoff.is_trying:
             self._table = None
 
     def observe(
@@ -120,9 +120,9 @@ class Size:
         gains, seconds = self._totals(count)
         plain, best, highest = self.plain.value, self._depths[-1], 0.0
         for depth in self._depths:
-            worth = (1.0 + share * gains[depth - 1]) * plain / seconds[depth - 1]
-            if worth > highest:
-                best, highest = depth, worth
+            speedup = (1.0 + share * gains[depth - 1]) * plain / seconds[depth - 1]
+            if speedup > highest:
+                best, highest = depth, speedup
         return best, highest
 
     def _totals(self, count: int) -> tuple[list[float], list[float]]:
@@ -132,5 +132,5 @@ class Size:
             proposing, others = self.proposing.upto(most, 0.0), self.others.upto(most, plain)
             once = self.ingesting.value
             seconds = [once + a + b for a, b in zip(proposing, others, strict=True)]
-            self._table = count, list(accumulate(self.places.gains(most))), seconds
+            self._table = count, list(accumulate(self.positions.gains(most))), seconds
         return self._table[1], self._table[2]

@@ -11,7 +11,7 @@ _TO_BEGIN, _TO_GO_ON = 1.03, 0.98
 """Drafting begins where it makes this many times the tokens a second of steps without drafts, and ends where it makes less."""
 
 
-class Rest:
+class Backoff:
     """Drafting, resting, or trying again."""
 
     def __init__(self) -> None:
@@ -25,18 +25,18 @@ class Rest:
 
     @property
     def is_trying(self) -> bool:
-        """Whether there are to be drafts whatever they are worth."""
+        """Whether there are to be drafts whatever they bring."""
         return self._trial_left > 0
 
-    def decide(self, worth: float) -> bool:
-        """Return whether to draft, where that makes `worth` times the tokens a second; a rest begins or ends with it."""
+    def decide(self, speedup: float) -> bool:
+        """Return whether to draft, where that makes `speedup` times the tokens a second; a rest begins or ends with it."""
         if self._trial_left:
             return True
-        if worth >= (_TO_BEGIN if self._left or self._is_trying else _TO_GO_ON):
+        if speedup >= (_TO_BEGIN if self._left or self._is_trying else _TO_GO_ON):
             self._length = self._left = 0
             self._is_trying = False
         elif not self._left:
-            fair = _TRIAL_STEPS * (1.0 / max(worth, 1e-3) - 1.0) / _TRIAL_COST
+            fair = _TRIAL_STEPS * (1.0 / max(speedup, 1e-3) - 1.0) / _TRIAL_COST
             self._length = int(min(max(_FIRST_REST, 2 * self._length, fair), _LONGEST_REST))
             self._left = self._length
         return not self._left

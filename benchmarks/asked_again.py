@@ -1,0 +1,72 @@
+"""Questions that are asked twice: edits of the demo, and summaries and retrieval of Spec-Bench, by `specdec bench`.
+
+    python benchmarks/asked_again.py question.jsonl [--each 6] [OPTIONS OF specdec bench]
+
+`question.jsonl` is Spec-Bench's. Each question is asked again after one of each other task has been asked, so that what a
+method has learnt counts; the two times are categories of their own. Greedy, deterministic, in bfloat16, with prefixes cached
+as they are when a model is served; it measures `suffix` on SmolLM2 unless options say otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from specdec.cli.demo_prompts import CHATS
+
+DEFAULTS = (
+    "--model", "smollm2", "--max-tokens", "256", "--temperature", "0", "--dtype", "bfloat16", "--deterministic",
+    "--enable-prefix-caching",
+)  # fmt: skip
+SUFFIX = ("--speculative-config", '{"method": "suffix"}')
+TASKS = {"summarization": "summary", "rag": "retrieval"}
+
+
+def questions(path: Path, each: int) -> list[tuple[str, list[str]]]:
+    """Return task and turns of all questions: of Spec-Bench `each` of a task, evenly over it."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [("edit", [chat]) for chat in CHATS if not chat.startswith("Summarize")]
+    for category, task in TASKS.items():
+        of_task = [line["turns"] for line in lines if line["category"] == category]
+        found += [(task, of_task[index * len(of_task) // each]) for index in range(each)]
+    return found
+
+
+def main() -> int:
+    """Write the questions to a file and run `specdec bench` on it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", type=Path, help="Spec-Bench's question.jsonl")
+    parser.add_argument("--each", type=int, default=6, help="questions of each task of Spec-Bench")
+    arguments, options = parser.parse_known_args()
+    try:
+        found = questions(arguments.file, arguments.each)
+    except (OSError, ValueError, KeyError, IndexError, ZeroDivisionError) as error:
+        parser.error(
+            f"{arguments.file} with --each {arguments.each} gives no questions of {', '.join(TASKS)}: {error!r}"
+        )
+    with TemporaryDirectory() as folder:
+        twice = Path(folder) / "asked_again.jsonl"
+        with twice.open("w", encoding="utf-8") as file:
+            for time in ("first", "again"):
+                for task, turns in found:
+                    file.write(json.dumps({"category": f"{task}, {time}", "turns": turns}) + "\n")
+        command = [
+            str(Path(sys.executable).with_name("specdec")),
+            "bench",
+            "--suite",
+            "spec_bench",
+            str(twice),
+        ]
+        if not any(option.startswith(SUFFIX[0]) for option in options):
+            options += SUFFIX
+        return subprocess.run([*command, *DEFAULTS, *options], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""Whether compiled loops run here, and on how many threads."""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import torch
+from numba import njit, prange
+from numba.core import config
+
+logger = logging.getLogger("specdec")
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _count(out: npt.NDArray[np.int64]) -> None:
+    for i in prange(out.shape[0]):
+        out[i] = i
+
+
+@cache
+def is_available() -> bool:
+    """Return whether numba compiles and can share the processor with torch here; tried once, with a tiny parallel loop.
+
+    numba must use OpenMP, as torch does: with its own thread pool the two wait for each other. Other loops are compiled when
+    they are first called, and raise what numba raises if they cannot be.
+    """
+    try:
+        if config.THREADING_LAYER == "default":  # type: ignore[attr-defined]  # made from the environment
+            config.THREADING_LAYER = "omp"  # type: ignore[attr-defined]  # ditto
+        # The pool is made by the first call and never shrinks; threads that only wait would still disturb the others.
+        most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # ditto
+        config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
+        _count(np.zeros(2, np.int64))
+    except Exception as error:  # whatever a platform's threading raises, torch's own attention works
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        logger.warning(
+            "compiled loops do not run here (%s: %s); torch's operations are taken, two to four times slower at small batches",
+            type(error).__name__, reason,
+        )  # fmt: skip
+        return False
+    return True
+
+
+def use_threads() -> None:
+    """Use as many threads as torch does."""
+    most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # made from the environment
+    numba.set_num_threads(min(torch.get_num_threads(), most))
