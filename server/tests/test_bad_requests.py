@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from typing import Any
 
 import pytest
 from fastapi import FastAPI, Response
+from fastapi.exceptions import RequestValidationError, ValidationException
 from starlette.types import Message
 
 from specdec import EngineError
@@ -123,11 +123,18 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_many_mistakes_are_told_as_soon_as_one(name: str) -> None:
+def test_of_many_mistakes_few_are_looked_for(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path, body = HUGE[name]
-    begun = time.process_time()
+    found = []
+
+    def errors(self: RequestValidationError) -> Any:
+        told = ValidationException.errors(self)
+        found.append(len(told))
+        return told
+
+    monkeypatch.setattr(RequestValidationError, "errors", errors, raising=False)
     status, message = post(path, body)
-    assert time.process_time() - begun < 1.0
+    assert 1 <= max(found) <= 10
     assert status == 400
     assert len(message) < 500
 
