@@ -52,6 +52,7 @@ def export_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fo
         tokenizer.save_pretrained(staging)
         _rewrite(staging / "config.json", _portable_model_config)
         _rewrite(staging / "tokenizer_config.json", _portable_tokenizer_config)
+        _write_compact(staging / "tokenizer.json")
 
 
 def _portable_model_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -69,3 +70,8 @@ def _portable_tokenizer_config(config: dict[str, Any]) -> dict[str, Any]:
 def _rewrite(path: Path, change: Any) -> None:
     """Pass a JSON file through `change`."""
     path.write_text(json.dumps(change(json.loads(path.read_text())), indent=2, sort_keys=True) + "\n")
+
+
+def _write_compact(path: Path) -> None:
+    """Leave out the indentation of a JSON file, which is more than half of a tokenizer's."""
+    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n")
