@@ -6,6 +6,7 @@ import json
 import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Stub:
     num_answers: int = 0
     drafted: int = 0
     num_active: int = 0
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+    num_asked: Counter[tuple[int, bool]] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -53,20 +54,35 @@ class Stub:
         with self.lock:
             self.num_active += 1
         if self.takes_second_best_in_batch or self.plain_takes_second_best_in_batch:
-            time.sleep(0.02)  # so that others arrive meanwhile
+            time.sleep(0.05)  # so that others arrive meanwhile
         with self.lock:
             is_batch = self.num_active > 1
             count = min(body.get("n", 1), self.most_samples)
-            choices = [self._choice(body, index, is_on=is_on, is_batch=is_batch) for index in range(count)]
+            prompt = zlib.crc32(json.dumps(body["prompt"]).encode())
+            self.num_asked[prompt, is_on] += 1
+            # Draws that do not depend on the order in which different prompts arrive.
+            rng = np.random.default_rng([prompt, is_on, self.num_asked[prompt, is_on]])
+            choices = [
+                self._choice(body, prompt, index, rng, is_on=is_on, is_batch=is_batch)
+                for index in range(count)
+            ]
             if is_on:
                 self.drafted += sum(len(choice["text"].split()) for choice in choices)
         with self.lock:
             self.num_active -= 1
         return {"choices": choices}
 
-    def _choice(self, body: dict[str, Any], index: int, *, is_on: bool, is_batch: bool) -> dict[str, Any]:
-        start = zlib.crc32(json.dumps(body["prompt"]).encode())
-        context = [start % VOCAB, start // VOCAB % VOCAB]
+    def _choice(
+        self,
+        body: dict[str, Any],
+        prompt: int,
+        index: int,
+        rng: np.random.Generator,
+        *,
+        is_on: bool,
+        is_batch: bool,
+    ) -> dict[str, Any]:
+        context = [prompt % VOCAB, prompt // VOCAB % VOCAB]
         temperature = body.get("temperature", 1.0) * (self.temperature_factor if is_on else 1.0)
         rows: list[tuple[int, np.ndarray]] = []
         for place in range(body["max_tokens"]):
@@ -75,7 +91,7 @@ class Stub:
                 logits += np.random.default_rng([*context[-2:], place]).normal(0, self.rounding, VOCAB)
             logprobs = logits - np.log(np.exp(logits).sum())
             if temperature:
-                token = int(np.argmax(logits / temperature + self.rng.gumbel(size=VOCAB)))
+                token = int(np.argmax(logits / temperature + rng.gumbel(size=VOCAB)))
             else:
                 second = (
                     (is_on and self.takes_second_best)
