@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
@@ -193,7 +193,7 @@ def test_preparing_takes_limited_time() -> None:
     end = threading.Event()
 
     async def main() -> None:
-        preparation = Preparation(0.3, num_places=2)
+        preparation = Preparation(1.0, num_places=2)
         slow = [asyncio.create_task(preparation.run(end.wait, "greedy")) for _ in range(6)]
         answers = await asyncio.gather(*slow, return_exceptions=True)
         assert {type(answer) for answer in answers} == {ApiError}
@@ -232,8 +232,12 @@ def test_work_that_never_ends_takes_no_more_than_its_threads() -> None:
         names = [thread.name for thread in threading.enumerate() if thread not in before]
         assert 2 <= names.count("specdec-prepare") <= 8 + 2
         end.set()
-        await asyncio.sleep(0.1)
-        assert await preparation.run(lambda: 1, "x") == 1
+        for _ in range(1000):  # its time is short for a busy machine
+            with suppress(ApiError):
+                assert await preparation.run(lambda: 1, "x") == 1
+                break
+        else:
+            pytest.fail("the places of what took too long are not free again")
 
     asyncio.run(main())
 

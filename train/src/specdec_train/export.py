@@ -74,4 +74,6 @@ def _rewrite(path: Path, change: Any) -> None:
 
 def _write_compact(path: Path) -> None:
     """Leave out the indentation of a JSON file, which is more than half of a tokenizer's."""
-    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n")
+    path.write_text(
+        json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n"
+    )

@@ -18,6 +18,9 @@ from typing import Any
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.probe import ProbeResult, answer_of
 
+_START_TIMEOUT_S = 120.0
+"""How long the process may take until it imports plugins, on a busy machine."""
+
 
 def probe_many(plugins: Sequence[PluginInfo], *, timeout_s: float) -> Iterator[ProbeResult]:
     """Yield for each plugin, in order, whether it loads, as soon as that is known.
@@ -43,6 +46,7 @@ def _probe_until_one_fails(plugins: Sequence[PluginInfo], timeout_s: float) -> I
         os.close(writing)
         try:
             lines = _Lines(answers.fileno())
+            lines.next(_START_TIMEOUT_S)  # the process runs; whatever is wrong, the next line tells
             for info in plugins:
                 line = lines.next(timeout_s)
                 if line is None:
@@ -88,6 +92,7 @@ def main() -> None:
     """Load the plugins named by the arguments; write one line of JSON for each to a file descriptor."""
     descriptor = int(sys.argv[1])
     os.set_inheritable(descriptor, False)  # what a plugin starts must not keep the pipe open
+    os.write(descriptor, b"ready\n")
     for argument in sys.argv[2:]:
         group, _, name = argument.partition(":")
         answer: dict[str, Any] = answer_of(Group(group), name)
