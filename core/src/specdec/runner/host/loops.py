@@ -16,7 +16,7 @@ def loop(
     start: Any,
     end: Any,
     step: int,
-    starts: Sequence[float],
+    starts: Sequence[Any],
     emit: Callable[[Any, list[Any]], list[Any]],
 ) -> list[Any]:
     """Emit a loop from `start` to `end` that carries registers of float32.
@@ -26,7 +26,7 @@ def loop(
         start: first value of the counter.
         end: where it ends; beyond the last value.
         step: how far it goes at a time.
-        starts: what all lanes of each register begin with.
+        starts: what each register begins with: a register, or the number in all of its lanes.
         emit: emits the body for the counter and the registers; returns the registers that follow.
 
     Returns:
@@ -44,7 +44,9 @@ def loop(
     following = emit(counter, carried)
     last = builder.basic_block
     for register, first, result in zip(carried, starts, following, strict=True):
-        register.add_incoming(ir.Constant(FLOATS, [first] * LANES), before)
+        register.add_incoming(
+            ir.Constant(FLOATS, [first] * LANES) if isinstance(first, float) else first, before
+        )
         register.add_incoming(result, last)
     counter.add_incoming(builder.add(counter, ir.Constant(INDEX, step)), last)
     builder.branch(head)

@@ -26,7 +26,8 @@ vectors of AVX2 in float32 for 16 / 24 / 32 / 64 rows 35 / 54 / 80 / 137, oneDNN
 """
 
 _BYTES_AHEAD = 8192
-"""How far before they are read weights are prefetched, at least: the processor itself does not look beyond the page it reads.
+"""How far before they are read weights are prefetched for several rows, at least: the processor itself does not look beyond the
+page it reads. (One row reads them from end to end, where it does better by itself; see `tile`.)
 
 One line is asked for with each line that is read. Asked for a block at a time, the requests queue up, and products of 8 and
 16 rows, which could be computed while the weights arrive, wait: 12.5 and 18.2 ms instead of 9.1 and 12.0 for the 269 MB of

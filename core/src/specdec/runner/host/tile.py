@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -33,6 +34,9 @@ TILE_WEIGHTS = 4
 
 MAX_TILE_ROWS = 6 if FEATURES.get("avx512f") else 3
 """Rows of a tile: four sums each in 32 or in 16 registers, with room for what is multiplied."""
+
+_UNROLLED = 6
+"""Steps that are written out in the loop of `_in_turn`; 1 and 2 are slower, 9 is the same."""
 
 _KINDS = {
     (types.float32, types.float32): Kind.FLOATS,
@@ -80,29 +84,96 @@ def _emit(
     builder: Any, kind: Kind, num_rows: int, ahead: Any | None, rows: Any, rows_step: Any, columns: Any,
     columns_step: Any, out: Any, out_step: Any, whole: Any,
 ) -> None:  # fmt: skip
-    """Emit the loop over K up to `whole`, then the sums; see `_tile`."""
+    """Emit the loops over K up to `whole`, then the sums; see `_tile`. The order of additions is always the same."""
 
-    def added(k: Any, sums: list[Any]) -> list[Any]:
-        if ahead is not None:
-            for j in range(TILE_WEIGHTS):
-                address = pointer(builder, builder.add(columns, ahead), j, columns_step, k, _number(kind))
-                emit_prefetch(builder, address)
-        weights = [
-            _load(builder, kind, columns, j, columns_step, k, kind is not Kind.FLOATS)
-            for j in range(TILE_WEIGHTS)
-        ]
-        results = []
-        for i in range(num_rows):
-            numbers = _load(builder, kind, rows, i, rows_step, k, kind is Kind.BFLOATS)
-            for j, weight in enumerate(weights):
-                results.append(_multiply_add(builder, kind, numbers, weight, sums[i * TILE_WEIGHTS + j]))
-        return results
+    def number(i: int, k: Any) -> Any:
+        return _load(builder, kind, rows, i, rows_step, k, kind is Kind.BFLOATS)
 
-    sums = loop(builder, ir.Constant(INDEX, 0), whole, kind.step, [0.0] * (num_rows * TILE_WEIGHTS), added)
+    def weight(j: int, k: Any) -> Any:
+        return _load(builder, kind, columns, j, columns_step, k, kind is not Kind.FLOATS)
+
+    def prefetch(j: int, k: Any) -> None:
+        emit_prefetch(
+            builder, pointer(builder, builder.add(columns, ahead), j, columns_step, k, _number(kind))
+        )
+
+    def multiplied(numbers: Any, weights: Any, total: Any) -> Any:
+        return _multiply_add(builder, kind, numbers, weights, total)
+
+    if ahead is not None and num_rows == 1:
+        sums = _in_turn(builder, kind, whole, number, weight, multiplied)
+    else:
+        sums = _side_by_side(
+            builder,
+            kind,
+            num_rows,
+            whole,
+            number,
+            weight,
+            multiplied,
+            prefetch if ahead is not None else None,
+        )
     for i in range(num_rows):
         address = pointer(builder, out, i, out_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS)
         row = sums[i * TILE_WEIGHTS : (i + 1) * TILE_WEIGHTS]
         builder.store(_totals(builder, row), address, align=4)
+
+
+def _side_by_side(
+    builder: Any,
+    kind: Kind,
+    num_rows: int,
+    whole: Any,
+    number: Callable[[int, Any], Any],
+    weight: Callable[[int, Any], Any],
+    multiplied: Callable[[Any, Any, Any], Any],
+    prefetch: Callable[[int, Any], None] | None,
+) -> list[Any]:
+    """Emit one loop for the four rows of weights, so that what is loaded of a row serves them all; returns the sums."""
+
+    def added(k: Any, sums: list[Any]) -> list[Any]:
+        if prefetch is not None:
+            for j in range(TILE_WEIGHTS):
+                prefetch(j, k)
+        weights = [weight(j, k) for j in range(TILE_WEIGHTS)]
+        results = []
+        for i in range(num_rows):
+            numbers = number(i, k)
+            for j in range(TILE_WEIGHTS):
+                results.append(multiplied(numbers, weights[j], sums[i * TILE_WEIGHTS + j]))
+        return results
+
+    return loop(builder, ir.Constant(INDEX, 0), whole, kind.step, [0.0] * (num_rows * TILE_WEIGHTS), added)
+
+
+def _in_turn(
+    builder: Any,
+    kind: Kind,
+    whole: Any,
+    number: Callable[[int, Any], Any],
+    weight: Callable[[int, Any], Any],
+    multiplied: Callable[[Any, Any, Any], Any],
+) -> list[Any]:
+    """Emit a loop for each row of weights, which reads memory from end to end; for one row of `x`; returns the sums.
+
+    The processor's own prefetching follows such reads, and is faster than asking for lines ahead: the products of SmolLM2-135M
+    in bfloat16 take 8.3 ms in place of 9.6, where adding up as many bytes takes 7.8 (2 cores of an EPYC of Zen 5, in turns).
+    Two rows take 8.7 in place of 9.6, but a quarter more where the weights are in a cache; one row takes the same there.
+    """
+    size = kind.step * _UNROLLED
+    most = builder.mul(builder.udiv(whole, ir.Constant(INDEX, size)), ir.Constant(INDEX, size))
+    sums = []
+    for j in range(TILE_WEIGHTS):
+
+        def added(k: Any, total: list[Any], times: int, j: int = j) -> list[Any]:
+            for n in range(times):
+                place = builder.add(k, ir.Constant(INDEX, n * kind.step))
+                total = [multiplied(number(0, place), weight(j, place), *total)]
+            return total
+
+        total = loop(builder, ir.Constant(INDEX, 0), most, size, [0.0], partial(added, times=_UNROLLED))
+        sums += loop(builder, most, whole, kind.step, total, partial(added, times=1))
+    return sums
 
 
 def _number(kind: Kind) -> Any:
