@@ -3,8 +3,9 @@
     python benchmarks/verified_rows.py [--model smollm2] [--dtype bfloat16] [--quick]
 
 A row is the last committed token or a drafted one. A proposer drafts as many tokens as there are further rows, hardly ever
-right ones, so a step is the whole step of the engine at batch 1, but for proposing. The bound is adding up an array of as many
-bytes as the weights have, with as many threads. All are timed turn about, in rounds; a ratio is formed within a round.
+right ones, so a step is the whole step of the engine at batch 1, but for proposing. Beside it are its products with weights
+alone, one after another as a pass has them. The bound is adding up an array of as many bytes as the weights have, with as many
+threads. All are timed turn about, in rounds; a ratio is formed within a round.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from common.model import resolve_model
 from common.prompts import load_prompts
@@ -30,9 +32,22 @@ from specdec import SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.llm import build
 from specdec.loading.target import load_target
+from specdec.runner.host.lanes import HAS_BFLOAT16_PAIRS
+from specdec.runner.host.product import Weights, compact, multiply
 
 ROWS = (1, 2, 4, 6, 8, 16)
-_COLUMNS = ("rows", "step ms", "over one row [95 %]", "share of the bound")
+_COLUMNS = ("rows", "step ms", "products ms", "over one row [95 %]", "share of the bound")
+
+
+@dataclass(frozen=True)
+class Round:
+    """Milliseconds of one round."""
+
+    bound: float
+    steps: dict[int, float]
+    """By number of rows."""
+    products: dict[int, float]
+    """Ditto."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,8 @@ class Cost:
     num_rows: int
     step_ms: float
     """Median over the rounds."""
+    products_ms: float
+    """Of the products with weights alone; ditto."""
     over_one: PairedRatio
     """Times the step of one row."""
     share_of_bound: PairedRatio
@@ -63,6 +80,7 @@ class Stepper:
         target = load_target(EngineOptions(model=str(model), dtype=dtype))
         self.num_bytes = _num_bytes(target.model)
         """Of all weights that a step reads."""
+        self._weights = _weights(target.model)
         self._built, self._intake = build(
             target,
             {
@@ -95,6 +113,37 @@ class Stepper:
                 found.append(stats.schedule_ms + stats.score_ms + stats.verify_ms + stats.commit_ms)
         return median(found)
 
+    def products_ms(self, num_rows: int, times: int) -> float:
+        """Return the median time of all products with weights of a pass of so many rows."""
+        is_rounded = HAS_BFLOAT16_PAIRS and all(weight.dtype == np.uint16 for weight in self._weights)
+        inputs = {
+            weight.shape[1]: np.ones((num_rows, weight.shape[1]), np.float32) for weight in self._weights
+        }
+        outputs = [np.empty((num_rows, weight.shape[0]), np.float32) for weight in self._weights]
+        found = []
+        for _ in range(times):
+            start = time.perf_counter()
+            for weight, output in zip(self._weights, outputs, strict=True):
+                multiply(inputs[weight.shape[1]], weight, output, is_rounded)
+            found.append(1e3 * (time.perf_counter() - start))
+        return median(found)
+
+
+def _weights(model: PreTrainedModel) -> list[Weights]:
+    """Return the weights of a model built like Llama, joined as a pass multiplies with them."""
+    joined = []
+    for layer in model.get_decoder().layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        joined += [
+            torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]),
+            attention.o_proj.weight,
+            torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
+            mlp.down_proj.weight,
+        ]
+    found = [compact(weight.detach()) for weight in (*joined, model.get_output_embeddings().weight)]
+    assert all(weight is not None for weight in found)
+    return [weight for weight in found if weight is not None]
+
 
 def _num_bytes(model: PreTrainedModel) -> int:
     """Return the bytes of the weights, without the embedding of the input unless the head shares it."""
@@ -114,17 +163,15 @@ def read_ms(array: torch.Tensor, times: int = 5) -> float:
     return median(found)
 
 
-def reduce(rounds: Sequence[dict[int, float]]) -> list[Cost]:
-    """Return the costs of all numbers of rows.
-
-    Args:
-        rounds: of each round the milliseconds of a step by number of rows, and under 0 those of the bound.
-    """
-    ones, bounds = ([round_[number] for round_ in rounds] for number in (1, 0))
+def reduce(rounds: Sequence[Round]) -> list[Cost]:
+    """Return the costs of all numbers of rows."""
+    ones, bounds = [round_.steps[1] for round_ in rounds], [round_.bound for round_ in rounds]
     costs = []
-    for number in sorted(set(rounds[0]) - {0}):
-        steps = [round_[number] for round_ in rounds]
-        costs.append(Cost(number, median(steps), paired_ratio(steps, ones), paired_ratio(bounds, steps)))
+    for number in sorted(rounds[0].steps):
+        steps = [round_.steps[number] for round_ in rounds]
+        products = median(round_.products[number] for round_ in rounds)
+        ratios = paired_ratio(steps, ones), paired_ratio(bounds, steps)
+        costs.append(Cost(number, median(steps), products, *ratios))
     return costs
 
 
@@ -132,7 +179,7 @@ def table(costs: Sequence[Cost]) -> str:
     """Return the costs as a Markdown table."""
     lines = ["| " + " | ".join(_COLUMNS) + " |", "|" + "---|" * len(_COLUMNS)]
     lines += [
-        f"| {cost.num_rows} | {cost.step_ms:.2f} | {cost.over_one} | {cost.share_of_bound} |"
+        f"| {cost.num_rows} | {cost.step_ms:.2f} | {cost.products_ms:.2f} | {cost.over_one} | {cost.share_of_bound} |"
         for cost in costs
     ]
     return "\n".join(lines)
@@ -160,14 +207,16 @@ def main() -> int:
     array = torch.ones(stepper.num_bytes // 4, dtype=torch.float32)
     for number in numbers:
         stepper.step_ms(number, 2)
-    rounds: list[dict[int, float]] = []
+    rounds: list[Round] = []
     for index in range(num_rounds):
         print(f"round {index + 1} of {num_rounds}", file=sys.stderr, flush=True)
         turn = numbers if index % 2 else numbers[::-1]
-        rounds.append({0: read_ms(array)} | {number: stepper.step_ms(number, num_steps) for number in turn})
+        steps = {number: stepper.step_ms(number, num_steps) for number in turn}
+        products = {number: stepper.products_ms(number, num_steps) for number in turn}
+        rounds.append(Round(read_ms(array), steps, products))
     costs = reduce(rounds)
     print(table(costs))
-    print(f"bound: {stepper.num_bytes / 1e6:.0f} MB in {median(r[0] for r in rounds):.2f} ms")
+    print(f"bound: {stepper.num_bytes / 1e6:.0f} MB in {median(r.bound for r in rounds):.2f} ms")
     file = arguments.json or (None if arguments.quick else RESULTS / "verified_rows.json")
     if file is not None:
         settings = {name: getattr(arguments, name) for name in ("model", "dtype", "context", "steps")}
@@ -178,7 +227,7 @@ def main() -> int:
             "num_bytes": stepper.num_bytes,
             "num_threads": torch.get_num_threads(),
             "costs": [asdict(cost) for cost in costs],
-            "rounds_ms": rounds,
+            "rounds_ms": [asdict(round_) for round_ in rounds],
         }
         write(content, file)
     return 0

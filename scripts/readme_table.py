@@ -19,6 +19,8 @@ def results_table(file: Path) -> str:
         rows = _comparison_rows(content["cases"])
     elif "costs" in content:
         rows = _cost_rows(content["costs"])
+    elif "pairs" in content:
+        rows = _pair_rows(content["pairs"])
     else:
         rows = (_suite_rows if "category" in content["rows"][0] else _bench_rows)(content["rows"])
     return f"{markdown_table(rows)}\n\n{_provenance(content['environment'], file)}"
@@ -158,6 +160,16 @@ def _cost_rows(costs: list[dict[str, Any]]) -> list[Cells]:
         ratios = (cost["over_one"], cost["share_of_bound"])
         cells = (_ratio(ratio["median"], ratio["low"], ratio["high"]) for ratio in ratios)
         rows.append([str(cost["num_rows"]), f"{cost['step_ms']:.1f}", *cells])
+    return rows
+
+
+def _pair_rows(pairs: list[dict[str, Any]]) -> list[Cells]:
+    """Rows of `vllm_one_engine.py`: specdec in vLLM and vLLM's own, in one engine."""
+    rows = [["batch", "specdec tokens/s", "vLLM's own tokens/s", "ratio [95 %]", "same tokens"]]
+    for pair in pairs:
+        speeds = (f"{pair[key]:.0f}" for key in ("ours_tokens_per_s", "theirs_tokens_per_s"))
+        ratio = _ratio(pair["ratio"]["median"], pair["ratio"]["low"], pair["ratio"]["high"])
+        rows.append([str(pair["batch_size"]), *speeds, ratio, f"{pair['num_same']} of {pair['num_prompts']}"])
     return rows
 
 
