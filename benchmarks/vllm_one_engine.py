@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 from common.model import resolve_model
-from common.prompts import load_prompts
 from common.provenance import provenance
 from common.results import RESULTS, write
 from common.stats import PairedRatio, paired_ratio
@@ -178,9 +177,12 @@ def main() -> int:
     arguments = parser.parse_args()
     began = provenance()
     model = resolve_model(arguments.model)
-    prompts = load_prompts(arguments.prompts, model, arguments.num_prompts, 512)
     config = {"method": arguments.method, "num_speculative_tokens": K, **METHODS[arguments.method]}
     llm = _start(arguments, config, model)
+    # vLLM 0.32 does not start in a process that has loaded numba, which reading prompts does.
+    from common.prompts import load_prompts
+
+    prompts = load_prompts(arguments.prompts, model, arguments.num_prompts, 512)
     exchange = Exchange(llm, {**config, **_OURS_ONLY.get(arguments.method, {})})
     pairs, seconds_of_rounds = [], []
     for batch_size in arguments.batch_sizes:

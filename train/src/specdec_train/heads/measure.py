@@ -24,12 +24,17 @@ METHODS = {
 _MAX_TOKENS = 128
 _NUM_PROMPTS = 8
 _ROUNDS = 3
+_SURE = 0.3
+"""Where drafting a token takes a sixth of a step, a draft is better ended at a token that is less likely than this."""
 
 
 def configs_of(method: str, out: Path, num_steps: int) -> list[dict[str, Any]]:
-    """Return the configurations that are tried with a head: shorter and longer drafts."""
+    """Return the configurations that are tried with a head: shorter and longer drafts, some that end where it is unsure."""
     lengths = [num_steps] if method == "mlp" else [2, 3, 5]
-    return [{"method": METHODS[method], "model": str(out), "num_speculative_tokens": k} for k in lengths]
+    configs: list[dict[str, Any]] = [
+        {"method": METHODS[method], "model": str(out), "num_speculative_tokens": k} for k in lengths
+    ]
+    return configs + [{**config, "draft_confidence_threshold": _SURE} for config in configs[-2:]]
 
 
 def measure(
