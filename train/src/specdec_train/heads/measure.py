@@ -25,7 +25,7 @@ _MAX_TOKENS = 128
 _NUM_PROMPTS = 8
 _ROUNDS = 3
 _SURE = 0.3
-"""Where drafting a token takes a sixth of a step, a draft is better ended at a token that is less likely than this."""
+"""Of `draft_confidence_threshold`: on two cores and SmolLM2 the best of 0, 0.3 and 0.45 for a head of 30 minutes."""
 
 
 def configs_of(method: str, out: Path, num_steps: int) -> list[dict[str, Any]]:
