@@ -1,10 +1,10 @@
-"""Questions that are asked twice: edits of the demo, and summaries and retrieval of Spec-Bench, by `specdec bench`.
+"""Run `specdec bench` on questions that are asked twice: the demo's edits, Spec-Bench's summaries and retrieval.
 
     python benchmarks/asked_again.py question.jsonl [--each 6] [OPTIONS OF specdec bench]
 
-`question.jsonl` is Spec-Bench's. Each question is asked again after one of each other task has been asked, so that what a
-method has learnt counts; the two times are categories of their own. Greedy, deterministic, in bfloat16, with prefixes cached
-as they are when a model is served; it measures `suffix` on SmolLM2 unless options say otherwise.
+`question.jsonl` is Spec-Bench's. The second pass asks every question again, so what a method learnt in the first pass
+counts. First and second pass are separate categories. Runs are greedy, deterministic and in bfloat16, with prefix caching
+enabled as in serving. The default is `suffix` on SmolLM2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TASKS = {"summarization": "summary", "rag": "retrieval"}
 
 
 def questions(path: Path, each: int) -> list[tuple[str, list[str]]]:
-    """Return task and turns of all questions: of Spec-Bench `each` of a task, evenly over it."""
+    """Return task and turns of all questions; Spec-Bench contributes `each` per task, evenly spaced over the task."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     found = [("edit", [chat]) for chat in CHATS if not chat.startswith("Summarize")]
     for category, task in TASKS.items():

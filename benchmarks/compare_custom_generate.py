@@ -4,9 +4,9 @@
     python benchmarks/compare_custom_generate.py --quick             # a smoke run
     python benchmarks/compare_custom_generate.py --model smollm2 --dtypes bfloat16 --methods ngram
 
-Both sides call `model.generate` with the same prompts, one at a time, since transformers refuses batches there: one with
-`prompt_lookup_num_tokens` or `assistant_model`, the other with `custom_generate=specdec_transformers.generate` and the same
-method, k and draft. Greedy; both run past end-of-text tokens.
+Both sides call `model.generate` with the same prompts, one at a time, since transformers does not support batches with
+speculation. transformers uses `prompt_lookup_num_tokens` or `assistant_model`; specdec uses
+`custom_generate=specdec_transformers.generate` with the same method, k and draft. Greedy; both ignore end-of-text tokens.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from common.speculation import speculations
 from common.variants import inside_transformers, transformers
 
 METHODS = ("ngram", "draft_model")
-"""What transformers has as well."""
+"""Methods that transformers also has."""
 
 
 def make_cases(options: Options, methods: list[str], matches: list[str]) -> list[Case]:
-    """Return a case for every dtype."""
+    """Return one case per dtype."""
     prompts = read_prompts(options, options.num_prompts)
     found = list(speculations(options, methods, matches))
     return [

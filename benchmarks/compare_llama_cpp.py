@@ -3,10 +3,10 @@
     sh benchmarks/peers/make_llama_cpp_env.sh benchmarks/.peers/llama_cpp
     python benchmarks/compare_llama_cpp.py --llama-cpp-python benchmarks/.peers/llama_cpp/bin/python [--quick]
 
-No speculation, and prompt lookup, one prompt at a time, greedy, past end-of-text tokens. In float32 both sides have
-the same weights, and tokens must be equal. In bfloat16 llama.cpp runs the weights that we have as well (`--stored`:
-BF16, F16), and the file as it was shipped (`shipped`), whose weights are fewer bits that we round to bfloat16; there
-equality is counted. llama.cpp drafts what followed the first occurrence, as we do with `match=first`.
+Measures no speculation and prompt lookup, one prompt at a time, greedy, ignoring end-of-text tokens. In float32 both
+sides have the same weights, and tokens must be equal. In bfloat16 llama.cpp runs the same weights as we do (`--stored`:
+BF16, F16) and the file as shipped (`shipped`), whose weights have fewer bits and which we round to bfloat16; there
+equal tokens are only counted. llama.cpp drafts the continuation of the first occurrence, like our `match=first`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STORED = ("BF16", "F16", SHIPPED)
 
 
 def files(options: Options, dtype: str, stored: Sequence[str]) -> list[tuple[Path, str, bool]]:
-    """Return the GGUF files of a dtype, what they are stored as, and whether they are as shipped."""
+    """Return the GGUF files of a dtype, the type of their weights, and whether they are as shipped."""
     shipped = gguf_of(options.model)
     if dtype == "float32":
         return [(stored_as(shipped, "F32"), "F32", False)]
@@ -42,7 +42,7 @@ def files(options: Options, dtype: str, stored: Sequence[str]) -> list[tuple[Pat
 def pairs(
     options: Options, dtype: str, stored: Sequence[str], found: Sequence[Speculation]
 ) -> list[tuple[Variant, Variant]]:
-    """Return ours and llama.cpp's with no method and with each, for every file."""
+    """Return our variant and llama.cpp's for every file, without a method and with each."""
     made = []
     for file, name, is_as_shipped in files(options, dtype, stored):
         for method in (None, *found):

@@ -1,12 +1,12 @@
-"""SmolLM2 beside transformers, vLLM and llama.cpp, all in one run: same weights, same prompts, same k, interleaved.
+"""Compare SmolLM2 in specdec, transformers, vLLM and llama.cpp: same weights, prompts and k, interleaved in one run.
 
     sh benchmarks/compare_smollm2.sh                                   # all engines; makes their environments
     python benchmarks/compare_smollm2.py --methods ngram suffix        # only those whose interpreters are named
 
-At batch 1: no method and each method (`--methods`), beside every engine that has it; llama.cpp with the same weights
-and with its 4-bit file. At batch 8 beside vLLM, since the others run speculation on one prompt at a time. Our own
-runs are measured once and divided by each peer's. Without `--json` the result is `results/compare_smollm2.json`,
-or `results/compare_smollm2_float32.json` of a run in float32 alone.
+At batch 1: no method and each method (`--methods`), against every engine that has it; llama.cpp with the same weights
+and with its 4-bit file. At batch 8 only against vLLM, since the others run speculation on one prompt at a time. Our
+variants are measured once and compared with each peer. Without `--json` the result is `results/compare_smollm2.json`,
+or `results/compare_smollm2_float32.json` for a run in float32 alone.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def make_cases(
     mode: str,
     stored: Sequence[str],
 ) -> list[Case]:
-    """Return a case for one prompt at a time, and one for a batch if vLLM is there, of every dtype.
+    """Return for every dtype a case at batch 1 and, if vLLM is available, a batched case.
 
     Args:
-        options: what was asked for.
-        engines: the peers that are there.
+        options: the shared options.
+        engines: the available peers.
         found: the methods.
-        batch_size: of the batch; 1 for none.
+        batch_size: of the batched case; 1 for none.
         mode: vLLM's.
-        stored: what llama.cpp's weights are stored as, below float32.
+        stored: types of llama.cpp's weights, below float32.
     """
     prompts = read_prompts(options, max(options.num_prompts, batch_size))
     cases = []
@@ -60,7 +60,7 @@ def make_cases(
 def _pairs(
     dtype: str, engines: Sequence[str], found: Sequence[Speculation], mode: str
 ) -> list[tuple[Variant, Variant]]:
-    """Our methods beside our own plain decoding, transformers and vLLM."""
+    """Return pairs of our methods with our own plain decoding, transformers and vLLM."""
     pairs = [(ours(dtype, method), ours(dtype)) for method in found]
     for method in (None, *found):
         if "transformers" in engines and (method is None or method.transformers is not None):
@@ -77,7 +77,7 @@ def _with_prompt_lookup(found: Sequence[Speculation]) -> list[Speculation]:
 def _best_of_ours(
     pairs: Sequence[tuple[Variant, Variant]], dtype: str, found: Sequence[Speculation]
 ) -> Iterator[tuple[Variant, Variant]]:
-    """Each of our methods beside llama.cpp without one: whoever chooses an engine compares these."""
+    """Return each of our methods paired with llama.cpp without speculation, the comparison for choosing an engine."""
     plain = dict.fromkeys(
         peer for _, peer in pairs if peer.engine == "llama_cpp" and "prompt_lookup" not in peer.settings
     )
@@ -85,7 +85,7 @@ def _best_of_ours(
 
 
 def _homes(arguments: argparse.Namespace) -> dict[str, EngineHome]:
-    """Return where the peers run whose interpreters are named."""
+    """Return the environments of the peers whose interpreters are given."""
     homes = {}
     if arguments.vllm_python is not None:
         homes["vllm"] = vllm_home(arguments.vllm_python)

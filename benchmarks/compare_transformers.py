@@ -3,9 +3,9 @@
     python benchmarks/compare_transformers.py            # minutes to an hour, on a quiet machine
     python benchmarks/compare_transformers.py --quick    # a smoke run
 
-Without speculation: one prompt at a time, and a batch of prompts of different lengths, padded on the left
-by transformers. With prompt lookup and with a draft model (`--methods`): one prompt at a time, because
-transformers refuses batches there. Greedy; both sides run past end-of-text tokens.
+Without speculation: one prompt at a time, and a batch of prompts of different lengths, left-padded by
+transformers. With prompt lookup and with a draft model (`--methods`): one prompt at a time, because
+transformers does not support batches there. Greedy; both sides ignore end-of-text tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from common.variants import ours, transformers
 
 
 def make_cases(options: Options, batch_size: int, methods: list[str], matches: list[str]) -> list[Case]:
-    """Return the cases of every dtype."""
+    """Return the cases for every dtype."""
     alone = read_prompts(options, options.num_prompts)
     together = read_prompts(options, batch_size)
     cases = []

@@ -3,10 +3,10 @@
     sh benchmarks/peers/make_vllm_env.sh benchmarks/.peers/vllm
     python benchmarks/compare_vllm.py --vllm-python benchmarks/.peers/vllm/bin/python [--quick]
 
-No speculation, and prompt lookup, a draft model, suffix trees or an EAGLE-3 head (`--methods`) with the same k and
-settings, at batch 1 and 8, greedy, prefix caching off. `match=first` drafts what vLLM drafts; `match=recent` is specdec's
-default. vLLM runs compiled unless told otherwise by `--vllm-modes`: compiling takes most of a minute at every
-start and makes it faster. If both modes are named both are measured; the faster one is the one to quote.
+Measures no speculation, and prompt lookup, a draft model, suffix trees or an EAGLE-3 head (`--methods`) with the same k
+and settings, at batch 1 and 8, greedy, prefix caching off. `match=first` drafts what vLLM drafts; `match=recent` is
+specdec's default. vLLM runs compiled unless `--vllm-modes` says otherwise: compilation takes most of a minute at every
+start and makes vLLM faster. If both modes are given, both are measured; quote the faster one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from common.variants import VLLM_ENVIRONMENT, VLLM_MODES, ours, vllm, vllm_home
 def make_cases(
     options: Options, batch_sizes: list[int], modes: list[str], found: list[Speculation], has_statistics: bool
 ) -> list[Case]:
-    """Return the cases of every dtype and batch size."""
+    """Return the cases for every dtype and batch size."""
     prompts = read_prompts(options, max(options.num_prompts, *batch_sizes))
     cases = []
     for dtype in options.dtypes:

@@ -4,8 +4,8 @@
     (cd benchmarks/.peers/vllm && bin/pip install --no-deps -e ../../../core -e ../../../plugins/ngram ...)
     python benchmarks/compare_vllm_adapter.py --vllm-python benchmarks/.peers/vllm/bin/python [--quick]
 
-adapters/vllm/README.md says what to install there. Every method with the same k and settings on both sides, specdec's with
-`adaptive` besides, which vLLM has not, and vLLM without speculation; greedy, prefix caching off.
+adapters/vllm/README.md lists what to install there. Both sides run every method with the same k and settings. specdec's
+proposers also run with `adaptive`, which vLLM lacks. vLLM also runs without speculation. Greedy, prefix caching off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from common.variants import VLLM_ENVIRONMENT, VLLM_MODES, adapted, vllm, vllm_ho
 def make_cases(
     options: Options, batch_sizes: list[int], mode: str, found: list[Speculation], has_statistics: bool
 ) -> list[Case]:
-    """Return the cases of every dtype and batch size: specdec's proposer in vLLM against vLLM's own, and against none."""
+    """Return the cases for every dtype and batch size: specdec's proposer in vLLM against vLLM's own and against none."""
     prompts = read_prompts(options, max(options.num_prompts, *batch_sizes))
     cases = []
     for dtype in options.dtypes:

@@ -1,4 +1,4 @@
-"""Makes the modules of this folder importable in its tests, as they are when a script here is run."""
+"""Makes the modules of this folder importable in its tests, as when a script here runs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The device benchmark: steps of the engine, assisted generation side by side, every kernel; held against goals.
+"""The device benchmark: engine steps, comparison with assisted generation, every kernel; checked against goals.
 
     python benchmarks/device_bench.py gpu     # an 8B Llama with random weights, on one GPU: make bench-gpu
     python benchmarks/device_bench.py cpu     # the same on the zoo, as a rehearsal: make bench-cpu
 
-The command exits with 1 where engines or kernels do not compute the same, never because of a goal.
+The command exits with 1 if engines or kernels compute different results, never because of a missed goal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(plan: Plan, parts: Sequence[str], verification: str) -> tuple[dict[str, 
         verification: of part 1, see `run_engine`.
 
     Returns:
-        The result, and whether everything that can be compared was equal.
+        The result, and whether all compared outputs were equal.
     """
     began, start = environment(plan), perf_counter()
     device = torch.device(plan.device)
@@ -87,7 +87,7 @@ def run(plan: Plan, parts: Sequence[str], verification: str) -> tuple[dict[str, 
 
 
 def environment(plan: Plan) -> dict[str, object]:
-    """Return where a result comes from, the device included."""
+    """Return the provenance of a result, including the device."""
     device: dict[str, object] = {"type": plan.device}
     if plan.device == "cuda":
         found = torch.cuda.get_device_properties(0)
@@ -105,7 +105,7 @@ def environment(plan: Plan) -> dict[str, object]:
 
 
 def main() -> int:
-    """Run, print, write the result and its picture."""
+    """Run, print, and write the result and its plot."""
     parser = argparse.ArgumentParser(description="the device benchmark")
     add = parser.add_argument
     add("plan", choices=PLANS, help="gpu, cpu (a rehearsal on the zoo) or tiny (for tests)")

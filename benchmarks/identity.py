@@ -1,11 +1,11 @@
-"""Whether greedy text is that of `transformers`, token for token, without speculation and with each method.
+"""Check that greedy output equals that of `transformers`, token for token, without speculation and with each method.
 
     python benchmarks/identity.py --model smollm2 [--num-prompts 200] [--max-tokens 128] [--reference FILE]
 
-`transformers` answers in padded batches first, and a prompt whose text differs once more by itself, since padding moves
-sums by a rounding; a text that then still differs is an error, with the gap of the two best logits in float64 beside it (a
-gap near zero is a tie, which nobody's arithmetic decides). Exit status 1 if any text differs. `--reference` keeps the texts
-of `transformers`, which take most of the time, for another run.
+`transformers` first runs padded batches. Prompts whose text differs run again alone, since padding changes rounding. A text
+that still differs is an error, reported with the gap between the two best logits in float64; a gap near zero is a tie, which
+rounding decides. The exit status is 1 if any text differs or if a method had no draft accepted. `--reference` saves the
+texts of `transformers`, which take most of the time, for another run.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _BATCH = 8
 
 @dataclass(frozen=True)
 class Difference:
-    """A prompt whose text is not that of `transformers`."""
+    """A prompt whose text differs from that of `transformers`."""
 
     prompt: int
     position: int
     """First generated token that differs."""
     gap: float
-    """Of the two best logits there, in float64."""
+    """Gap between the two best logits there, in float64."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """How many texts of a method are the same."""
+    """Number of equal texts of a method."""
 
     method: str
     num_prompts: int
     num_same: int
     num_accepted_tokens: int
-    """Accepted drafted tokens: a method that drafts nothing proves nothing."""
+    """Accepted drafted tokens; with none, equal texts prove nothing about the method."""
     differences: list[Difference]
 
 
@@ -68,7 +68,7 @@ class Reference:
             self._texts = json.loads(kept.read_text(encoding="utf-8"))
 
     def answer(self, prompts: Sequence[list[int]], *, in_batches: bool) -> list[list[int]]:
-        """Return the generated ids of each prompt, up to and with an end-of-sequence token."""
+        """Return the generated ids of each prompt, up to and including an end-of-sequence token."""
         size = _BATCH if in_batches else 1
         keys = [json.dumps([self._max_tokens, size, prompt]) for prompt in prompts]
         missing = sorted(
@@ -134,7 +134,7 @@ def compare(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and report; returns 1 if a text differs."""
+    """Run and report; return 1 if a text differs or a method has no accepted drafts."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -181,7 +181,7 @@ def _configuration(method: str, model: str) -> dict[str, object]:
         return head
     if method == "eagle3_tree":
         return {**head, "num_speculative_tokens": 8, "tree_top_k": 3}
-    if method == "draft_model":  # the target as its own draft: every drafted token has to be accepted
+    if method == "draft_model":  # the target as its own draft: every drafted token must be accepted
         return {"method": "draft_model", "model": model, "num_speculative_tokens": 5}
     if method == "cascade":
         return {"method": "cascade", "proposers": [{"method": "suffix"}, head]}
@@ -189,7 +189,7 @@ def _configuration(method: str, model: str) -> dict[str, object]:
 
 
 def _until_end(ids: list[int], ends: Sequence[int]) -> list[int]:
-    """Return ids up to and with the first that ends a text; what follows is padding."""
+    """Return ids up to and including the first end token; the rest is padding."""
     return next((ids[: n + 1] for n, token in enumerate(ids) if token in ends), ids)
 
 

@@ -1,9 +1,9 @@
-"""What the loop adds to a step at batch 1: all but proposing, minus the bare forward pass of the same rows.
+"""Overhead of the verify loop per step at batch 1: step time without proposing, minus the bare forward pass.
 
     python benchmarks/loop_overhead.py [--quick]
 
-The times per step come from one run of `specdec bench`: score + verify + other - forward, medians.
-The command exits with 1 where a configuration is over the budget.
+The times per step come from one run of `specdec bench`: score + verify + other - forward, medians. The forward pass has the
+same rows. The command exits with 1 if a configuration exceeds the budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COLUMNS = ("configuration", "step - propose ms", "forward ms", "overhead ms", "
 
 @dataclass(frozen=True)
 class Overhead:
-    """One row of `specdec bench`, reduced to what the loop costs."""
+    """One row of `specdec bench`, reduced to the loop overhead."""
 
     name: str
     propose_ms: float
@@ -38,7 +38,7 @@ class Overhead:
 
     @property
     def overhead_ms(self) -> float:
-        """What is not the forward pass."""
+        """Time outside the forward pass."""
         return self.rest_ms - self.forward_ms
 
     @classmethod
@@ -49,7 +49,7 @@ class Overhead:
 
 
 def bench(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Run `specdec bench` at batch 1 and return what it writes."""
+    """Run `specdec bench` at batch 1 and return its JSON result."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "bench.json"
         command = [str(Path(sys.executable).with_name("specdec")), "bench", "--model", arguments.model]

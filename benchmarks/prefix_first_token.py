@@ -1,10 +1,10 @@
-"""How long a first token takes the second time that a long prompt is asked, with plain decoding and with each method.
+"""Time to first token of a repeated long prompt, with plain decoding and with each method.
 
     python benchmarks/prefix_first_token.py [--quick]
 
-Each prompt begins with a token of its own, so that nothing of it is cached, and is asked twice, one request at a time. The
-second asking finds whole blocks of it in the prefix cache, of the target and of the draft or head alike. Texts and accepted
-drafts of both askings must be the same; where they are not, the command exits with 1.
+Each prompt begins with a unique token, so the first request has no prefix cache hit. Each prompt is sent twice, one request
+at a time. The second request finds whole blocks in the prefix caches of the target and of the draft or head. Texts and
+accepted drafts of both requests must be equal; otherwise the command exits with 1.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _METHODS = ("none", "draft_model", "eagle", "eagle3", "mtp")
 
 @dataclass(frozen=True)
 class Pair:
-    """A prompt asked twice."""
+    """The outputs of a prompt that was sent twice."""
 
     first: RequestOutput
     second: RequestOutput
 
     @property
     def is_same(self) -> bool:
-        """Whether text and accepted drafts are the same."""
+        """Whether text and accepted drafts are equal."""
         first, second = self.first, self.second
         return (
             first.outputs[0].token_ids == second.outputs[0].token_ids
@@ -47,7 +47,7 @@ class Pair:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Time to first token, of both."""
+        """Time to first token of both requests."""
         times = self.first.metrics.time_to_first_token, self.second.metrics.time_to_first_token
         assert times[0] is not None
         assert times[1] is not None
@@ -55,7 +55,7 @@ class Pair:
 
 
 def ask_twice(llm: LLM, prompts: Sequence[list[int]], max_tokens: int) -> list[Pair]:
-    """Ask each prompt twice, one request at a time."""
+    """Send each prompt twice, one request at a time."""
     params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
     return [
         Pair(*(llm.generate([{"prompt_token_ids": ids}], params)[0] for _ in range(2))) for ids in prompts
@@ -63,12 +63,12 @@ def ask_twice(llm: LLM, prompts: Sequence[list[int]], max_tokens: int) -> list[P
 
 
 def measure(method: str, prompts: Sequence[list[int]], arguments: argparse.Namespace) -> dict[str, object]:
-    """Return what one method's engine needed."""
+    """Return the measurements of one method."""
     config = None
     if method != "none":
         config = {"method": method, "model": "zoo", "num_speculative_tokens": 3, "adaptive": False}
     llm = LLM(model=arguments.model, dtype=arguments.dtype, speculative_config=config, max_num_seqs=4)
-    ask_twice(llm, [prompts[0][::-1]], arguments.max_tokens)  # what a first request compiles
+    ask_twice(llm, [prompts[0][::-1]], arguments.max_tokens)  # the first request compiles kernels
     pairs = ask_twice(llm, prompts, arguments.max_tokens)
     first, second = zip(*(pair.seconds for pair in pairs), strict=True)
     return {
@@ -84,7 +84,7 @@ def measure(method: str, prompts: Sequence[list[int]], arguments: argparse.Names
 
 
 def long_prompts(model: str, count: int, length: int) -> list[list[int]]:
-    """Return prompts of held-out text, each with a first token of its own."""
+    """Return prompts of held-out text, each with a unique first token."""
     text = [token for prompt in load_prompts(None, resolve_model(model), 40, length) for token in prompt]
     starts = [37 * index for index in range(count)]
     return [[1 + index, *text[start : start + length - 1]] for index, start in enumerate(starts)]

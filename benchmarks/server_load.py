@@ -1,10 +1,10 @@
-"""`specdec serve` under load: streams whose answers are known, clients that leave, hostile ones, a proposer that raises.
+"""Load test of `specdec serve`: streams with known outputs, disconnecting and hostile clients, a proposer that raises.
 
     python benchmarks/server_load.py [--model zoo] [--seconds 300] [--streams 64] [--adaptive] [--quick] [--json OUT]
 
-Gates, each of which makes the command exit with 1: no wrong token, no error that was not asked for, every hostile request
-answered as it must be, nothing left in the cache of keys and values, memory flat within 5 %, 99 of 100 answers of `/health`
-within 100 ms and 99 of 100 completions of two tokens within 1 s.
+The command exits with 1 unless every gate holds: no wrong token, no unexpected error, every hostile request answered with
+the expected status, some drafts accepted and some calls of the proposer failed, KV cache empty at the end, memory growth
+below 5 %, 99 % of `/health` responses within 100 ms and 99 % of two-token completions within 1 s.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PROMPTS = (
 SAMPLED: tuple[dict[str, Any], ...] = ({"temperature": 0}, {"temperature": 0.8, "seed": 7})
 NUM_TOKENS = 96
 KV_BYTES = 256 * 2**20
-"""Little enough that all of it has been touched soon: until then memory grows."""
+"""Small enough that all of it is touched early; until then memory grows."""
 
 
 def questions_for(model: str) -> list[Question]:
-    """Return requests with their answers, by an engine without a server and without drafts."""
+    """Return requests with their outputs from an engine without a server and without drafts."""
     llm = LLM(model=model, deterministic=True)
     asked = [(prompt, params) for prompt in PROMPTS for params in SAMPLED]
     outputs = llm.generate(
@@ -51,7 +51,7 @@ def questions_for(model: str) -> list[Question]:
 
 
 def serving_words(model: str, *, is_adaptive: bool) -> list[str]:
-    """Return the server's arguments: a proposer that fails at random, short time limits, little memory for the cache."""
+    """Return the server's arguments: a proposer that fails at random, short timeouts and a small KV cache."""
     speculation = {
         "method": f"{FOLDER / 'load/failing.py'}:FailingProposer",
         "num_speculative_tokens": 4,
@@ -66,12 +66,12 @@ def serving_words(model: str, *, is_adaptive: bool) -> list[str]:
 
 
 def percentile(times: list[float], part: float) -> float:
-    """Return the time within which a part of all lie, in seconds."""
+    """Return a quantile of times in seconds; `part` is between 0 and 1."""
     return sorted(times)[min(len(times) - 1, int(part * len(times)))] if times else float("nan")
 
 
 def findings(report: Report, counters: dict[str, float]) -> dict[str, Any]:
-    """Return what was seen, and the gates."""
+    """Return the measured numbers and the gates."""
     settled = report.rss[len(report.rss) // 4 :] or [1]
     growth = statistics.median(settled[-5:]) / statistics.median(settled[:5]) - 1
     numbers: dict[str, Any] = {
@@ -108,7 +108,7 @@ def findings(report: Report, counters: dict[str, float]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the load and show what was seen."""
+    """Run the load test and print the findings."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,11 +1,11 @@
-"""Tokens a second that `specdec serve` delivers to 1, 8 and 32 clients, with speculation off and on, interleaved in one run.
+"""Throughput of `specdec serve` with 1, 8 and 32 clients, with speculation off and on, interleaved in one run.
 
     python benchmarks/server_throughput.py [--model smollm2] [--speculative-config JSON ...] [--clients 1 8 32] [--quick]
 
-Every configuration has a server of its own, all of them up all the time and one of them asked at a time; each round asks all
-of them the same questions, in an order that changes. Answers are greedy and must be the same with and without drafts. The
-command exits with 1 if one is not, or if a configuration is slower than none by more than 3 %, by the median of the rounds.
-There are 96 questions, asked again in later rounds where there are not enough, from which `suffix` would learn the answers.
+Every configuration has its own server. All servers stay up, and one at a time receives requests. Each round sends the same
+questions to all of them, in a changing order. Outputs are greedy and must be equal with and without drafts. The command exits
+with 1 if an output differs, or if a configuration is more than 3 % slower than no speculation in the median of the rounds.
+There are 96 questions. If a run needs more, later rounds repeat them, and `suffix` would learn the answers.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from load.serving import serving
 
 OFF = "none"
 MOST_LOST = 0.03
-"""Share of the throughput that speculation may cost."""
+"""Maximum share of throughput that speculation may lose."""
 _DEFAULT = '{"method": "ngram", "num_speculative_tokens": 5, "adaptive": true}'
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one server did for one set of questions."""
+    """Time and answers of one server for one set of questions."""
 
     seconds: float
     answers: tuple[tuple[int, ...], ...]
 
     @property
     def tokens_per_s(self) -> float:
-        """Generated tokens of all clients, a second."""
+        """Generated tokens per second over all clients."""
         return sum(map(len, self.answers)) / self.seconds
 
 
 async def ask(server: Server, questions: Sequence[Sequence[list[int]]], max_tokens: int) -> Round:
-    """Have each client ask its questions one after another, all clients at once."""
+    """Run all clients concurrently; each sends its questions one after another."""
 
     async def client(prompts: Sequence[list[int]]) -> list[tuple[int, ...]]:
         return [await _answer(server, prompt, max_tokens) for prompt in prompts]
@@ -72,7 +72,7 @@ async def _answer(server: Server, prompt: list[int], max_tokens: int) -> tuple[i
 def measure(
     servers: Mapping[str, Server], num_clients: int, pool: Sequence[list[int]], arguments: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """Return a row for each server but the one without drafts."""
+    """Return a row for each server except the one without drafts."""
     rounds: dict[str, list[Round]] = {name: [] for name in servers}
     names, taken = list(servers), 0
     for number in range(arguments.rounds):
@@ -88,7 +88,7 @@ def measure(
 
 
 def compared(name: str, num_clients: int, found: Sequence[Round], plain: Sequence[Round]) -> dict[str, Any]:
-    """Return the row of a server: its rounds in pairs with those of the server without drafts."""
+    """Return the row of a server, with its rounds paired with those of the server without drafts."""
     on, off = ([each.tokens_per_s for each in side] for side in (found, plain))
     pairs = [
         pair for a, b in zip(found, plain, strict=True) for pair in zip(a.answers, b.answers, strict=True)
@@ -105,7 +105,7 @@ def compared(name: str, num_clients: int, found: Sequence[Round], plain: Sequenc
 
 
 def failures(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what must not be, a sentence each."""
+    """Return one sentence for each failed check."""
     found = []
     for row in rows:
         who = f"{row['speculation']}, {row['num_clients']} clients"
@@ -149,7 +149,7 @@ def main() -> int:
             name = OFF if config is None else json.dumps(config)
             log = Path(__file__).with_name("load") / f"server-{number}.log"
             servers[name], _ = stack.enter_context(serving(words, log))
-            asyncio.run(ask(servers[name], [pool[-2:]] * 2, 32))  # what first requests compile
+            asyncio.run(ask(servers[name], [pool[-2:]] * 2, 32))  # the first requests compile kernels
         rows = []
         for num_clients in arguments.clients:
             rows += measure(servers, num_clients, pool, arguments)

@@ -1,12 +1,12 @@
-"""What `suffix` costs beside the bare suffix trees: time per request and step, building the draft apart.
+"""Cost of `suffix` compared with the bare suffix trees: time per request and step, without building the draft.
 
     python benchmarks/suffix_cost.py [--quick]
 
-Three variants take the same steps over the same texts, turn about: ours; the library's calls alone on the same trees, with
-everything they are given prepared beforehand; and the library as vLLM calls it, which enters responses into the global tree
-while they grow. Ours enters them when requests finish; "learning" is what that adds per request and step. Times are the
-processor's, so that other work on the machine counts little. The gate: ours and the library on the same trees draft the same
-tokens in every step. The command exits with 1 where they do not, or where the ratio to the same trees is over the limit.
+Three variants alternate over the same steps and texts: ours; only the library's calls on the same trees, with prepared
+inputs; and the library as vLLM calls it, which adds responses to the global tree while they grow. Ours adds them when
+requests finish; "learning" is the cost of that per request and step. Times are processor times, so other load on the machine
+has little effect. Gate: ours and the library on the same trees draft the same tokens in every step. The command exits with 1
+if they do not, or if the ratio to the same trees exceeds the limit.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ Int32s = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Step:
-    """One step as all variants see it."""
+    """The input of one step, the same for all variants."""
 
     batch: ProposeBatch
     news: list[list[int]]
     contexts: list[list[int]]
-    """The last tokens of every row, as many as a tree is deep."""
+    """The last tokens of every row, up to the tree depth."""
 
 
 @dataclass
 class Times:
-    """Seconds of a step with one context: for each round the median."""
+    """Seconds per step at one context length: the median of each round."""
 
     ours: list[float] = field(default_factory=list)
     same_trees: list[float] = field(default_factory=list)
     as_vllm: list[float] = field(default_factory=list)
     learning: list[float] = field(default_factory=list)
-    """What responses cost when they are learnt, divided by the steps they grew in."""
+    """Cost of learning finished responses, divided by the number of steps that generated them."""
     build: list[float] = field(default_factory=list)
     num_drafted: list[float] = field(default_factory=list)
     """Drafted tokens per row, by step."""
@@ -81,7 +81,7 @@ class Times:
 
 
 def make_text(rng: np.random.Generator, size: int) -> Int32s:
-    """Make text that repeats itself: half of it is copied, in spans, from what came before."""
+    """Make repetitive text: half of it consists of spans copied from earlier positions."""
     text = np.minimum(rng.zipf(1.2, size), VOCAB_SIZE).astype(np.int32)
     position = 64
     while position + 32 < size:
@@ -95,7 +95,7 @@ def make_text(rng: np.random.Generator, size: int) -> Int32s:
 def make_steps(
     texts: Sequence[Int32s], context: int, num_steps: int, depth: int, rng: np.random.Generator
 ) -> Iterator[Step]:
-    """Yield the prompts as one step, then steps that commit one to four tokens per request."""
+    """Yield one step with the prompts, then steps that commit one to four tokens per request."""
     size = len(texts)
     held = [0] * size
     for step in range(num_steps + 1):
@@ -123,7 +123,7 @@ def make_steps(
 
 
 def bare(depth: int, finished: Sequence[Int32s], step: Step, *, is_taught: bool) -> SuffixDecodingCache:
-    """Return the library's cache with finished responses and the prompts; `is_taught` lets running requests teach."""
+    """Return the library's cache with finished responses and prompts; `is_taught` also adds running requests to it."""
     cache = SuffixDecodingCache(depth, -1)
     for number, response in enumerate(finished):
         cache.start_request(number, [])
@@ -137,7 +137,7 @@ def bare(depth: int, finished: Sequence[Int32s], step: Step, *, is_taught: bool)
 
 
 def run_round(context: int, arguments: argparse.Namespace, seed: int, times: Times) -> None:
-    """Run all variants over the same steps and keep the median time of each."""
+    """Run all variants over the same steps and record the median time of each."""
     rng = np.random.default_rng(seed)
     depth, is_tree = arguments.depth, arguments.tree
     texts = [make_text(rng, context + MOST_COMMITTED * arguments.steps) for _ in range(arguments.batch_size)]
@@ -149,7 +149,7 @@ def run_round(context: int, arguments: argparse.Namespace, seed: int, times: Tim
             "num_speculative_tokens": depth,
             "suffix_decoding_max_tree_depth": depth,
             "use_tree_spec": is_tree,
-            "suffix_decoding_time_budget_ms": 1e6,  # the prompts come in one step; what a look at the clock costs stays
+            "suffix_decoding_time_budget_ms": 1e6,  # prompts arrive in one step; the clock is still read
         }
     )
     ours = SuffixTrees(config)

@@ -1,11 +1,11 @@
-"""`suffix` where the same tasks are asked again and again with small edits, against plain decoding.
+"""Compare `suffix` with plain decoding on tasks that repeat with small edits.
 
     python benchmarks/suffix_repeated.py [--quick]
 
-Held-out prompts are asked once, untimed, then again and again with one word replaced by another, timed: plain and with
-`suffix`, at batch 1, turn about, the same seeds, prefix caching on for both as it is by default. Every round takes other
-words and new engines, so nothing is remembered from one round to the next but what its own askings taught. `strict` gives both
-the same text; where it does not, the command exits with 1. `distinct_4gram` says that text does not loop.
+Held-out prompts run once untimed, then repeatedly with one word replaced, timed. Plain decoding and `suffix` alternate at
+batch 1, with the same seeds and with prefix caching on, the default. Every round uses other words and new engines, so the
+trees contain only the texts of the current round. `strict` gives both the same text; otherwise the command exits with 1.
+`distinct_4gram` shows that the text does not loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WORDS = ("value", "name", "data", "path", "line", "item", "key", "text", "size"
 
 @dataclass
 class Asking:
-    """What was measured while all tasks were asked once."""
+    """Measurements of one pass over all tasks."""
 
     plain_s: float = 0.0
     suffix_s: float = 0.0
@@ -47,7 +47,7 @@ class Asking:
 
 
 def edited(prompt: list[int], tokenizer: PreTrainedTokenizerBase, chance: random.Random) -> list[int]:
-    """Return a prompt in which one token is another: a word for a word where there is one, at a random position."""
+    """Return a prompt with one token replaced by a random word; it replaces a known word if the prompt has one."""
     vocabulary = tokenizer.get_vocab()
     words = {vocabulary[token] for word in _WORDS if (token := f"Ġ{word}") in vocabulary}
     places = [place for place, token in enumerate(prompt) if token in words]
@@ -60,7 +60,7 @@ def edited(prompt: list[int], tokenizer: PreTrainedTokenizerBase, chance: random
 def run_round(
     arguments: argparse.Namespace, config: dict[str, object], index: int, prompts: list[list[int]]
 ) -> list[Asking]:
-    """Teach new engines, then time both on edited prompts, turn about, again and again."""
+    """Run the prompts on new engines, then time both engines alternately on several passes of edited prompts."""
     tokenizer = AutoTokenizer.from_pretrained(resolve_model(arguments.model))
     chance = random.Random(index)
     common = {"dtype": arguments.dtype, "max_num_seqs": 1}
@@ -79,7 +79,7 @@ def run_round(
 
 
 def ask(engines: dict[str, LLM], prompts: list[list[int]], arguments: argparse.Namespace) -> Asking:
-    """Ask all tasks once of both engines, timed."""
+    """Run all tasks once on both engines, timed."""
     done = Asking()
     for number, prompt in enumerate(prompts):
         outputs: dict[str, RequestOutput] = {}
@@ -102,7 +102,7 @@ def ask(engines: dict[str, LLM], prompts: list[list[int]], arguments: argparse.N
 
 
 def generate(llm: LLM, prompt: list[int], seed: int, arguments: argparse.Namespace) -> RequestOutput:
-    """Generate for one task; its seed is its own in every round."""
+    """Generate for one task, with the same seed in every round."""
     params = SamplingParams(
         temperature=arguments.temperature, seed=seed, max_tokens=arguments.max_tokens, ignore_eos=True
     )
@@ -110,7 +110,7 @@ def generate(llm: LLM, prompt: list[int], seed: int, arguments: argparse.Namespa
 
 
 def report(rounds: Sequence[Sequence[Asking]]) -> dict[str, object]:
-    """Return the numbers of all askings of all rounds, then of each asking."""
+    """Return the summary over all passes of all rounds, then of each pass."""
     return {
         **summary(rounds),
         "distinct_4gram": distinct_ratio(rounds[0][0].texts),
@@ -119,7 +119,7 @@ def report(rounds: Sequence[Sequence[Asking]]) -> dict[str, object]:
 
 
 def summary(rounds: Sequence[Sequence[Asking]]) -> dict[str, object]:
-    """Return how much faster the askings of each round were in all, and how many drafted tokens were accepted."""
+    """Return the speed-up, paired by round, and acceptance statistics."""
     plain, suffix = ([sum(getattr(a, name) for a in r) for r in rounds] for name in ("plain_s", "suffix_s"))
     askings = [asking for askings in rounds for asking in askings]
     num_tokens = sum(asking.num_tokens for asking in askings)

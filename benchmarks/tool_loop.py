@@ -1,10 +1,10 @@
-"""The tool loop of OpenAI's own client against `specdec serve`: 20 tasks, with several methods and without any.
+"""Run the tool-calling loop of OpenAI's client against `specdec serve`: 20 tasks, with several methods and without any.
 
     python benchmarks/tool_loop.py [--model smollm2] [--tasks 20] [--quick] [--json OUT]
 
-Each task is asked whole and streamed with `tool_choice="required"`, and the result of the call is sent back. Gates, each of
-which makes the command exit with 1: every call names a tool that there is, with arguments that keep to its schema; what is
-streamed is what comes whole; and every method gives the same calls and texts as none.
+Each task runs non-streamed and streamed with `tool_choice="required"`, and the result of the call is sent back. The command
+exits with 1 unless every gate holds: every call names an existing tool with arguments that match its schema; streamed and
+non-streamed calls are equal; every method gives the same calls and texts as no speculation.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ VALUES: dict[str, dict[str, Any]] = {
     "set_timer": {"minutes": {"type": "integer", "minimum": 1, "maximum": 60}, "loud": {"type": "boolean"}},
     "find_note": {"tag": {"enum": ["home", "work", "trip"]}, "newest": {"type": "boolean"}},
 }  # fmt: skip
-"""Tools, and the schemas of their arguments: all of them bounded, since a small model need not come to an end by itself."""
+"""Tools and the schemas of their arguments, all bounded, since a small model may not stop by itself."""
 
 
 def tools() -> list[dict[str, Any]]:
-    """Return the tools as a request has them."""
+    """Return the tools in the form of a request."""
     return [
         {
             "type": "function",
@@ -67,7 +67,7 @@ def tools() -> list[dict[str, Any]]:
 
 
 def questions(num_tasks: int) -> list[str]:
-    """Return what is asked."""
+    """Return the questions of all tasks."""
     kinds = (
         "What is the weather in {city}, in celsius?",
         "How much is {n} and {m}?",
@@ -82,10 +82,10 @@ def questions(num_tasks: int) -> list[str]:
 
 @dataclass
 class Run:
-    """What one method gave."""
+    """Results of one method."""
 
     answers: list[list[Any]] = field(default_factory=list)
-    """Of each task: the call's name and arguments, and the text behind its result."""
+    """For each task: the call's name and arguments, and the text after its result."""
     num_parseable: int = 0
     num_streamed_same: int = 0
     accepted: int = 0
@@ -95,7 +95,7 @@ class Run:
 
 @contextmanager
 def serving(model: str, speculation: dict[str, Any] | None) -> Iterator[OpenAI]:
-    """Run a server; tokens must not depend on what is drafted, so it is deterministic."""
+    """Run a server in deterministic mode, since tokens must not depend on drafts."""
     words = [
         "serve",
         model,
@@ -123,7 +123,7 @@ def serving(model: str, speculation: dict[str, Any] | None) -> Iterator[OpenAI]:
 
 
 def is_right(name: str, arguments: str) -> bool:
-    """Return whether a call names a tool and its arguments keep to the schema."""
+    """Return whether a call names a tool and its arguments match the schema."""
     try:
         given = json.loads(arguments)
     except ValueError:
@@ -139,11 +139,11 @@ def is_right(name: str, arguments: str) -> bool:
 
 
 def streamed_call(client: OpenAI, asked: dict[str, Any]) -> tuple[str, str]:
-    """Return the name and the arguments that a stream's pieces add up to."""
+    """Return the name and the arguments assembled from a stream."""
     name = arguments = ""
     create: Callable[..., Any] = (
         client.chat.completions.create
-    )  # of many forms, none of which takes a dictionary
+    )  # overloaded, and none of the overloads takes a dictionary
     for chunk in create(stream=True, **asked):
         for call in chunk.choices[0].delta.tool_calls or () if chunk.choices else ():
             name += call.function.name or ""
@@ -152,7 +152,7 @@ def streamed_call(client: OpenAI, asked: dict[str, Any]) -> tuple[str, str]:
 
 
 def solve(client: OpenAI, model: str, question: str, run: Run) -> None:
-    """Go once through the loop."""
+    """Run the loop once for a question."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
     asked = {"model": model, "tools": tools(), "temperature": 0, "max_tokens": 100, "messages": messages}
     forced = {**asked, "tool_choice": "required", "parallel_tool_calls": False}

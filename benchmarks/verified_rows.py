@@ -1,11 +1,11 @@
-"""What verifying a draft costs: a step of 1, 2, 4 ... rows, and the time that reading the weights alone takes.
+"""Cost of verifying a draft: the time of a step with 1, 2, 4 ... rows, compared with reading the weights alone.
 
     python benchmarks/verified_rows.py [--model smollm2] [--dtype bfloat16] [--quick]
 
-A row is the last committed token or a drafted one. A proposer drafts as many tokens as there are further rows, hardly ever
-right ones, so a step is the whole step of the engine at batch 1, but for proposing. Beside it are its products with weights
-alone, one after another as a pass has them. The bound is adding up an array of as many bytes as the weights have, with as many
-threads. All are timed turn about, in rounds; a ratio is formed within a round.
+A row is the last committed token or a drafted one. A proposer drafts one token for each further row; almost none is
+accepted. The step time is that of the whole engine step at batch 1 without proposing. It is compared with the products with
+weights alone, in the order of a pass. The bound is the time to sum an array with as many bytes as the weights, with as many
+threads. All are timed alternately, in rounds; ratios are formed within a round.
 """
 
 from __future__ import annotations
@@ -45,41 +45,41 @@ class Round:
 
     bound: float
     steps: dict[int, float]
-    """By number of rows."""
+    """Step time by number of rows."""
     products: dict[int, float]
-    """Ditto."""
+    """Time of the products with weights by number of rows."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step of so many rows takes."""
+    """Time of a step with a given number of rows."""
 
     num_rows: int
     step_ms: float
     """Median over the rounds."""
     products_ms: float
-    """Of the products with weights alone; ditto."""
+    """Time of the products with weights alone; median over the rounds."""
     over_one: PairedRatio
-    """Times the step of one row."""
+    """Ratio of the step time to that of a step with one row."""
     share_of_bound: PairedRatio
-    """Times this step in which the weights can be read."""
+    """Time of reading the weights as a share of the step time."""
 
 
 class Stepper:
-    """An engine that verifies as many rows as it is told to.
+    """An engine that verifies a given number of rows per step.
 
     Args:
         model: folder of the target.
         dtype: of its arithmetic.
-        most_rows: most rows of a step.
-        prompt: the token ids before them.
+        most_rows: maximum rows of a step.
+        prompt: token ids of the prompt.
     """
 
     def __init__(self, model: Path, dtype: str, most_rows: int, prompt: list[int]) -> None:
         self._prompt = prompt
         target = load_target(EngineOptions(model=str(model), dtype=dtype))
         self.num_bytes = _num_bytes(target.model)
-        """Of all weights that a step reads."""
+        """Bytes of all weights that a step reads."""
         self._weights = _weights(target.model)
         self._built, self._intake = build(
             target,
@@ -92,7 +92,7 @@ class Stepper:
         )
 
     def step_ms(self, num_rows: int, num_steps: int) -> float:
-        """Return the median time of `num_steps` steps of so many rows."""
+        """Return the median time of `num_steps` steps with `num_rows` rows."""
         engine = self._built.engine
         params = SamplingParams(
             temperature=0,
@@ -114,7 +114,7 @@ class Stepper:
         return median(found)
 
     def products_ms(self, num_rows: int, times: int) -> float:
-        """Return the median time of all products with weights of a pass of so many rows."""
+        """Return the median time of all products with weights in a pass with `num_rows` rows."""
         is_rounded = HAS_BFLOAT16_PAIRS and all(weight.dtype == np.uint16 for weight in self._weights)
         inputs = {
             weight.shape[1]: np.ones((num_rows, weight.shape[1]), np.float32) for weight in self._weights
@@ -130,7 +130,7 @@ class Stepper:
 
 
 def _weights(model: PreTrainedModel) -> list[Weights]:
-    """Return the weights of a model built like Llama, joined as a pass multiplies with them."""
+    """Return the weights of a Llama-like model, fused as in a forward pass."""
     joined = []
     for layer in model.get_decoder().layers:
         attention, mlp = layer.self_attn, layer.mlp
@@ -146,7 +146,7 @@ def _weights(model: PreTrainedModel) -> list[Weights]:
 
 
 def _num_bytes(model: PreTrainedModel) -> int:
-    """Return the bytes of the weights, without the embedding of the input unless the head shares it."""
+    """Return the bytes of the weights, without the input embedding unless the head is tied to it."""
     embedding = model.get_input_embeddings()
     is_shared = model.get_output_embeddings().weight is embedding.weight
     unread = 0 if is_shared else sum(parameter.nbytes for parameter in embedding.parameters())
@@ -154,7 +154,7 @@ def _num_bytes(model: PreTrainedModel) -> int:
 
 
 def read_ms(array: torch.Tensor, times: int = 5) -> float:
-    """Return how long adding up an array takes."""
+    """Return the median time to sum an array."""
     found = []
     for _ in range(times):
         start = time.perf_counter()
@@ -164,7 +164,7 @@ def read_ms(array: torch.Tensor, times: int = 5) -> float:
 
 
 def reduce(rounds: Sequence[Round]) -> list[Cost]:
-    """Return the costs of all numbers of rows."""
+    """Return the cost for every number of rows."""
     ones, bounds = [round_.steps[1] for round_ in rounds], [round_.bound for round_ in rounds]
     costs = []
     for number in sorted(rounds[0].steps):

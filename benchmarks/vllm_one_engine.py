@@ -1,10 +1,10 @@
-"""Compare specdec's proposer and verifier with vLLM's own inside one engine of vLLM: same process, same weights in memory.
+"""Compare specdec's proposer and verifier with vLLM's own inside one vLLM engine: same process, same weights in memory.
 
     benchmarks/.peers/vllm/bin/python benchmarks/vllm_one_engine.py --method ngram [--model smollm2] [--prompts FILE]
 
-Two processes of vLLM with one configuration differ in speed by more than the two sides here do. So one engine is started with
-vLLM's own method, and in every round each side drafts and verifies once, in turns; all else of a step is the same code on the
-same memory. Greedy, both with the same settings (n-grams from the first match, as vLLM takes them).
+Two vLLM processes with the same configuration differ in speed by more than the two sides here. Therefore one engine starts
+with vLLM's own method, and in every round each side drafts and verifies once, alternately. Everything else in a step is the
+same code on the same memory. Greedy, both sides with the same settings (n-grams from the first match, as in vLLM).
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Pair:
     theirs_tokens_per_s: float
     """Medians over the rounds."""
     ratio: PairedRatio
-    """Of tokens/s, ours over theirs, formed within a round."""
+    """Our tokens/s divided by theirs, formed within a round."""
     num_same: int
     """Prompts with the same tokens from both sides in the first round."""
     num_prompts: int
 
 
 class Exchange:
-    """Puts our proposer and verifier into vLLM's runner and takes them out again.
+    """Switches vLLM's runner between our proposer and verifier and its own.
 
     Args:
         llm: `vllm.LLM` in this process, with a speculative method of vLLM's own.
@@ -81,7 +81,7 @@ class Exchange:
         self.hosted = hosted
 
     def put(self, *, is_ours: bool) -> None:
-        """Let ours or vLLM's own draft and verify from now on."""
+        """Make our side or vLLM's own draft and verify from now on."""
         for name in _TAKEN_OVER:
             vars(self._runner).pop(name, None)
         self._runner.rejection_sampler = self._stock
@@ -95,13 +95,13 @@ def reduce(
     theirs: Sequence[float],
     tokens: tuple[list[list[int]], list[list[int]]],
 ) -> Pair:
-    """Return what the rounds at one batch size say.
+    """Reduce the rounds at one batch size.
 
     Args:
-        batch_size: prompts at once.
-        ours: seconds of each round.
-        theirs: ditto.
-        tokens: of the first round, ours and theirs, a row per prompt.
+        batch_size: prompts per batch.
+        ours: our seconds in each round.
+        theirs: their seconds in each round.
+        tokens: tokens of the first round, ours and theirs, a row per prompt.
     """
     count = [sum(map(len, rows)) for rows in tokens]
     speeds = [count[0] / seconds for seconds in ours], [count[1] / seconds for seconds in theirs]
@@ -125,7 +125,7 @@ def table(pairs: Sequence[Pair]) -> str:
 def _run(
     llm: Any, prompts: list[list[int]], batch_size: int, max_tokens: int
 ) -> tuple[list[list[int]], float]:
-    """Return the tokens of all prompts, asked in batches, and the seconds they took."""
+    """Run all prompts in batches; return the tokens and the seconds."""
     params = make_params(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
     tokens, seconds = [], 0.0
     for first in range(0, len(prompts), batch_size):
@@ -134,7 +134,7 @@ def _run(
         outputs = llm.generate(asked, params, use_tqdm=False)
         seconds += time.perf_counter() - start
         tokens += [list(output.outputs[0].token_ids) for output in outputs]
-    # A step of one token tells the side that ran which requests have ended.
+    # One more step reports the finished requests to the side that ran.
     llm.generate(
         [{"prompt_token_ids": prompts[0][:4]}], make_params(temperature=0.0, max_tokens=1), use_tqdm=False
     )
@@ -179,7 +179,7 @@ def main() -> int:
     model = resolve_model(arguments.model)
     config = {"method": arguments.method, "num_speculative_tokens": K, **METHODS[arguments.method]}
     llm = _start(arguments, config, model)
-    # vLLM 0.32 does not start in a process that has loaded numba, which reading prompts does.
+    # vLLM 0.32 does not start in a process that has loaded numba, and this import loads it.
     from common.prompts import load_prompts
 
     prompts = load_prompts(arguments.prompts, model, arguments.num_prompts, 512)

@@ -1,4 +1,4 @@
-"""`python scripts/bump.py 0.2.0`: give every official package this version, and every pin on a sibling."""
+"""`python scripts/bump.py 0.2.0`: set the version of every official package, and every pin on a sibling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VERSION = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 
 
 def bumped(text: str, siblings: list[str], version: str) -> str:
-    """Return a pyproject, or a module with `__version__`, in which all official versions are `version`."""
+    """Return a pyproject, or a module with `__version__`, with all official versions set to `version`."""
     names = "|".join(re.escape(name) for name in sorted(siblings, key=len, reverse=True))
     text = re.sub(
         r'^((?:__version__|version) = ")[^"]*(")$', rf"\g<1>{version}\g<2>", text, count=1, flags=re.M
@@ -21,7 +21,7 @@ def bumped(text: str, siblings: list[str], version: str) -> str:
 
 
 def files() -> list[Path]:
-    """Return the files that hold a version."""
+    """Return the files that contain a version."""
     return [
         *(package.folder / "pyproject.toml" for package in packages()),
         ROOT / "core/src/specdec/__init__.py",
@@ -29,7 +29,7 @@ def files() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Rewrite all files that hold a version."""
+    """Rewrite all files that contain a version."""
     if len(arguments) != 1 or not re.fullmatch(VERSION, arguments[0]):
         print("usage: python scripts/bump.py VERSION, for instance 0.2.0 or 0.2.0rc1", file=sys.stderr)
         return 2

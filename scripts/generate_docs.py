@@ -31,7 +31,7 @@ def options(path: str) -> str:
 
 
 def commands(_: str) -> str:
-    """The sub-commands that official packages have, as the command line itself describes them."""
+    """The sub-commands of official packages, described as on the command line."""
     there = {name: package for package in packages() for name in package.entry_points("specdec.commands")}
     rows = [
         [f"`specdec {name}`", _line(name, there[name]), f"`{there[name].name}`"] for name in sorted(there)
@@ -40,12 +40,12 @@ def commands(_: str) -> str:
 
 
 def _line(command: str, package: Package) -> str:
-    """The line that the list of commands shows: core's own, else what the package says of itself."""
+    """The line shown in the list of commands: core's own, else the package's description."""
     return OFFICIAL[command][1] if command in OFFICIAL else str(package.pyproject["project"]["description"])
 
 
 def methods(_: str) -> str:
-    """The methods that official packages have."""
+    """The methods of official packages."""
     known = known_methods()
     other = {alias: method.name for method in known.values() for alias in method.aliases}
     rows = [
@@ -63,7 +63,7 @@ def results(file: str) -> str:
 
 
 def engines(file: str) -> str:
-    """A comparison with several engines in benchmarks/results, an engine in each line."""
+    """A comparison with several engines in benchmarks/results, one engine per line."""
     return engines_table(ROOT / "benchmarks/results" / file)
 
 
@@ -83,7 +83,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
 
 
 def generated(text: str) -> str:
-    """Return a document with its generated parts made anew."""
+    """Return a document with its generated parts regenerated."""
 
     def part(match: re.Match[str]) -> str:
         start, name, argument, _, end = match.groups()
@@ -99,7 +99,7 @@ def documents() -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write every document, or with --check say which are not up to date."""
+    """Write every document, or with --check list those that are not up to date."""
     if arguments not in ([], ["--check"]):
         print("usage: python scripts/generate_docs.py [--check]", file=sys.stderr)
         return 2

@@ -10,11 +10,11 @@ from readme_table import markdown_table
 
 
 def matrix_table(file: Path, sampler: str) -> str:
-    """Return parameters by draft kinds; a line if there is no result yet.
+    """Return a table of parameters by draft kinds, or one line if there is no result yet.
 
     Args:
         file: the result of `tests/full_matrix.py`.
-        sampler: whose cells.
+        sampler: the sampler to show.
     """
     if not file.exists():
         return f"*Not measured yet: `{file.name}` is missing.*"

@@ -1,4 +1,4 @@
-"""Turns configuration classes into Markdown tables: names, types, defaults, and what they are for."""
+"""Turns configuration classes into Markdown tables: names, types, defaults and descriptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def options_table(owner: type, *, without: type[BaseModel] | None = None) -> str
 
     Args:
         owner: the class.
-        without: leave out the fields of this class, unless the owner declares them anew.
+        without: leave out the fields of this class, unless the owner redeclares them.
     """
     inherited = set(without.model_fields) - _declared(owner) if without is not None else set()
     return markdown_table([HEAD, *(row for row in _rows(owner) if row[0].strip("`") not in inherited)])
@@ -75,7 +75,7 @@ def attribute_docs(owner: type) -> dict[str, str]:
 
 
 def _annotations(owner: type) -> dict[str, str]:
-    """Return the annotations of a class and its bases as they are written."""
+    """Return the annotations of a class and its bases as source text."""
     return {
         ast.unparse(field.target): ast.unparse(field.annotation)
         for base in reversed(owner.__mro__)

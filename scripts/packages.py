@@ -40,7 +40,7 @@ class Package:
 
     @property
     def requirements(self) -> list[str]:
-        """All requirements, those of extras among them."""
+        """All requirements, including those of extras."""
         project = self.pyproject["project"]
         extras = project.get("optional-dependencies", {})
         return [*project.get("dependencies", []), *(line for lines in extras.values() for line in lines)]

@@ -11,7 +11,7 @@ _ENGINES = {"vllm": "vLLM", "llama_cpp": "llama.cpp", "transformers": "transform
 
 
 def results_table(file: Path) -> str:
-    """Return the rows of a result file as a table, then how and where they were measured; a line if there is no file yet."""
+    """Return the rows of a result file as a table with its provenance, or one line if there is no file yet."""
     if not file.exists():
         return f"*Not measured yet: `{file.name}` is missing.*"
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ def results_table(file: Path) -> str:
 
 
 def engines_table(file: Path) -> str:
-    """Return a comparison with several engines as a table: an engine in each line, plain decoding and methods side by side."""
+    """Return a comparison with several engines as a table: one line per engine, one column per method."""
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     methods = list(dict.fromkeys(_method(row["ours"]) for case in content["cases"] for row in case["rows"]))
     methods.sort(key=lambda method: method != "none")
@@ -39,7 +39,7 @@ def engines_table(file: Path) -> str:
 
 
 def _engines(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return tokens/s by engine and method; of others with the ratio of ours to theirs, where both ran the same method."""
+    """Return tokens/s by engine and method; peers also have the ratio of ours to theirs for the same method."""
     found: dict[str, dict[str, str]] = {"specdec": {}}
     for row in rows:
         method, engine = _method(row["ours"]), row["peer"].split()[0]
@@ -55,12 +55,12 @@ def _engines(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 def _method(variant: str) -> str:
-    """Return the method of a variant's name, as `ngram` of `vllm ngram k=4 first compiled`."""
+    """Return the method in a variant's name, such as `ngram` in `vllm ngram k=4 first compiled`."""
     return variant.split()[1]
 
 
 def markdown_table(rows: list[Cells]) -> str:
-    """Return rows, the first of which is the head, as a Markdown table."""
+    """Return rows as a Markdown table; the first row is the header."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
@@ -89,7 +89,7 @@ def _bench_rows(rows: list[dict[str, Any]]) -> list[Cells]:
 
 
 def _suite_rows(rows: list[dict[str, Any]]) -> list[Cells]:
-    """Rows of `specdec bench --suite --json`: a line per configuration, its speed-ups by task side by side."""
+    """Rows of `specdec bench --suite --json`: one line per configuration, with one speed-up per task."""
     tasks = list(dict.fromkeys(row["category"] for row in rows))
     by_task = {(row["name"], row["category"]): row for row in rows}
     head = [
@@ -117,7 +117,7 @@ def _suite_rows(rows: list[dict[str, Any]]) -> list[Cells]:
 
 
 def _comparison_rows(cases: list[dict[str, Any]]) -> list[Cells]:
-    """Rows of the comparisons in benchmarks/: ours against a peer. Without equal tokens no number is shown."""
+    """Rows of the comparisons in benchmarks/: ours against a peer. No number is shown if the gate failed."""
     head = [
         "dtype",
         "batch",
@@ -147,14 +147,14 @@ def _comparison_rows(cases: list[dict[str, Any]]) -> list[Cells]:
 
 
 def _shown(variant: str) -> str:
-    """Return a variant's name without where n-grams are copied from, in an engine that always takes the first match."""
+    """Return a variant's name without the n-gram match rule for vLLM, which always uses the first match."""
     if variant.startswith("vllm") and not variant.endswith("specdec"):
         variant = variant.replace(" recent", "").replace(" first", "")
     return variant
 
 
 def _cost_rows(costs: list[dict[str, Any]]) -> list[Cells]:
-    """Rows of `verified_rows.py`: what a step costs by how many rows it has."""
+    """Rows of `verified_rows.py`: cost of a step by number of rows."""
     rows = [
         [
             "rows",
@@ -173,7 +173,7 @@ def _cost_rows(costs: list[dict[str, Any]]) -> list[Cells]:
 
 
 def _pair_rows(pairs: list[dict[str, Any]]) -> list[Cells]:
-    """Rows of `vllm_one_engine.py`: specdec in vLLM and vLLM's own, in one engine."""
+    """Rows of `vllm_one_engine.py`: specdec in vLLM and vLLM's own method, in one engine."""
     rows = [["batch", "specdec tokens/s", "vLLM's own tokens/s", "ratio [95 %]", "same tokens"]]
     for pair in pairs:
         speeds = (f"{pair[key]:.0f}" for key in ("ours_tokens_per_s", "theirs_tokens_per_s"))
@@ -187,7 +187,7 @@ def _ratio(middle: float, low: float, high: float) -> str:
 
 
 def _provenance(environment: dict[str, Any], file: Path) -> str:
-    """One line: processor, cores, date, commit and command, as far as the file has them."""
+    """One line with processor, cores, date and commit, as far as the file has them."""
     device = environment.get("device", "cpu")
     date = environment.get("date") or environment.get("time")
     cores = environment.get("num_cores") or environment.get("num_cpus")
@@ -202,7 +202,7 @@ def _provenance(environment: dict[str, Any], file: Path) -> str:
 
 
 def _commit(environment: dict[str, Any]) -> str | None:
-    """Return the commit, and whether the tree was another than the commit's."""
+    """Return the commit, and whether the tree had uncommitted changes."""
     commit = environment.get("commit")
     if not commit:
         return None

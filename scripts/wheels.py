@@ -1,4 +1,4 @@
-"""`python scripts/wheels.py OUT`: build the wheel of every package, without a network."""
+"""`python scripts/wheels.py OUT`: build the wheel of every package, without network access."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEFTOVERS = shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__",
 def build(package: Package, out: Path) -> Path:
     """Build one wheel into `out` and return its path.
 
-    It is built from a copy: an old `build` folder would bring files back that have been deleted since.
+    It is built from a copy, since an old `build` folder would restore deleted files.
 
     Raises:
         subprocess.CalledProcessError: if the build fails; pip's output is shown.

@@ -1,1 +1,1 @@
-"""What all comparisons share: workers, rounds, statistics, the correctness gate, provenance."""
+"""Code shared by all comparisons: workers, rounds, statistics, the correctness gate, provenance."""

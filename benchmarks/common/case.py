@@ -18,13 +18,13 @@ MAX_IDLE_SHARE = 0.02
 
 @dataclass(frozen=True)
 class Case:
-    """What to run."""
+    """The variants and prompts of one case."""
 
     dtype: str
     batch_size: int
     prompts: list[list[int]]
     pairs: tuple[tuple[Variant, Variant], ...]
-    """Ours and the peer's, to be divided."""
+    """Pairs of ours and the peer's, which are compared as ratios."""
 
     @property
     def variants(self) -> list[Variant]:
@@ -34,7 +34,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. `ratio` is None where the gate has not been passed."""
+    """One comparison. `ratio` is None if the gate failed."""
 
     ours: Variant
     peer: Variant
@@ -47,23 +47,23 @@ class Row:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What a case found."""
+    """The results of a case."""
 
     case: Case
     rows: list[Row]
     measurements: dict[str, Measurement]
     workers: dict[str, dict[str, object]]
-    """What each contestant said of itself."""
+    """Each contestant's `Ready` message."""
     warnings: list[str]
 
 
 @dataclass(frozen=True)
 class Started:
-    """What a case found in one start of its engines."""
+    """The measurements of a case in one start of its engines."""
 
     measurements: dict[str, Measurement]
     workers: dict[str, dict[str, object]]
-    """What each contestant said of itself."""
+    """Each contestant's `Ready` message."""
 
 
 def start_case(case: Case, pool: Contestants, max_tokens: int, num_rounds: int) -> Started:
@@ -85,8 +85,8 @@ def result_of(case: Case, starts: Sequence[Started], gap_of: GapOf) -> CaseResul
 
     Args:
         case: what was run.
-        starts: what was found, once for each time that the engines were started.
-        gap_of: tells ties from errors in float32.
+        starts: the measurements, one entry for each start of the engines.
+        gap_of: distinguishes ties from errors in float32.
     """
     done = joined([start.measurements for start in starts])
     rows = [_row(case, ours, peer, done, gap_of) for ours, peer in case.pairs]

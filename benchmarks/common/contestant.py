@@ -1,4 +1,4 @@
-"""What rounds and cases need of an engine, wherever it runs."""
+"""The interface that rounds and cases require of an engine, in this process or another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Contestant(Protocol):
 
     @property
     def ready(self) -> Ready:
-        """What it said of itself."""
+        """The message it sent after loading."""
         ...
 
     def generate(self, prompts: list[list[int]], max_tokens: int) -> Reply:
@@ -21,12 +21,12 @@ class Contestant(Protocol):
         ...
 
     def cpu_seconds(self) -> float:
-        """Processor time that it used so far, also while it should have waited."""
+        """Processor time used so far, including time used while it should have been idle."""
         ...
 
 
 class Contestants(Protocol):
-    """Where contestants come from."""
+    """A source of contestants."""
 
     def get(self, variant: Variant) -> Contestant:
         """Return a variant, loaded once."""

@@ -1,4 +1,4 @@
-"""What engines count of their drafts. Runs in every engine's environment: standard library only."""
+"""Draft counters of the engines. Runs in every engine's environment: standard library only."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _BY_POSITION = "num_accepted_tokens_per_pos"
 
 
 def draft_counters(metrics: Iterable[object]) -> Counters:
-    """Return totals of drafts under their names without the prefix, and `num_accepted_tokens_per_pos_<i>` from 0.
+    """Return draft totals by name without the prefix, and `num_accepted_tokens_per_pos_<i>` counted from 0.
 
     Args:
-        metrics: of `get_metrics()`: each with a `name`, and a `value` or, by position, `values`.
+        metrics: the result of `get_metrics()`: each has a `name`, and a `value` or, per position, `values`.
     """
     found: Counters = {}
     for metric in metrics:
@@ -31,7 +31,7 @@ def draft_counters(metrics: Iterable[object]) -> Counters:
 def acceptance(counters: Counters) -> str | None:
     """Return the mean acceptance length and the share of drafts whose token at each position was accepted.
 
-    None where an engine has drafted nothing or does not count.
+    None if the engine drafted nothing or has no counters.
     """
     drafts = counters.get("num_drafts", 0)
     if not drafts:

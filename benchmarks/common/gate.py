@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 TIE = 1e-5
-"""A divergence is a tie where the two best logits of a float64 rerun are closer than this."""
+"""A divergence is a tie if the two best logits of a float64 rerun differ by less than this."""
 
 GapOf = Callable[[Sequence[int]], float]
-"""Gap of the two best logits after these tokens, in float64."""
+"""Gap between the two best logits after these tokens, in float64."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first token in which two outputs of one prompt differ."""
+    """The first token at which two outputs of one prompt differ."""
 
     prompt: int
     position: int
@@ -22,17 +22,17 @@ class Divergence:
     ours: int
     peer: int
     gap: float | None = None
-    """Gap of the two best logits there, in float64; None if it has not been looked at."""
+    """Gap between the two best logits there, in float64; None if not computed."""
 
     @property
     def is_tie(self) -> bool:
-        """Whether both tokens are right."""
+        """Whether both tokens are correct."""
         return self.gap is not None and self.gap < TIE
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What comparing two sets of outputs found."""
+    """The result of comparing two sets of outputs."""
 
     is_required: bool
     num_prompts: int
@@ -69,10 +69,10 @@ def compare(
     """Compare two sets of outputs.
 
     Args:
-        prompts: what both were given.
-        ours: new tokens of each prompt.
-        peer: likewise.
-        gap_of: decides whether a divergence is a tie; None where equality is not required (below float32).
+        prompts: the prompts given to both.
+        ours: our new tokens for each prompt.
+        peer: the peer's new tokens for each prompt.
+        gap_of: decides whether a divergence is a tie; None if equality is not required (below float32).
     """
     found = find_divergences(ours, peer)
     if gap_of is not None:

@@ -1,4 +1,4 @@
-"""GGUF files of the same weights that the other engines load."""
+"""GGUF files with the same weights that the other engines load."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gguf import (
 from common.process import BENCHMARKS
 
 KINDS = ("F32", "BF16", "F16")
-"""What weights can be stored as."""
+"""Types in which weights can be stored."""
 KEPT = BENCHMARKS / ".peers" / "gguf"
-"""Where files are kept."""
+"""Default folder of the files."""
 _FILE_TYPES = {
     "F32": LlamaFileType.ALL_F32,
     "BF16": LlamaFileType.MOSTLY_BF16,
@@ -32,16 +32,16 @@ _WRITTEN_BY_ITSELF = ("general.architecture", "general.file_type", "general.quan
 
 
 def stored_as(file: Path, kind: str, folder: Path = KEPT) -> Path:
-    """Return a GGUF file with the weights of another one in bfloat16, stored as `kind`; made if it is not there.
+    """Return a GGUF file with the bfloat16 weights of another GGUF file, stored as `kind`; create it if it is missing.
 
-    Weights are dequantised and rounded to bfloat16, which is what the folder of `resolve_model` holds. `F32` and
-    `BF16` hold these very numbers; `F16` loses some bits of those below 6e-5. Vectors are stored in float32, as
-    llama.cpp wants them. Metadata, the tokenizer included, is that of the file.
+    Weights are dequantised and rounded to bfloat16, like those in the folder of `resolve_model`. `F32` and `BF16`
+    hold exactly these numbers; `F16` loses some bits of those below 6e-5. Vectors are stored in float32, as
+    llama.cpp requires. Metadata, including the tokenizer, is copied from the file.
 
     Args:
         file: the GGUF file.
         kind: one of `KINDS`.
-        folder: where it is kept.
+        folder: where the result is kept.
     """
     if kind not in KINDS:
         raise SystemExit(f"weights cannot be stored as {kind!r}: take one of {', '.join(KINDS)}")
@@ -59,7 +59,7 @@ def stored_as(file: Path, kind: str, folder: Path = KEPT) -> Path:
 
 
 def stored_in(file: Path) -> str:
-    """Return what most weights of a GGUF file are stored as, such as `Q4_1`."""
+    """Return the type of most weights of a GGUF file, such as `Q4_1`."""
     field = GGUFReader(file).fields.get("general.file_type")
     if field is None:
         return file.stem.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""The model of a comparison: one folder, and so the same weights for all engines."""
+"""The model of a comparison: one folder, so all engines load the same weights."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def resolve_model(model: str) -> Path:
     """Return the folder of a model: configuration, safetensors and tokenizer.
 
     Args:
-        model: a folder, one of `WORDS`, or a GGUF file. Weights of a GGUF file are those in bfloat16 that
-            `LLM(model=...)` dequantises it to by default, also for runs in float32.
+        model: a folder, one of `WORDS`, or a GGUF file. A GGUF file is dequantised to bfloat16, the default of
+            `LLM(model=...)`, also for runs in float32.
 
     Raises:
         SystemExit: if there is no model there.
@@ -36,10 +36,10 @@ def resolve_model(model: str) -> Path:
 
 
 def gguf_of(model: str) -> Path:
-    """Return the GGUF file that a model comes in.
+    """Return the GGUF file of a model.
 
     Raises:
-        SystemExit: if it does not come in one.
+        SystemExit: if it has none.
     """
     import specdec_zoo
 
@@ -54,11 +54,11 @@ def gguf_of(model: str) -> Path:
 
 
 def zoo_artefact(name: str, model: Path | None = None) -> str:
-    """Return the folder of one of the zoo's drafts and heads.
+    """Return the folder of one of the zoo's drafts or heads.
 
     Args:
         name: such as `draft` or `eagle3`.
-        model: folder of the target that it is for; None for the zoo's own.
+        model: folder of its target; None for the zoo's own target.
 
     Raises:
         SystemExit: if the zoo has none for this target.

@@ -12,7 +12,7 @@ QUICK_PROMPTS, QUICK_TOKENS, QUICK_ROUNDS = 2, 16, 2
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for."""
+    """The parsed shared options."""
 
     model: str
     prompts: Path | None
@@ -32,7 +32,7 @@ class Options:
     is_quick: bool
 
     def as_dict(self) -> dict[str, object]:
-        """Return the settings that belong into a result."""
+        """Return the settings that are written to a result."""
         return {
             "model": Path(self.model).name,
             "prompts": None if self.prompts is None else self.prompts.name,
@@ -91,7 +91,7 @@ def make_parser(description: str, *, num_prompts: int, k: list[int]) -> argparse
 
 
 def read_options(arguments: argparse.Namespace) -> Options:
-    """Return the shared options, shortened where a quick run is asked for."""
+    """Return the shared options, reduced for a quick run."""
     is_quick: bool = arguments.quick
     return Options(
         model=arguments.model,

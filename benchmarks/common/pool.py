@@ -22,13 +22,13 @@ class EngineHome:
 
 
 class Pool:
-    """Starts workers when they are first asked for and ends all of them together.
+    """Starts each worker on first use and ends all of them together.
 
     Args:
         model: folder of the model that all of them load.
-        max_model_len: most tokens of a request.
+        max_model_len: maximum tokens of a request.
         max_num_seqs: largest batch.
-        homes: where engines run that do not run in this process's environment.
+        homes: interpreters and environments of engines that do not run in this process's environment.
         prefix: command put before every interpreter.
     """
 
@@ -58,7 +58,7 @@ class Pool:
         self._processes.clear()
 
     def get(self, variant: Variant) -> EngineProcess:
-        """Return the worker of a variant, loaded."""
+        """Return the loaded worker of a variant."""
         if variant not in self._processes:
             print(f"loading {variant.name} in {variant.dtype}", file=sys.stderr, flush=True)
             home = self._homes.get(variant.engine, EngineHome())

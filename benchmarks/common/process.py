@@ -1,4 +1,4 @@
-"""A worker as seen from the comparison."""
+"""A worker process, seen from the comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GRACE_S = 20.0
 
 
 class WorkerError(RuntimeError):
-    """A worker ended or answered with an error; the message has the end of what it printed."""
+    """A worker ended or answered with an error; the message contains the end of its output."""
 
 
 class EngineProcess:
@@ -32,7 +32,7 @@ class EngineProcess:
         variant: what to load.
         load: the first message.
         python: interpreter of the engine's environment.
-        environment: environment variables on top of this process's.
+        environment: environment variables in addition to this process's.
         prefix: command put before the interpreter, such as `chrt -r 1`.
 
     Raises:
@@ -69,7 +69,7 @@ class EngineProcess:
         """Generate one batch.
 
         Raises:
-            WorkerError: if the worker fails, or answers with too few or too many tokens.
+            WorkerError: if the worker fails or returns too few or too many tokens.
         """
         request = Request(config=self.variant.config, prompts=prompts, max_tokens=max_tokens)
         reply = cast(Reply, self._ask(request))
@@ -79,7 +79,7 @@ class EngineProcess:
         return reply
 
     def cpu_seconds(self) -> float:
-        """Processor time used so far, by all threads and by children."""
+        """Processor time used so far by all threads and child processes."""
         total = 0.0
         for process in [self._watch, *self._watch.children(recursive=True)]:
             times = process.cpu_times()
@@ -87,7 +87,7 @@ class EngineProcess:
         return total
 
     def close(self) -> None:
-        """End the worker by closing its standard input; kill it if it stays."""
+        """End the worker by closing its standard input; kill it if it does not exit."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.close()

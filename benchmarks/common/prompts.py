@@ -18,22 +18,22 @@ _ANY_LENGTH = sys.maxsize
 
 
 def load_prompts(file: Path | None, model: Path, count: int, longest: int) -> list[list[int]]:
-    """Return `count` prompts of at most `longest` tokens each, used again if there are fewer.
+    """Return `count` prompts of at most `longest` tokens each; prompts repeat if there are fewer.
 
-    Token ids are taken as they are. Texts of a file, and the tasks of HumanEval, are asked as chats where the
-    tokenizer has a chat template; of questions with several turns only the first is asked, since later ones depend
-    on the answers. Chats that are too long are left out, all other prompts lose their beginning. Where every row
-    has a category, the categories are asked in turn.
+    Token ids are used unchanged. Texts of a file and HumanEval's tasks use the chat template if the tokenizer has
+    one. Only the first turn of a conversation is used, since later turns depend on the answers. Chats that are too
+    long are skipped; all other prompts are truncated at the beginning. If every row has a category, the prompts are
+    sampled evenly over the categories.
 
     Args:
         file: JSON lines with `prompt_token_ids`, `turns` or `prompt` each; None for the zoo's held-out prompts if
-            the model is the zoo's target, and for HumanEval with all others.
+            the model is the zoo's target, and for HumanEval otherwise.
         model: folder whose tokenizer is used for texts.
-        count: how many.
-        longest: most tokens of a prompt.
+        count: number of prompts.
+        longest: maximum tokens of a prompt.
 
     Raises:
-        SystemExit: if there are no prompts, or none short enough.
+        SystemExit: if there are no prompts or none is short enough.
     """
     if file is None and _is_zoo(model):
         tokenizer = AutoTokenizer.from_pretrained(model)
@@ -72,7 +72,7 @@ def _file_rows(file: Path) -> list[dict[str, Any]]:
 
 
 def _read(rows: Sequence[Mapping[str, Any]], model: Path, count: int, longest: int) -> list[list[int]]:
-    """Return the token ids of `count` rows that are short enough."""
+    """Return the token ids of up to `count` rows that are short enough."""
     if any("prompt_token_ids" not in row for row in rows):
         tokenizer = AutoTokenizer.from_pretrained(model)
         ids = [_token_ids(row, number, tokenizer, longest) for number, row in enumerate(rows)]
@@ -93,7 +93,7 @@ def _read(rows: Sequence[Mapping[str, Any]], model: Path, count: int, longest: i
 def _token_ids(
     row: Mapping[str, Any], number: int, tokenizer: PreTrainedTokenizerBase, longest: int
 ) -> list[int]:
-    """Return the token ids of a row; only those of a chat may be more than `longest`."""
+    """Return the token ids of a row; only a chat may exceed `longest`."""
     if "prompt_token_ids" in row:
         return _last(row["prompt_token_ids"], longest)
     turns = row.get("turns") or [row.get("prompt")]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TypedDict
 
 Settings = dict[str, object]
-"""What makes one configuration of an engine; its keys are the engine's own."""
+"""One configuration of an engine, with the engine's own keys."""
 
 Counters = dict[str, int]
-"""Totals since the engine started; empty where the engine does not tell."""
+"""Totals since the engine started; empty if the engine has no counters."""
 
 
 class Load(TypedDict):
@@ -23,7 +23,7 @@ class Load(TypedDict):
 
 
 class Ready(TypedDict):
-    """First line from a worker: it has loaded, and this is what it runs on."""
+    """First line from a worker after loading: versions, threads and load time."""
 
     config: str
     versions: dict[str, str]
@@ -48,6 +48,6 @@ class Reply(TypedDict):
 
 
 class Failure(TypedDict):
-    """Instead of any other answer: the worker ends after it."""
+    """Sent instead of any other answer; the worker ends after it."""
 
     error: str

@@ -1,4 +1,4 @@
-"""Where a result comes from: code, machine, command."""
+"""Provenance of a result: code, machine, command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TELLING_FLAGS = ("fma", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_b
 
 
 def provenance() -> dict[str, object]:
-    """Return commit, machine, command and date; of paths outside the repository only the last part."""
+    """Return commit, machine, command and date; paths outside the repository are reduced to their last part."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "command": shlex.join(["python", *(_shorten(word) for word in sys.argv)]),
@@ -53,7 +53,7 @@ def _shorten(word: str) -> str:
 
 
 def _git(*arguments: str) -> str:
-    """Output of a git command, or nothing outside a checkout."""
+    """Output of a git command; empty outside a checkout."""
     done = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip()
 

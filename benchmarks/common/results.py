@@ -1,4 +1,4 @@
-"""Showing and keeping results."""
+"""Print results as tables and write them to files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = (
 
 
 def table(results: Sequence[CaseResult]) -> str:
-    """Return all rows as a Markdown table, then acceptance where engines count it, and what went wrong."""
+    """Return all rows as a Markdown table, then acceptance where engines count it, warnings and divergences."""
     lines = [_HEAD, *(_line(row) for result in results for row in result.rows)]
     lines += [line for result in results for line in _acceptance(result)]
     lines += [f"WARNING: {warning}" for result in results for warning in result.warnings]
@@ -64,7 +64,7 @@ def _notes(row: Row) -> list[str]:
 def as_dict(
     provenance: dict[str, object], settings: dict[str, object], results: Sequence[CaseResult]
 ) -> dict[str, object]:
-    """Return everything that is kept of a run, except the tokens."""
+    """Return the content of a result file: everything about a run except the tokens."""
     cases = []
     for result in results:
         measured = {name: asdict(item) for name, item in result.measurements.items()}
@@ -95,7 +95,7 @@ def as_dict(
 
 
 def _shown(settings: object) -> object:
-    """Return settings with folders by their names, not by where they are on this machine."""
+    """Return settings with absolute paths replaced by their names."""
     if isinstance(settings, dict):
         return {key: _shown(value) for key, value in settings.items()}
     if isinstance(settings, str) and Path(settings).is_absolute():
@@ -104,6 +104,6 @@ def _shown(settings: object) -> object:
 
 
 def write(content: dict[str, object], file: Path) -> None:
-    """Write a result file, its folder included."""
+    """Write a result file; create its folder if needed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Interleaved measuring: in every round each variant does the same work once."""
+"""Interleaved measurement: in every round each variant does the same work once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from common.contestant import Contestant
 from common.protocol import Counters
 
 SETTLE_S = 0.05
-"""Pause between variants, so that spinning threads of the last one have gone to sleep."""
+"""Pause between variants, in which spinning threads of the previous one go to sleep."""
 
 
 @dataclass
 class Measurement:
-    """What one variant did."""
+    """The measurements of one variant."""
 
     name: str
     token_ids: list[list[int]]
-    """Of the warm-up, one row per prompt."""
+    """Tokens of the warm-up, one row per prompt."""
     wall_s: list[float] = field(default_factory=list)
     """One number per round."""
     is_repeatable: bool = True
@@ -28,9 +28,9 @@ class Measurement:
     idle_s: float = 0.0
     """Time during which others were measured."""
     idle_cpu_s: float = 0.0
-    """Processor time it used then; should be next to nothing."""
+    """Processor time it used then; should be close to zero."""
     counters: Counters = field(default_factory=dict)
-    """What it counted in the warm-up."""
+    """Its draft counters in the warm-up."""
 
     @property
     def num_tokens(self) -> int:
@@ -45,14 +45,14 @@ def measure(
     max_tokens: int,
     num_rounds: int,
 ) -> dict[str, Measurement]:
-    """Run a warm-up of all prompts and then the rounds; the order is turned round from one round to the next.
+    """Run a warm-up of all prompts and then the rounds; the order of the variants changes every round.
 
     Args:
         processes: loaded contestants by name.
         prompts: the work of one round.
-        batch_size: how many prompts are given at once; batches follow one another.
+        batch_size: prompts per batch; batches run one after another.
         max_tokens: new tokens per prompt.
-        num_rounds: how often.
+        num_rounds: number of rounds.
     """
     done: dict[str, Measurement] = {}
     for name, process in processes.items():
@@ -78,7 +78,7 @@ def measure(
 
 
 def joined(starts: Sequence[Mapping[str, Measurement]]) -> dict[str, Measurement]:
-    """Return what each variant did in several starts of all engines as one measurement, rounds in their order."""
+    """Merge each variant's measurements of several engine starts into one, with the rounds in order."""
     first, *others = starts
     done = {name: replace(item, wall_s=list(item.wall_s)) for name, item in first.items()}
     for start in others:
@@ -92,7 +92,7 @@ def joined(starts: Sequence[Mapping[str, Measurement]]) -> dict[str, Measurement
 
 
 def _order(names: Sequence[str], index: int) -> list[str]:
-    """Forwards and backwards by turns, beginning further on every second round."""
+    """Return the names alternately forwards and backwards, rotated by one more every second round."""
     shift = index // 2 % len(names)
     turned = [*names[shift:], *names[:shift]]
     return turned[::-1] if index % 2 else turned

@@ -1,4 +1,4 @@
-"""From cases to a table and a file."""
+"""Run cases, print a table and write a result file."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def run(
 
     Args:
         name: of the comparison; names the result file.
-        options: what was asked for.
-        cases: neighbours with the same dtype share their workers.
-        homes: where engines run that do not run in this environment.
-        settings: what else belongs into the result.
+        options: the shared options.
+        cases: what to run; cases with the same dtype share their workers.
+        homes: interpreters and environments of engines that do not run in this environment.
+        settings: further settings for the result.
 
     Returns:
-        0; 1 if the correctness gate was not passed somewhere; 2 if a worker failed.
+        0; 1 if a case failed the correctness gate; 2 if a worker failed.
     """
     model = resolve_model(options.model)
     began = provenance()

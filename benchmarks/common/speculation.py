@@ -1,4 +1,4 @@
-"""The ways of speculating that are compared, as each engine spells them."""
+"""The compared speculation methods, with each engine's options for them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ METHODS = ("ngram", "draft_model", "suffix", "eagle3")
 
 @dataclass(frozen=True)
 class Speculation:
-    """One method with one k on all sides."""
+    """One method with one k, for all engines."""
 
     name: str
     ours: Settings
     """`speculative_config` of specdec."""
     transformers: Settings | None
-    """Arguments of `generate`, or None where it has no such method."""
+    """Arguments of `generate`, or None if transformers lacks the method."""
     vllm: Settings
     """`speculative_config` of vLLM."""
     llama_cpp: Settings | None = None
@@ -28,7 +28,7 @@ class Speculation:
 
 
 def speculations(options: Options, methods: Sequence[str], matches: Sequence[str]) -> Iterator[Speculation]:
-    """Yield what is asked for: methods times k, and for `ngram` times `match`."""
+    """Yield every method with every k; `ngram` also with every `match`."""
     for k in options.k:
         if "ngram" in methods:
             yield from (_ngram(options, k, match) for match in matches)
@@ -41,7 +41,7 @@ def speculations(options: Options, methods: Sequence[str], matches: Sequence[str
 
 
 def _ngram(options: Options, k: int, match: str) -> Speculation:
-    """Prompt lookup; `match` is `recent` (specdec's default) or `first` (drafts as the peers do)."""
+    """Prompt lookup; `match` is `recent` (specdec's default) or `first` (the peers' rule)."""
     lengths = {"prompt_lookup_min": options.lookup_min, "prompt_lookup_max": options.lookup_max}
     common = {"method": "ngram", "num_speculative_tokens": k, **lengths}
     return Speculation(
@@ -54,7 +54,7 @@ def _ngram(options: Options, k: int, match: str) -> Speculation:
 
 
 def _draft_model(options: Options, k: int) -> Speculation:
-    """The same draft and k on all sides; transformers' own rules for shortening a draft are off."""
+    """The same draft and k for all engines; transformers' own rules for shortening a draft are off."""
     draft = options.draft or zoo_artefact("draft", resolve_model(options.model))
     common = {"method": "draft_model", "model": draft, "num_speculative_tokens": k}
     return Speculation(
@@ -63,13 +63,13 @@ def _draft_model(options: Options, k: int) -> Speculation:
 
 
 def _suffix(k: int) -> Speculation:
-    """Suffix trees with the keys' defaults, which are the same on both sides."""
+    """Suffix trees with the default settings, which are the same in both engines."""
     common = {"method": "suffix", "num_speculative_tokens": k}
     return Speculation(f"suffix k={k}", common, None, common)
 
 
 def _eagle3(options: Options, k: int) -> Speculation:
-    """A chain of the same EAGLE-3 head on both sides."""
+    """A chain draft from the same EAGLE-3 head in both engines."""
     head = options.head or zoo_artefact("eagle3", resolve_model(options.model))
     common = {"method": "eagle3", "model": head, "num_speculative_tokens": k}
     return Speculation(f"eagle3 k={k}", common, None, common)

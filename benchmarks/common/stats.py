@@ -30,8 +30,8 @@ def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     """Median of `numerators[i] / denominators[i]` with the bounds of the sign test.
 
     The r-th smallest and the r-th largest ratio enclose the median with probability
-    `1 - 2 P(Bin(n, 1/2) < r)`, whatever the distribution; the largest r that keeps 95 % is taken. No random
-    numbers are involved.
+    `1 - 2 P(Bin(n, 1/2) < r)`, whatever the distribution. This uses the largest r that keeps 95 %, and no random
+    numbers.
 
     Raises:
         ValueError: without pairs, or with sequences of different lengths.

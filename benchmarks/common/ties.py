@@ -1,4 +1,4 @@
-"""Float64 rerun of the target, for telling a tie from an error."""
+"""Float64 rerun of the target, which distinguishes a tie from an error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 
 class Float64Target:
-    """The target in float64; loaded when it is first asked."""
+    """The target in float64; loaded on first use."""
 
     def __init__(self, model: Path) -> None:
         self._path = model

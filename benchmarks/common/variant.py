@@ -1,4 +1,4 @@
-"""What is compared: an engine in one configuration."""
+"""The unit of comparison: an engine in one configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from common.protocol import Settings
 
 @dataclass(frozen=True)
 class Variant:
-    """An engine in one configuration. Two variants are the same process where all fields agree."""
+    """An engine in one configuration. Variants whose fields are all equal share one process."""
 
     engine: str
     """`specdec`, `transformers`, `vllm`, `llama_cpp` or `stub`: the module `workers.<engine>_worker`."""
@@ -19,7 +19,7 @@ class Variant:
     dtype: str
     settings_json: str = field(default="{}", repr=False)
     weights: str = ""
-    """Which weights, where they are others than those of the model's folder: the same tokens are not to be expected."""
+    """Name of the weights if they differ from those of the model's folder; then the tokens may differ."""
 
     @classmethod
     def make(
@@ -30,7 +30,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """Name for tables: `vllm ngram k=4`."""
+        """Name for tables, such as `vllm ngram k=4`."""
         return f"{self.engine} {self.config}"
 
     @property

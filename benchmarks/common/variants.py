@@ -1,4 +1,4 @@
-"""Each engine in one configuration, with a method or without."""
+"""Variants of each engine, with or without a speculation method."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ VLLM_ENVIRONMENT: Mapping[str, str] = MappingProxyType(
     }
 )
 VLLM_MODES: Mapping[str, bool] = MappingProxyType({"compiled": False, "eager": True})
-"""For each mode `enforce_eager`."""
+"""`enforce_eager` for each mode."""
 
 
 def ours(dtype: str, speculation: Speculation | None = None) -> Variant:
-    """Return specdec."""
+    """Return a specdec variant."""
     if speculation is None:
         return Variant.make("specdec", "none", dtype)
     return Variant.make("specdec", speculation.name, dtype, {"speculative_config": speculation.ours})
 
 
 def transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
-    """Return `generate` of transformers, for a method that it has."""
+    """Return a variant of transformers' `generate`, for a method that it has."""
     if speculation is None:
         return Variant.make("transformers", "none", dtype)
     assert speculation.transformers is not None
@@ -39,7 +39,7 @@ def transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
 
 
 def inside_transformers(dtype: str, speculation: Speculation | None = None) -> Variant:
-    """Return `generate` of transformers with specdec's loop inside, by the adapter `specdec-transformers`."""
+    """Return a variant of transformers' `generate` that runs specdec's loop through `specdec-transformers`."""
     config = None if speculation is None else speculation.ours
     name = "none" if speculation is None else speculation.name
     return Variant.make("transformers", f"{name} specdec", dtype, {"speculative_config": config})
@@ -48,13 +48,13 @@ def inside_transformers(dtype: str, speculation: Speculation | None = None) -> V
 def vllm(
     dtype: str, speculation: Speculation | None = None, mode: str = "compiled", has_statistics: bool = False
 ) -> Variant:
-    """Return vLLM.
+    """Return a vLLM variant.
 
     Args:
         dtype: of weights and arithmetic.
-        speculation: None for none.
+        speculation: None for no speculation.
         mode: one of `VLLM_MODES`.
-        has_statistics: whether it counts its drafts, where there are any.
+        has_statistics: whether it counts its drafts, if it drafts.
     """
     arguments: dict[str, object] = {"enforce_eager": VLLM_MODES[mode]}
     settings: dict[str, object] = {"arguments": arguments}
@@ -75,7 +75,7 @@ def adapted(
     *,
     is_adaptive: bool = False,
 ) -> Variant:
-    """Return vLLM with a proposer of specdec, by the adapter `specdec-vllm`; other arguments as of `vllm`."""
+    """Return vLLM with a specdec proposer through the adapter `specdec-vllm`; other arguments as in `vllm`."""
     config = {**speculation.ours, "adaptive": True} if is_adaptive else speculation.ours
     arguments: dict[str, object] = {
         "enforce_eager": VLLM_MODES[mode],
@@ -102,14 +102,14 @@ def llama_cpp(
     *,
     is_as_shipped: bool = False,
 ) -> Variant:
-    """Return llama.cpp through llama-cpp-python, for a method that it has.
+    """Return a variant of llama.cpp through llama-cpp-python, for a method that it has.
 
     Args:
-        dtype: of our side; with float32 keys and values are kept in float32 too.
+        dtype: of our engine; with float32 llama.cpp keeps its KV cache in float32 too.
         file: the GGUF file.
-        stored: what its weights are stored as, for tables.
-        speculation: None for none.
-        is_as_shipped: whether its weights are others than those of the model's folder, which were rounded.
+        stored: the type of its weights, for tables.
+        speculation: None for no speculation.
+        is_as_shipped: whether its weights are the shipped ones; those of the model's folder were rounded.
     """
     settings: dict[str, object] = {"file": str(file)}
     name = "none"
@@ -122,11 +122,11 @@ def llama_cpp(
 
 
 def vllm_home(python: Path, preload: str | None = None) -> EngineHome:
-    """Return where vLLM runs.
+    """Return vLLM's interpreter and environment.
 
     Args:
         python: interpreter of its environment.
-        preload: value of `LD_PRELOAD`; None for Intel's OpenMP where the environment has it, as vLLM advises for
+        preload: value of `LD_PRELOAD`; None for Intel's OpenMP if the environment has it, as vLLM recommends for
             speculation.
     """
     if preload is None:
@@ -136,7 +136,7 @@ def vllm_home(python: Path, preload: str | None = None) -> EngineHome:
 
 
 def llama_cpp_home(python: Path) -> EngineHome:
-    """Return where llama.cpp runs.
+    """Return llama.cpp's interpreter and environment.
 
     Args:
         python: interpreter of its environment.
@@ -149,5 +149,5 @@ def _home(python: Path, environment: Mapping[str, str]) -> EngineHome:
         raise SystemExit(
             f"{python}: no interpreter there; benchmarks/peers/README.md says how to make its environment"
         )
-    # The interpreter of a virtual environment is a link that must not be resolved.
+    # The interpreter of a virtual environment is a symbolic link that must not be resolved.
     return EngineHome(str(python.absolute()), environment)

@@ -22,19 +22,19 @@ class WorkerEngine(Protocol):
         ...
 
     def counters(self) -> Counters:
-        """Return totals since the start, or nothing."""
+        """Return totals since the start; may be empty."""
         ...
 
 
 def serve(
     load: Callable[[Load], WorkerEngine], distributions: Sequence[str], num_threads: int | None = None
 ) -> None:
-    """Load what the first line asks for, then answer one line after another until standard input ends.
+    """Load the engine that the first line requests, then answer each line until standard input ends.
 
     Args:
         load: makes the engine.
-        distributions: names whose installed versions are reported.
-        num_threads: of the engine; None for torch's.
+        distributions: distributions whose installed versions are reported.
+        num_threads: of the engine; None for torch's number.
     """
     answers = _take_over_stdout()
     try:
@@ -66,7 +66,7 @@ def _answer(engine: WorkerEngine, request: Request) -> Reply:
 
 
 def _take_over_stdout() -> IO[str]:
-    """Keep standard output for answers; whatever the engine prints goes to standard error."""
+    """Reserve standard output for answers; redirect the engine's output to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers

@@ -1,4 +1,4 @@
-"""A proposer whose drafts are hardly ever accepted: what verifying costs, without what it brings."""
+"""A proposer whose drafts are almost never accepted; measures the cost of verification without its gain."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from specdec import Draft, ProposeBatch, Proposer
 
 
 class WrongDrafts(Proposer):
-    """Drafts as many tokens as it may, each the last committed one: text seldom says a token twice in a row."""
+    """Drafts the maximum number of tokens, all equal to the last committed one, since text rarely repeats a token."""
 
     name: ClassVar[str] = "wrong_drafts"
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Draft one token again and again."""
+        """Draft copies of the last committed token."""
         return Draft.from_lists(
             [[int(batch.token_ids(row)[-1])] * count for row, count in enumerate(batch.max_nodes)]
         )

@@ -1,1 +1,1 @@
-"""The device benchmark: a step of the engine, assisted generation side by side, and every kernel."""
+"""The device benchmark: engine steps, comparison with assisted generation, and every kernel."""

@@ -1,4 +1,4 @@
-"""Part 2: assisted generation of transformers side by side, one prompt at a time, as transformers has it."""
+"""Part 2: comparison with transformers' assisted generation, one prompt at a time as transformers requires."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def run_assisted(models: Models, plan: AssistedPlan, dtype: str) -> CaseResult:
 
 
 def assisted_ratio(result: CaseResult) -> float | None:
-    """Return the median ratio of ours to the peer's tokens per second with a draft; None without the same tokens."""
+    """Return the median ratio of our tokens per second to the peer's with a draft; None if the tokens differ."""
     ratio = result.rows[0].ratio
     return None if ratio is None else ratio.median

@@ -1,4 +1,4 @@
-"""How fast a device reads its memory."""
+"""Memory bandwidth of a device."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ PEAK_TB_PER_S = {
     "NVIDIA L4": 0.3,
     "NVIDIA L40S": 0.864,
 }
-"""Vendors' figures, by the name that torch gives a device."""
+"""Vendors' figures, keyed by torch's device name."""
 _COPIED_BYTES = 2**30
 
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes that move between a device and its memory."""
+    """Bytes that a device moves to and from its memory."""
 
     tb_per_s: float
-    """What bounds are computed with."""
+    """The value used for bounds."""
     source: str
-    """`vendor`, or `copy` for devices that are not in the table."""
+    """`vendor`, or `copy` for devices missing from the table."""
     copy_tb_per_s: float
-    """Bytes read and written by copying a gigabyte."""
+    """Measured by copying a gigabyte; counts bytes read and written."""
 
     def ms(self, num_bytes: float) -> float:
-        """Return the time that moving so many bytes takes at least."""
+        """Return the minimum time to move `num_bytes`."""
         return num_bytes / self.tb_per_s / 1e9
 
 
 def bandwidth_of(device: torch.device) -> Bandwidth | None:
-    """Return the bandwidth of a GPU; None for anything else, where caches make such a bound meaningless."""
+    """Return the bandwidth of a GPU; None for other devices, whose caches make such a bound meaningless."""
     if device.type != "cuda":
         return None
     source = torch.zeros(_COPIED_BYTES, dtype=torch.uint8, device=device)

@@ -1,4 +1,4 @@
-"""How long a part of a run may take."""
+"""Time budget for a part of a run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from time import perf_counter
 
 
 class Budget:
-    """A span of time from now on.
+    """A time budget that starts when it is created.
 
     Args:
-        seconds: how long.
+        seconds: its length.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -17,5 +17,5 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the time is over."""
+        """Whether the budget is used up."""
         return perf_counter() >= self._end

@@ -1,4 +1,4 @@
-"""Times calls, on a device by its own clock."""
+"""Times calls; on a GPU with the device's own clock."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from time import perf_counter
 import torch
 
 _FLUSHED_BYTES = 256 * 2**20
-"""More than any second-level cache holds."""
+"""Larger than any second-level cache."""
 _WARM_UP_CALLS = 3
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait until a device has nothing left to do."""
+    """Wait until a device has finished all queued work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
@@ -30,10 +30,10 @@ def median_ms(call: Callable[[], object], device: torch.device, num_calls: int) 
 
 
 def times_ms(call: Callable[[], object], device: torch.device, num_calls: int) -> list[float]:
-    """Return the time of each call, after a few that are not counted.
+    """Return the time of each call, after a few warm-up calls.
 
-    On a GPU the time between two events of its queue, with everything out of its cache before; writing that much also keeps
-    the GPU busy while a kernel is launched, so that the launch itself is not in the time of a call that is one kernel.
+    On a GPU this is the time between two events in its stream, with the cache flushed before each call. The flush also keeps
+    the GPU busy while a kernel is launched, so the time of a call that is one kernel excludes the launch.
     """
     for _ in range(_WARM_UP_CALLS):
         call()

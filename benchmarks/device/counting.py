@@ -1,8 +1,8 @@
-"""Models with random weights that count: after token t comes t + 1.
+"""Models with random weights that count: token t is followed by t + 1.
 
-A model with plain random weights chooses its tokens by gaps that are smaller than the rounding of bfloat16, so that two
-engines disagree soon and nothing can be drafted for it. Here the layers add little to the embedding and the head looks up
-the next one: every weight is read and multiplied as in any model, and the text is the same in every engine and batch.
+In a model with plain random weights the gaps between the best logits are smaller than the rounding of bfloat16. Two engines
+soon disagree, and nothing can be drafted. Here the layers add little to the embedding, and the head looks up the next
+token. Every weight is read and multiplied as in any model, and the text is the same in every engine and batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from device.shape import Shape
 
 _LAYERS_SHARE = 0.3
-"""Size of what all layers add, relative to the embedding."""
+"""Magnitude of the sum of all layers' outputs, relative to the embedding."""
 
 
 @torch.no_grad()
@@ -24,11 +24,11 @@ def counting_model(
 
     Args:
         shape: its sizes.
-        device: where it is made.
+        device: where it is created.
         dtype: of its weights.
         seed: of its weights.
-        share_right: share of the ids after which it counts right, and says something else after the others: two models of
-            equal vocabulary agree in this share of tokens.
+        share_right: share of the ids after which it counts correctly; after the others it emits a wrong token. Two models
+            with equal vocabulary agree on this share of tokens.
     """
     with torch.device(device):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(
@@ -55,7 +55,7 @@ def counting_model(
 
 
 def _wrong_ids(vocab_size: int, share_right: float, seed: int) -> torch.Tensor:
-    """Return the ids after which the model is wrong; never just one, whose head could not be given to another."""
+    """Return the ids after which the model is wrong; never exactly one, since head rows are swapped among wrong ids."""
     order = torch.randperm(vocab_size, generator=torch.Generator().manual_seed(seed))
     count = round((1.0 - share_right) * vocab_size)
     return order[: count if count != 1 else 2]

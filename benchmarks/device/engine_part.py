@@ -1,4 +1,4 @@
-"""Part 1: steps of the engine, by batch size and k."""
+"""Part 1: engine steps by batch size and k."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EngineResult:
 
     points: list[Point]
     skipped: list[tuple[int, int]]
-    """Batch sizes and k for which the time did not last."""
+    """Batch sizes and k that did not fit into the time budget."""
 
     def as_dict(self) -> dict[str, object]:
         """Return what is kept in a result."""
@@ -44,10 +44,10 @@ def run_engine(
     Args:
         models: the target.
         plan: what to measure.
-        verification: `strict` really verifies drafts that are right in `share_right` of the positions; `synthetic` accepts
-            by rate, whatever is drafted.
+        verification: `strict` verifies drafts that are correct at `share_right` of the positions; `synthetic` accepts
+            by rate, whatever was drafted.
         bandwidth: of the device.
-        folder: for the recorded texts.
+        folder: for the recorded tokens.
     """
     prompts = models.prompts(max(plan.batch_sizes), plan.prompt_tokens)
     budget = Budget(plan.budget_s)
@@ -66,7 +66,7 @@ def run_engine(
 
 
 def _record(model: PreTrainedModel, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:
-    """Return what the target says after each prompt."""
+    """Return the target's tokens after each prompt."""
     llm = LLM(
         model=model,
         max_model_len=max(map(len, prompts)) + num_tokens + 1,

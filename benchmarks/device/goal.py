@@ -1,4 +1,4 @@
-"""What a run is measured against. The numbers hold for an 8B model in bfloat16 on one GPU."""
+"""Goals of a run. The limits hold for an 8B model in bfloat16 on one GPU."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ _FLATNESS = f"scoring up to {MAX_ROWS} rows over scoring one"
 
 @dataclass(frozen=True)
 class Goal:
-    """A number and the limit it must keep."""
+    """A measured number and its limit."""
 
     name: str
     limit: float
     is_upper: bool
-    """Whether the number must be at most the limit, or at least."""
+    """True if the limit is a maximum, False if it is a minimum."""
     value: float | None
-    """The worst one measured; None where nothing was."""
+    """The worst measured value; None if nothing was measured."""
     where: str = ""
-    """Which measurement it is of."""
+    """The measurement it comes from."""
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the limit is kept; None where nothing was measured."""
+        """Whether the limit is met; None if nothing was measured."""
         if self.value is None:
             return None
         return self.value <= self.limit if self.is_upper else self.value >= self.limit
 
     @property
     def verdict(self) -> str:
-        """The answer in words."""
+        """The verdict in words."""
         return {True: "met", False: "NOT MET", None: "not measured"}[self.is_met]
 
     def as_dict(self) -> dict[str, object]:
@@ -46,7 +46,7 @@ class Goal:
 
 
 def evaluate(points: Sequence[Point], over_assisted: float | None) -> list[Goal]:
-    """Hold measurements against all goals.
+    """Compare measurements with all goals.
 
     Args:
         points: part 1.
@@ -62,7 +62,7 @@ def evaluate(points: Sequence[Point], over_assisted: float | None) -> list[Goal]
 
 
 def step_over_bound(points: Sequence[Point]) -> Goal:
-    """A step without speculation at batch 1, over the time that reading its bytes takes."""
+    """Ratio of a step without speculation at batch 1 to the time of reading its bytes."""
     found = [
         (point.step_ms / point.bound_ms, point)
         for point in points
@@ -72,13 +72,13 @@ def step_over_bound(points: Sequence[Point]) -> Goal:
 
 
 def overhead(points: Sequence[Point]) -> Goal:
-    """What a step at batch 1 takes beside proposing and the bare pass."""
+    """Time of a step at batch 1 minus proposing and the bare forward pass."""
     found = [(point.overhead_ms, point) for point in points if point.batch_size == 1]
     return _worst("verify + commit + host at batch 1, ms", MAX_OVERHEAD_MS, True, found)
 
 
 def flatness(points: Sequence[Point]) -> Goal:
-    """Scoring up to 64 rows over scoring one, each for the bytes it must read: more requests have more keys and values."""
+    """Ratio of scoring up to 64 rows to scoring one, per byte read, since more requests read more keys and values."""
     one = _one_row(points)
     if one is None:
         return _worst(_FLATNESS, MAX_SCORE_OVER_ONE_ROW, True, [])
@@ -91,7 +91,7 @@ def flatness(points: Sequence[Point]) -> Goal:
 
 
 def gain(points: Sequence[Point]) -> Goal:
-    """Tokens per second with speculation over those without, at the same batch size, up to 128 rows."""
+    """Ratio of tokens per second with and without speculation, at the same batch size, up to 128 rows."""
     plain = {point.batch_size: point.tokens_per_s for point in points if point.k == 0}
     found = [
         (point.tokens_per_s / plain[point.batch_size], point)

@@ -1,4 +1,4 @@
-"""One operation, to be timed beside plain torch."""
+"""One operation to time against plain torch."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Problem:
-    """Tensors, and what is done with them. Both calls return the same numbers and may be made any number of times."""
+    """Two equivalent calls on the same tensors. Both return the same numbers and may be repeated."""
 
     call: Callable[[], Sequence[torch.Tensor]]
     """The operation, on the backend of its tensors."""
     num_bytes: int
-    """What it reads and writes at least."""
+    """Minimum bytes read and written."""
     torch_call: Callable[[], Sequence[torch.Tensor]] | None = None
-    """The same by an operation of torch; None takes the operation's own reference."""
+    """The equivalent torch operation; None uses the operation's own reference."""
     torch_name: str = REFERENCE
-    """What `torch_call` is."""
+    """Name of `torch_call`."""
     tolerance: float = 0.0
-    """Most that the two may differ, relative to the largest number: roundings of another order of sums."""
+    """Maximum difference relative to the largest number, from rounding in a different summation order."""
 
     def by_torch(self) -> Sequence[torch.Tensor]:
-        """Make the call of torch."""
+        """Run the torch call."""
         if self.torch_call is not None:
             return self.torch_call()
         with use_backend(Backend.REFERENCE):
@@ -38,15 +38,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class KernelCase:
-    """An operation and how its problem is made."""
+    """An operation and the function that makes its problem."""
 
     op: str
     """Its folder in `specdec_kernels`."""
     name: str
-    """What is measured, where an operation has several cases."""
+    """Name of the case; an operation may have several."""
     make: Callable[[Sizes], Problem]
 
 
 def num_bytes(*tensors: torch.Tensor) -> int:
-    """Return the bytes of some tensors."""
+    """Return the total bytes of tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Part 3: every kernel by itself, beside its bound and beside plain torch."""
+"""Part 3: every kernel alone, compared with its bandwidth bound and with plain torch."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class KernelRow:
     op: str
     case: str
     backend: str
-    """`triton`, or `reference`, whose times say nothing of a kernel."""
+    """`triton`, or `reference`, whose times say nothing about the kernel."""
     num_bytes: int
     op_ms: float
     torch: str
-    """What it is compared with."""
+    """The operation it is compared with."""
     torch_ms: float
     bound_ms: float | None
-    """How long the bytes take; None where no bandwidth is known."""
+    """Time to move the bytes; None if the bandwidth is unknown."""
     is_equal: bool
-    """Whether both gave the same numbers. If not, the times are worth nothing."""
+    """Whether both gave the same numbers. If not, the times are meaningless."""
 
     @property
     def share_of_bandwidth(self) -> float | None:
-        """The bound over the time."""
+        """The bound divided by the time."""
         return None if self.bound_ms is None else self.bound_ms / self.op_ms
 
 
@@ -51,9 +51,9 @@ class KernelResult:
     sizes: Sizes
     rows: list[KernelRow]
     skipped: list[str]
-    """Cases for which the time did not last."""
+    """Cases that did not fit into the time budget."""
     without_case: list[str]
-    """Operations of the package that nobody has written a case for."""
+    """Operations of the package without a case."""
 
     def as_dict(self) -> dict[str, object]:
         """Return what is kept in a result."""
@@ -79,14 +79,14 @@ def run_kernels(
 
 
 def ops() -> set[str]:
-    """Return the operations that are installed: the folders of the package."""
+    """Return the installed operations, which are the folders of the package."""
     folder = Path(specdec_kernels.__file__).parent
     return {file.parent.name for file in folder.glob("*/reference.py")}
 
 
 def _measure(case: KernelCase, sizes: Sizes, num_calls: int, bandwidth: Bandwidth | None) -> KernelRow:
     ours = [tensor.clone() for tensor in _problem(case, sizes).call()]
-    problem = _problem(case, sizes)  # made anew, for some operations write to their arguments
+    problem = _problem(case, sizes)  # recreated, since some operations write to their arguments
     theirs = [tensor.clone() for tensor in problem.by_torch()]
     return KernelRow(
         op=case.op,

@@ -1,4 +1,4 @@
-"""Engines in this process, over one copy of the target: a second one would not fit on most GPUs."""
+"""Engines in this process that share one copy of the target; a second copy would not fit on most GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specdec import LLM
 
 
 class LocalContestant:
-    """One engine that takes its turn in this process."""
+    """One engine in this process."""
 
     def __init__(self, engine: WorkerEngine, ready: Ready) -> None:
         self._engine = engine
@@ -31,16 +31,16 @@ class LocalContestant:
         return Reply(token_ids=token_ids, wall_s=perf_counter() - start, counters=self._engine.counters())
 
     def cpu_seconds(self) -> float:
-        """Return 0: between its turns it has no thread of its own that could run."""
+        """Return 0, since the engine has no thread that could run while it is idle."""
         return 0.0
 
 
 class LocalPool:
-    """Makes contestants when they are first asked for.
+    """Creates contestants on first use.
 
     Args:
-        models: the target and what belongs to it.
-        max_model_len: most tokens of a request.
+        models: the target and its draft.
+        max_model_len: maximum tokens of a request.
     """
 
     def __init__(self, models: Models, max_model_len: int) -> None:

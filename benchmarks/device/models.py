@@ -1,4 +1,4 @@
-"""The models of a run: made on the spot, or the zoo's."""
+"""The models of a run: created at run time or taken from the zoo."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Models:
     """A target, loaded once and shared by all engines of a run, and a draft for it.
 
     Args:
-        plan: says which.
-        folder: where a draft that is made on the spot is written, for engines that load it by its path.
+        plan: selects the models.
+        folder: where a draft created at run time is written, for engines that load it by path.
     """
 
     def __init__(self, plan: Plan, folder: Path) -> None:
@@ -46,7 +46,7 @@ class Models:
         return model
 
     def second_target(self) -> PreTrainedModel:
-        """Return a second model over the weights of the target, with torch's own attention: what others generate with."""
+        """Return a second model that shares the target's weights and uses torch's SDPA, for other engines."""
         shared = {id(tensor): tensor for tensor in (*self.target.parameters(), *self.target.buffers())}
         model = copy.deepcopy(self.target, dict(shared))
         model.set_attn_implementation("sdpa")
@@ -54,7 +54,7 @@ class Models:
 
     @cached_property
     def draft(self) -> str:
-        """Folder of the draft; one that is made on the spot counts right in `assisted.share_right` of all tokens."""
+        """Folder of the draft; one created at run time counts correctly in `assisted.share_right` of all tokens."""
         if self._plan.draft is None:
             return zoo_artefact("draft")
         share_right = self._plan.assisted.share_right
@@ -65,7 +65,7 @@ class Models:
         return str(self._folder / "draft")
 
     def prompts(self, count: int, num_tokens: int) -> list[list[int]]:
-        """Return token ids: of the zoo's held-out prompts, or any for a target that is made on the spot."""
+        """Return token ids of the zoo's held-out prompts, or random ones for a target created at run time."""
         shape = self._plan.target
         if shape is None:
             return load_prompts(None, resolve_model("zoo"), count, num_tokens)
@@ -76,7 +76,7 @@ class Models:
         return drawn
 
     def gap_of(self) -> Callable[[Sequence[int]], float]:
-        """Return what tells the gap of the two best logits after some tokens, in float64."""
+        """Return a function that computes the gap between the two best logits after given tokens, in float64."""
         exact: list[PreTrainedModel] = []
 
         def gap(token_ids: Sequence[int]) -> float:
@@ -90,7 +90,7 @@ class Models:
         return gap
 
     def bytes_of_pass(self) -> int:
-        """Return the bytes of the weights that a pass reads: all but the input embedding, unless the head is the same."""
+        """Return the bytes of weights that a pass reads: all but the input embedding, unless the head is tied to it."""
         model = self.target
         embedding = model.get_input_embeddings().weight
         assert isinstance(embedding, torch.Tensor)

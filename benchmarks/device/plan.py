@@ -1,4 +1,4 @@
-"""What is run: for a GPU, as a rehearsal on the host, and in tests."""
+"""Plans of a run: for a GPU, for a rehearsal on the CPU, and for tests."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class EnginePlan:
     batch_sizes: tuple[int, ...]
     k: tuple[int, ...]
     share_right: float
-    """Probability that a drafted token is accepted if all before it are."""
+    """Probability that a drafted token is accepted if all earlier ones are."""
     prompt_tokens: int
     num_steps: int
-    """Timed as they come; as many once more with the device idle at every border, half of them with the pass run twice."""
+    """Steps timed undisturbed; as many again with a device sync at every border, half of them with the pass run twice."""
     recorded_tokens: int
-    """How much of every text the proposer knows."""
+    """Recorded tokens per request that the proposer can draft from."""
     budget_s: float
-    """No further batch size or k is begun after this time."""
+    """After this time no further batch size or k is started."""
 
 
 @dataclass(frozen=True)
 class AssistedPlan:
-    """Assisted generation, side by side."""
+    """Comparison with assisted generation."""
 
     k: int
     share_right: float
-    """Of a draft that is made on the spot."""
+    """Of a draft created at run time."""
     num_prompts: int
     prompt_tokens: int
     max_tokens: int
@@ -39,7 +39,7 @@ class AssistedPlan:
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """Every kernel by itself."""
+    """Every kernel alone."""
 
     is_small: bool
     num_calls: int
@@ -54,9 +54,9 @@ class Plan:
     device: str
     dtype: str
     target: Shape | None
-    """Made on the spot; None for the zoo's target."""
+    """Shape of a target created at run time; None for the zoo's target."""
     draft: Shape | None
-    """Likewise."""
+    """Shape of a draft created at run time; None for the zoo's draft."""
     engine: EnginePlan
     assisted: AssistedPlan
     kernels: KernelPlan
@@ -97,4 +97,4 @@ PLANS = {
         ),
     )
 }
-"""By the name that the command line takes."""
+"""Plans by their name on the command line."""

@@ -1,4 +1,4 @@
-"""The picture of a run, as SVG: the parts of a step for each batch size and k, and tokens per second."""
+"""Plot of a run as SVG: the parts of a step for each batch size and k, and tokens per second."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Points = Sequence[Mapping[str, Any]]
 
 
 def plot(result: Mapping[str, Any]) -> str:
-    """Return the picture of a result that has part 1.
+    """Return the plot of a result that contains part 1.
 
     Args:
-        result: as it is written to JSON.
+        result: as written to JSON.
     """
     points: Points = result["engine"]["points"]
     batch_sizes = sorted({point["batch_size"] for point in points})
@@ -64,7 +64,7 @@ def _heading(result: Mapping[str, Any]) -> list[str]:
 
 
 def _bars(title: str, points: Points) -> list[str]:
-    """Return one panel: a bar for each k, its parts stacked."""
+    """Return one panel with a stacked bar for each k."""
     top = max(max(_step_ms(point), point["step_ms"]) for point in points)
     ticks = _ticks(top)
     plot_width, plot_height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM

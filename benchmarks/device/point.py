@@ -1,4 +1,4 @@
-"""One batch size with one k, measured."""
+"""Measurements for one batch size and one k."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from device.split import Split
 
 @dataclass(frozen=True)
 class Point:
-    """What steps of one batch size and one k take."""
+    """Step times and throughput for one batch size and one k."""
 
     batch_size: int
     k: int
-    """0: without speculation."""
+    """0 means no speculation."""
     step_ms: float
-    """Median of steps that nobody disturbed."""
+    """Median of undisturbed steps."""
     tokens_per_s: float
-    """In the same run."""
+    """Measured in the same run."""
     mean_acceptance_length: float
     split: Split
-    """From a run of its own, with the device idle at every border."""
+    """From a separate run with a device sync at every border."""
     forward_ms: float
-    """The bare pass of the same rows, in the run of the split, by turns with its steps."""
+    """The bare forward pass over the same rows, measured in the run of `split`, alternating with its steps."""
     num_bytes: float
-    """Bytes that a step reads at least: the weights once, and the keys and values of every request."""
+    """Minimum bytes that a step reads: the weights once, and the keys and values of every request."""
     bound_ms: float | None
-    """How long reading them takes; None where no bandwidth is known."""
+    """Time to read them; None if the bandwidth is unknown."""
 
     @property
     def num_rows(self) -> int:
@@ -35,12 +35,12 @@ class Point:
 
     @property
     def overhead_ms(self) -> float:
-        """Verifying, committing and all else on the host: what is neither proposing nor the bare pass."""
+        """Step time minus proposing and the bare pass: verification, commit and other host work."""
         return self.split.step_ms - self.split.propose_ms - self.forward_ms
 
     @property
     def share_of_bandwidth(self) -> float | None:
-        """The bound over the time of a step."""
+        """The bound divided by the step time."""
         return None if self.bound_ms is None else self.bound_ms / self.step_ms
 
     def as_dict(self) -> dict[str, object]:

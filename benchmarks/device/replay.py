@@ -1,4 +1,4 @@
-"""A proposer that knows the text: it drafts what was recorded, with a wrong token now and then."""
+"""A proposer that drafts recorded tokens, with some of them replaced by wrong ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILLER = 0
 
 
 class ReplayConfig(ProposerConfig):
-    """Where the text comes from and how much of it is drafted right."""
+    """The recording and the share of it that is drafted correctly."""
 
     recording: str = Field(
         description="JSON file: the new tokens of each request, whose name is its index in the list."
@@ -28,9 +28,9 @@ class ReplayConfig(ProposerConfig):
 
 
 class ReplayProposer(Proposer):
-    """Drafts from a recording; where that has ended, tokens that mean nothing, so that drafts stay as long.
+    """Drafts from a recording; after its end it pads with filler tokens, so drafts keep their length.
 
-    Which tokens are wrong depends on request and position alone: every run verifies the same drafts.
+    Which tokens are wrong depends only on request and position, so every run verifies the same drafts.
     """
 
     name = "replay"
@@ -46,7 +46,7 @@ class ReplayProposer(Proposer):
         ]
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Draft what follows the tokens that each request has."""
+        """Draft the recorded tokens that follow each request's tokens."""
         drafts = []
         for row, request_id in enumerate(batch.request_ids):
             most = batch.max_nodes[row]
@@ -56,7 +56,7 @@ class ReplayProposer(Proposer):
         return Draft.from_lists(drafts)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """There is no state to drop."""
+        """Do nothing; there is no per-request state."""
 
 
 def _spoiled(tokens: Sequence[int], request: int, share_right: float, vocab_size: int) -> list[int]:

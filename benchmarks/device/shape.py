@@ -1,4 +1,4 @@
-"""The shapes of the models that are made on the spot."""
+"""Shapes of the models created at run time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_POSITIONS = 8192
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of a Llama."""
+    """Sizes of a Llama model."""
 
     name: str
     vocab_size: int
@@ -22,7 +22,7 @@ class Shape:
     num_kv_heads: int
 
     def config(self) -> LlamaConfig:
-        """Return the configuration of `transformers`; no token ends a text."""
+        """Return the transformers configuration, without an end-of-text token."""
         return LlamaConfig(
             vocab_size=self.vocab_size,
             hidden_size=self.hidden_size,
@@ -40,6 +40,6 @@ class Shape:
 LLAMA_8B = Shape("8B", 128256, 4096, 14336, 32, 32, 8)
 """Llama 3.1 8B."""
 LLAMA_1B = Shape("1B", 128256, 2048, 8192, 16, 32, 8)
-"""Llama 3.2 1B, but with a head of its own."""
+"""Llama 3.2 1B, but with an untied head."""
 TINY = Shape("tiny", 512, 64, 96, 2, 4, 2)
 TINY_DRAFT = Shape("tiny draft", 512, 64, 80, 1, 4, 2)

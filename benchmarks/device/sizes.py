@@ -1,4 +1,4 @@
-"""The sizes that kernels are measured at."""
+"""Sizes at which kernels are measured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from device.shape import LLAMA_8B, TINY, Shape
 
 @dataclass(frozen=True)
 class Sizes:
-    """One step of a batch, on one device."""
+    """One step of a batch on one device."""
 
     shape: Shape
     batch_size: int
@@ -34,15 +34,15 @@ class Sizes:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of the cache: as many as all requests fill."""
+        """Number of cache blocks that all requests fill."""
         return self.batch_size * -(-self.context // self.block_size)
 
     def randn(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
-        """Return normal numbers on the device."""
+        """Return normally distributed numbers on the device."""
         return torch.randn(shape, dtype=dtype or self.dtype, device=self.device)
 
     def ids(self, *shape: int, below: int) -> torch.Tensor:
-        """Return int64 numbers from 0 on, on the device."""
+        """Return random int64 numbers from 0 to `below - 1`, on the device."""
         return torch.randint(below, shape, device=self.device)
 
     def arange(self, count: int) -> torch.Tensor:
@@ -56,5 +56,5 @@ def large_sizes(device: torch.device) -> Sizes:
 
 
 def small_sizes(device: torch.device) -> Sizes:
-    """Return a step that a reference takes in milliseconds."""
+    """Return a step small enough that references run in milliseconds."""
     return Sizes(TINY, 3, 2, 40, 8, torch.float32, device)

@@ -1,4 +1,4 @@
-"""Where the time of a step goes, with the device idle at every border."""
+"""Time of a step by part, with a device sync at every border."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Split:
 
     propose_ms: float
     score_ms: float
-    """The pass, and from logits to p-logits."""
+    """The forward pass and the step from logits to p-logits."""
     verify_ms: float
-    """From p-logits to the verdict, the check that they are numbers included."""
+    """From p-logits to the verdict, including the NaN check."""
     other_ms: float
     """Scheduling and committing."""
 
@@ -37,9 +37,9 @@ class Split:
 
 
 class Borders:
-    """Runs steps of an engine and waits for the device at the borders of their parts.
+    """Runs engine steps and synchronizes the device at the borders of their parts.
 
-    A context manager: within it the engine's scorer and sampler take note of when they begin and end.
+    Inside this context manager the engine's scorer and sampler record their start and end times.
     """
 
     def __init__(self, built: BuiltEngine) -> None:

@@ -1,4 +1,4 @@
-"""An engine with a batch that does not end, for timing steps."""
+"""An engine with a batch that never finishes, for timing steps."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _WARM_UP_STEPS = 4
 
 @dataclass(frozen=True)
 class FreeRun:
-    """Steps that nobody disturbed."""
+    """Undisturbed steps."""
 
     step_ms: float
-    """Median, from the end of one step to that of the next."""
+    """Median time from the end of one step to the end of the next."""
     wall_s: float
     num_tokens: int
-    """Emitted, of all requests."""
+    """Emitted tokens of all requests."""
     num_drafts: int
     num_accepted_tokens: int
 
 
 class SteadyEngine:
-    """A fresh engine on a shared model, all of whose requests run from the first step to the last.
+    """A fresh engine on a shared model; all requests run from the first step to the last.
 
     Args:
         model: the target; its weights are shared, not copied.
         config: `speculative_config`.
         prompts: one request for each, named by its index.
-        num_steps: how many steps will be asked for in all; the context is made long enough for every draft to be accepted.
+        num_steps: total number of steps to run; the context is long enough for every draft to be accepted.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class SteadyEngine:
         return self._num_emitted / self._num_requests
 
     def run(self, num_steps: int) -> FreeRun:
-        """Run steps as they come."""
+        """Run steps undisturbed."""
         times, before = [], self._num_emitted
         num_drafts = num_accepted = 0
         synchronize(self._device)
@@ -96,15 +96,15 @@ class SteadyEngine:
         return FreeRun(median(times), wall_s, self._num_emitted - before, num_drafts, num_accepted)
 
     def profile(self, num_steps: int) -> tuple[Split, float]:
-        """Run steps in pairs, with the device idle at the borders of their parts.
+        """Run steps in pairs, with a device sync at the borders of their parts.
 
-        In the second one of a pair the bare pass runs once more, alone, so that it meets what the first one met.
+        In the second step of a pair the bare pass runs once more, alone, under the same conditions as in the first.
 
         Args:
-            num_steps: pairs.
+            num_steps: number of pairs.
 
         Returns:
-            The medians of the parts, and that of the bare pass in milliseconds.
+            The medians of the parts, and the median of the bare pass in milliseconds.
         """
         probe = ForwardProbe(self._device, every=1)
         scorer = self._built.scorer

@@ -1,4 +1,4 @@
-"""A run as tables on the terminal."""
+"""Terminal tables of a run."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A server under load: its clients, good and hostile, and what is measured beside them."""
+"""Load test of a server: well-behaved and hostile clients, and measurements."""

@@ -1,4 +1,4 @@
-"""As much of HTTP as the clients need, and as little of good manners as some of them have."""
+"""A minimal HTTP client that can also misbehave."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True)
 class Server:
-    """Where the server is."""
+    """Address of the server."""
 
     host: str
     port: int
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Streams]:
-        """Open a connection, and cut it off at the end, whatever it is doing."""
+        """Open a connection and abort it at the end, whatever its state."""
         reader, writer = await asyncio.open_connection(self.host, self.port)
         try:
             yield reader, writer
@@ -29,14 +29,14 @@ class Server:
             writer.transport.abort()
 
     async def ask(self, path: str, body: object = None, headers: str = "") -> tuple[int, bytes]:
-        """Return the status and the body of an answer."""
+        """Return the status and the body of a response."""
         async with self.connection() as (reader, writer):
             writer.write(request(path, body, headers))
             status, length = await head(reader)
             return status, await (reader.read() if length is None else reader.readexactly(length))
 
     async def events(self, path: str, body: dict[str, Any], num: int | None = None) -> list[dict[str, Any]]:
-        """Return the events of a stream; the client leaves after `num` of them."""
+        """Return the events of a stream; the client disconnects after `num` of them."""
         found: list[dict[str, Any]] = []
         async with self.connection() as (reader, writer):
             writer.write(request(path, body | {"stream": True}))
@@ -53,7 +53,7 @@ class Server:
 
 
 def request(path: str, body: object = None, headers: str = "") -> bytes:
-    """Return a request as it is sent; a body that is no bytes is sent as JSON."""
+    """Return the bytes of a request; a body that is not bytes is sent as JSON."""
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     method = "GET" if body is None else "POST"
     return (
@@ -63,7 +63,7 @@ def request(path: str, body: object = None, headers: str = "") -> bytes:
 
 
 async def head(reader: asyncio.StreamReader) -> tuple[int, int | None]:
-    """Return the status of an answer, and the length of its body if it is told."""
+    """Return the status of a response, and the length of its body if the header gives it."""
     status, length = int((await reader.readline()).split()[1]), None
     while (line := (await reader.readline()).strip()) != b"":
         name, _, value = line.partition(b":")

@@ -1,4 +1,4 @@
-"""A proposer that raises now and then."""
+"""A proposer that raises at random."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specdec_plugin_ngram.proposer import NgramProposer
 
 
 class FailingProposer(NgramProposer):
-    """Drafts as `ngram` does, and raises in one step of fifty."""
+    """Drafts like `ngram`, and raises in about one step of fifty."""
 
     name: ClassVar[str] = "failing"
     _random = random.Random(0)

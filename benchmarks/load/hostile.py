@@ -1,4 +1,4 @@
-"""What the server must refuse, or bear."""
+"""Hostile requests that the server must reject or survive."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ REFUSED: dict[str, tuple[object, int]] = {
     "wrong type": ({"prompt": "x", "n": True}, 400),
     "unknown token": ({"prompt": [10**9]}, 400),
 }
-"""Bodies of `/v1/completions`, and the status that each must have."""
+"""Bodies for `/v1/completions`, and the expected status of each."""
 
 
 async def be_hostile(server: Server, seed: int, seen: Counter[str]) -> None:
-    """Send what must be refused, leave early, send by halves, and ask for very much, again and again."""
+    """Repeatedly send invalid requests, incomplete requests and very large requests, and disconnect early."""
     rng = random.Random(seed)
 
     async def refused() -> None:

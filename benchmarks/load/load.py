@@ -1,4 +1,4 @@
-"""The load, and what is measured beside it."""
+"""Generates the load and measures the server."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ class Question:
     prompt: str
     params: dict[str, Any]
     token_ids: list[int]
-    """What an engine without a server and without drafts answers."""
+    """Output of an engine without a server and without drafts."""
 
 
 @dataclass
 class Report:
-    """What was seen."""
+    """Observations of a load test."""
 
     num_right: int = 0
     num_wrong: int = 0
     num_left: int = 0
-    """Streams that their client left."""
+    """Streams whose client disconnected."""
     errors: Counter[str] = field(default_factory=Counter)
     hostile: Counter[str] = field(default_factory=Counter)
     health_s: list[float] = field(default_factory=list)
     short_s: list[float] = field(default_factory=list)
-    """Times of completions of two tokens."""
+    """Latencies of two-token completions."""
     rss: list[int] = field(default_factory=list)
-    """Bytes of the server's memory, every second."""
+    """Resident memory of the server in bytes, every second."""
 
 
 async def run_load(
     server: Server, process: psutil.Process, questions: list[Question], num_streams: int, seconds: float
 ) -> Report:
-    """Put a server under load for some seconds."""
+    """Run the load test for `seconds`."""
     report = Report()
     work: list[Coroutine[Any, Any, None]] = [
         *(_stream(server, questions, seed, report) for seed in range(num_streams)),
@@ -110,7 +110,7 @@ async def _health(server: Server, report: Report) -> None:
 
 
 async def _short(server: Server, report: Report) -> None:
-    """Ask for two tokens now and then, as a client of its own."""
+    """Request two tokens at intervals, as a separate client."""
     while True:
         begun = time.perf_counter()
         headers = "X-Forwarded-For: 10.1.1.1\r\n"
@@ -128,7 +128,7 @@ async def _memory(process: psutil.Process, report: Report) -> None:
 
 
 async def counters(server: Server) -> dict[str, float]:
-    """Return what `/metrics` tells, by name; labels are added up."""
+    """Return the values of `/metrics` by name, summed over labels."""
     _, text = await server.ask("/metrics")
     found: Counter[str] = Counter()
     for line in text.decode().splitlines():
@@ -139,7 +139,7 @@ async def counters(server: Server) -> dict[str, float]:
 
 
 async def until_idle(server: Server, seconds: float) -> dict[str, float]:
-    """Wait until nothing runs and nothing waits; returns the counters."""
+    """Wait until no request runs or waits, or for `seconds`; return the counters."""
     deadline = time.monotonic() + seconds
     while True:
         found = await counters(server)
@@ -150,5 +150,5 @@ async def until_idle(server: Server, seconds: float) -> dict[str, float]:
 
 
 def as_text(body: object) -> str:
-    """Return a value as JSON that people can read."""
+    """Return a value as indented JSON."""
     return json.dumps(body, indent=1)

@@ -1,4 +1,4 @@
-"""A server in a process of its own."""
+"""A server in a separate process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def serving(words: Sequence[str], log: Path) -> Iterator[tuple[Server, psutil.Pr
 
     Args:
         words: its arguments, without the port.
-        log: where what it says goes.
+        log: file for its log.
 
     Raises:
-        SystemExit: if it ends, or does not listen within five minutes.
+        SystemExit: if it ends or does not listen within five minutes.
     """
     command = [str(Path(sys.executable).with_name("specdec")), "serve", *words, "--port", "0"]
     with log.open("w") as said, subprocess.Popen(command, stderr=said) as process:
@@ -38,7 +38,7 @@ def serving(words: Sequence[str], log: Path) -> Iterator[tuple[Server, psutil.Pr
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    """Wait until the server says where it listens."""
+    """Wait until the server logs its address; return its port."""
     end = time.monotonic() + _LONGEST_START_S
     while time.monotonic() < end:
         if process.poll() is not None:

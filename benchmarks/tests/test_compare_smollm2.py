@@ -1,4 +1,4 @@
-"""Which engines are compared with which, and where equal tokens are required."""
+"""Pairs of engines that are compared, and the pairs for which equal tokens are required."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What specdec's proposers in vLLM are compared with, and how they are put there."""
+"""Peers of specdec's proposers in vLLM, and the settings that install them."""
 
 from __future__ import annotations
 

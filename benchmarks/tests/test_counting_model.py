@@ -1,4 +1,4 @@
-"""Models that count: their text, and how much of it a draft gets right."""
+"""Counting models: their output, and the share of it that a draft predicts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_draft_is_right_in_the_share_asked_for() -> None:
     model = counting_model(TINY_DRAFT, CPU, torch.float32, share_right=0.75)
     right = next_ids(model, ids) == (ids + 1) % TINY_DRAFT.vocab_size
     assert int((~right).sum()) == TINY_DRAFT.vocab_size // 4
-    assert len(right[:128].unique()) == 2  # not one end of the vocabulary
+    assert len(right[:128].unique()) == 2  # wrong ids are spread over the vocabulary
 
 
 def test_layers_are_not_idle() -> None:

@@ -1,4 +1,4 @@
-"""All parts of the device benchmark on a tiny model, and what it writes."""
+"""All parts of the device benchmark on a tiny model, and its output files."""
 
 from __future__ import annotations
 

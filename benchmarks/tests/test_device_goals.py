@@ -1,4 +1,4 @@
-"""Goals follow from the numbers, and turn with them."""
+"""Verdicts of goals follow the measured numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines count of their drafts."""
+"""Draft counters of the engines."""
 
 from __future__ import annotations
 

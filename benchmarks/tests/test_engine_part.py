@@ -1,4 +1,4 @@
-"""Steps of the engine: drafts that are right as often as asked for, and a time that ends."""
+"""Engine steps: the requested acceptance rate, and the time budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lets a ratio through and what does not."""
+"""The correctness gate: when a ratio is shown."""
 
 from __future__ import annotations
 

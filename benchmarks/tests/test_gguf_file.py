@@ -1,4 +1,4 @@
-"""GGUF files of the same weights, from one that the gguf package wrote."""
+"""GGUF files with the same weights, made from one written by the gguf package."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_weights_are_those_of_the_folder(shipped: Path, tmp_path: Path, kind: st
     reader = GGUFReader(made)
     matrix, vector = reader.tensors
     assert (matrix.tensor_type.name, vector.tensor_type.name) == (kind, "F32")
-    # As transformers rounds what it has dequantised.
+    # transformers rounds dequantised weights the same way.
     expected = torch.from_numpy(exact.astype(np.float32)).bfloat16().float().numpy()
     np.testing.assert_array_equal(dequantize(matrix.data, matrix.tensor_type), expected)
     np.testing.assert_array_equal(vector.data, torch.from_numpy(VECTOR).bfloat16().float().numpy())

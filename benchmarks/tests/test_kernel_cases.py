@@ -1,4 +1,4 @@
-"""Kernel cases: each operation has one, and a wrong result is noticed."""
+"""Kernel cases: each belongs to an operation, and wrong results are detected."""
 
 from __future__ import annotations
 

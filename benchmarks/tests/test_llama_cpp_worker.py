@@ -1,4 +1,4 @@
-"""The worker of llama.cpp, with a package in its place that has the same names."""
+"""The llama.cpp worker, with a stub package in place of llama-cpp-python."""
 
 from __future__ import annotations
 

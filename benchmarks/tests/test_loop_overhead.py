@@ -1,4 +1,4 @@
-"""From a row of `specdec bench` to what the loop costs."""
+"""Loop overhead computed from a row of `specdec bench`."""
 
 from __future__ import annotations
 

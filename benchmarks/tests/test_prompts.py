@@ -1,4 +1,4 @@
-"""Prompts as token ids: chats, texts, and what is too long."""
+"""Prompts as token ids: chats, texts, and prompts that are too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the load script makes of what it saw."""
+"""Findings that the load test derives from its observations."""
 
 from __future__ import annotations
 

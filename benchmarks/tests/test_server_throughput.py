@@ -1,4 +1,4 @@
-"""What the throughput script makes of its rounds."""
+"""Rows and failures that the throughput script derives from its rounds."""
 
 from __future__ import annotations
 

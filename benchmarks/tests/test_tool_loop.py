@@ -1,4 +1,4 @@
-"""What the tool loop asks, and how it judges calls."""
+"""Questions of the tool loop, and the check of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verifying costs, from milliseconds of rounds to the table."""
+"""Cost of verification, from the rounds' milliseconds to the table."""
 
 from __future__ import annotations
 

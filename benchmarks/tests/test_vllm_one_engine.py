@@ -1,4 +1,4 @@
-"""The benchmark with one engine of vLLM: its arithmetic, and what it leaves of the runner."""
+"""The benchmark with one vLLM engine: its arithmetic, and restoring the runner."""
 
 from __future__ import annotations
 

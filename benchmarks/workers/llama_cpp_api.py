@@ -1,4 +1,4 @@
-"""The part of llama-cpp-python that is used, typed here because it lives in an environment of its own."""
+"""The part of llama-cpp-python that is used, typed here because it is installed in a separate environment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Llama(Protocol):
     """`llama_cpp.Llama`."""
 
     def reset(self) -> None:
-        """Forget the text, so that the next prompt is processed from its beginning."""
+        """Clear the state, so the next prompt is processed from its beginning."""
         ...
 
     def generate(self, tokens: Sequence[int], *, temp: float) -> Iterator[int]:
-        """Yield new tokens without end, also past end-of-text tokens."""
+        """Yield new tokens indefinitely, also past end-of-text tokens."""
         ...
 
 
@@ -27,7 +27,7 @@ def make_llama(
     Args:
         arguments: of `Llama`.
         prompt_lookup: arguments of `LlamaPromptLookupDecoding`; None for no speculation.
-        is_float32: whether keys and values are kept in float32 instead of float16.
+        is_float32: whether the KV cache is in float32 instead of float16.
     """
     module = import_module("llama_cpp")
     given = dict(arguments)

@@ -12,11 +12,11 @@ from common.worker import serve
 from workers.llama_cpp_api import Llama, make_llama
 
 NUM_THREADS = len(os.sched_getaffinity(0))
-"""llama-cpp-python would take half of the cores."""
+"""All cores; llama-cpp-python's default is half of them."""
 
 
 class LlamaCppEngine:
-    """A `llama_cpp.Llama` that is given token ids and asked for token ids, one prompt at a time.
+    """A `llama_cpp.Llama` with token ids in and out, one prompt at a time.
 
     Args:
         llama: the loaded engine.
@@ -33,11 +33,11 @@ class LlamaCppEngine:
         """
         if len(prompts) != 1:
             raise ValueError(f"llama-cpp-python runs one prompt at a time, not {len(prompts)}")
-        self._llama.reset()  # or the state of the last text is reused as far as both begin alike
+        self._llama.reset()  # otherwise the common prefix with the last text is reused
         return [[int(token) for token in islice(self._llama.generate(prompts[0], temp=0.0), max_tokens)]]
 
     def counters(self) -> Counters:
-        """Return nothing: `Llama` does not tell."""
+        """Return no counters; `Llama` has none."""
         return {}
 
 
@@ -50,7 +50,7 @@ def load(order: Load) -> LlamaCppEngine:
         "n_ctx": order["max_model_len"],
         "n_threads": NUM_THREADS,
         "n_threads_batch": NUM_THREADS,
-        # With drafts it keeps logits of all tokens, but has room for those of one batch unless it is told so.
+        # With drafts it keeps logits of all tokens, but allocates room for one batch unless this is set.
         "logits_all": lookup is not None,
         "verbose": False,
     }

@@ -12,7 +12,7 @@ from specdec import LLM, SamplingParams
 
 
 class SpecdecEngine:
-    """An `LLM` that is given token ids and asked for token ids."""
+    """An `LLM` with token ids in and out."""
 
     def __init__(self, llm: LLM) -> None:
         self._llm = llm
@@ -24,12 +24,12 @@ class SpecdecEngine:
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     def counters(self) -> Counters:
-        """Return totals of drafts."""
+        """Return draft totals."""
         return draft_counters(self._llm.get_metrics())
 
 
 def load(order: Load) -> SpecdecEngine:
-    """Load the model; no tokenizer, no prefix cache, so that every round does the same work."""
+    """Load the model without a tokenizer and without a prefix cache, so every round does the same work."""
     settings = order["settings"]
     arguments = cast(dict[str, Any], settings.get("arguments", {}))
     return SpecdecEngine(

@@ -1,4 +1,4 @@
-"""An engine without a model, for testing the machinery: new tokens follow from the prompt alone."""
+"""An engine without a model, for tests: new tokens depend only on the prompt."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def tokens_after(prompt: list[int], max_tokens: int) -> list[int]:
 
 
 class StubEngine:
-    """Answers after a fixed time per token; `wrong_at` makes it err from that position on.
+    """Answers after a fixed time per token; with `wrong_at`, tokens are wrong from that position on.
 
     Args:
         seconds_per_token: time a batch takes per new token.
         wrong_at: position of the first wrong token, None for none.
-        fail_on: a prompt that begins with this token raises, None for none.
+        fail_on: a prompt that begins with this token raises; None for none.
     """
 
     def __init__(self, seconds_per_token: float, wrong_at: int | None, fail_on: int | None) -> None:
@@ -44,7 +44,7 @@ class StubEngine:
         return [row[: self._wrong_at] + [token + 1 for token in row[self._wrong_at :]] for row in rows]
 
     def counters(self) -> Counters:
-        """Return how many batches there were."""
+        """Return the number of batches."""
         return {"num_batches": self._num_batches}
 
 

@@ -1,6 +1,6 @@
 """`generate` of transformers as a worker. Settings are further arguments of `generate`.
 
-`assistant_model` is a folder; with `speculative_config` the loop is specdec's.
+`assistant_model` is a folder; with `speculative_config` specdec's loop runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TransformersEngine:
         return token_ids
 
     def counters(self) -> Counters:
-        """Return nothing: `generate` does not tell."""
+        """Return no counters; `generate` has none."""
         return {}
 
 
@@ -55,7 +55,7 @@ def load(order: Load) -> TransformersEngine:
 
 
 def make_engine(model: PreTrainedModel, settings: Settings) -> TransformersEngine:
-    """Return an engine around a loaded model; an assistant is loaded in the model's type, to where the model is."""
+    """Return an engine around a loaded model; an assistant is loaded with the model's dtype and device."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     settings = dict(settings)
@@ -71,11 +71,11 @@ def make_engine(model: PreTrainedModel, settings: Settings) -> TransformersEngin
         assistant.generation_config.assistant_confidence_threshold = 0.0
         settings["assistant_model"] = assistant
     if "speculative_config" in settings:
-        # Imported where it is measured, for it sets how threads wait.
+        # Imported only here, since importing it changes how threads wait.
         from specdec_transformers import generate
 
         settings["custom_generate"] = generate
-        settings["engine_options"] = {"enable_prefix_caching": False}  # rounds ask the same prompts again
+        settings["engine_options"] = {"enable_prefix_caching": False}  # rounds repeat the same prompts
     return TransformersEngine(model, settings)
 
 

@@ -1,4 +1,4 @@
-"""The part of vLLM that is used, typed here because vLLM lives in an environment of its own."""
+"""The part of vLLM that is used, typed here because vLLM is installed in a separate environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Llm(Protocol):
         ...
 
     def get_metrics(self) -> list[object]:
-        """Return all metrics, counters and vectors; needs statistics to be on."""
+        """Return all metrics, counters and vectors; requires statistics."""
         ...
 
 

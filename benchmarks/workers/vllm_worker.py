@@ -12,7 +12,7 @@ from workers.vllm_api import Llm, make_llm, make_params
 
 
 class VllmEngine:
-    """A `vllm.LLM` that is given token ids and asked for token ids.
+    """A `vllm.LLM` with token ids in and out.
 
     Args:
         llm: the loaded engine.
@@ -24,19 +24,19 @@ class VllmEngine:
         self._has_statistics = has_statistics
 
     def generate(self, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
-        """Generate one batch, past any end-of-text token and without making text."""
+        """Generate one batch, past any end-of-text token and without detokenization."""
         params = make_params(temperature=0.0, max_tokens=max_tokens, ignore_eos=True, detokenize=False)
         asked = [{"prompt_token_ids": prompt} for prompt in prompts]
         outputs = self._llm.generate(asked, params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     def counters(self) -> Counters:
-        """Return totals of drafts where statistics are on."""
+        """Return draft totals if statistics are on."""
         return draft_counters(self._llm.get_metrics()) if self._has_statistics else {}
 
 
 def load(order: Load) -> VllmEngine:
-    """Load the model; no tokenizer, no prefix cache, so that every round does the same work."""
+    """Load the model without a tokenizer and without a prefix cache, so every round does the same work."""
     settings = order["settings"]
     given = cast(dict[str, Any], settings.get("arguments", {}))
     arguments: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Operations on the paged cache."""
+"""Operations on the paged KV cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from device.sizes import Sizes
 from specdec_kernels import kv_compact, kv_write, paged_attention, rope_kv_write
 
 _LAYERS = 4
-"""Layers of the cache that is compacted; all 32 would take long to make and change nothing."""
+"""Layers of the compacted cache; all 32 would take long to create and would not change the result."""
 
 
 def _pages(sizes: Sizes, *front: int) -> torch.Tensor:
@@ -40,7 +40,7 @@ def make_kv_write(sizes: Sizes) -> Problem:
 
 
 def make_kv_compact(sizes: Sizes) -> Problem:
-    """The path of a tree: every second row moves forward."""
+    """The accepted path of a tree: every second row moves forward."""
     pages = _pages(sizes, _LAYERS), _pages(sizes, _LAYERS)
     slots = _last_slots(sizes).view(sizes.batch_size, -1)
     sources = slots[:, 1::2].contiguous()
@@ -72,7 +72,7 @@ def make_rope_kv_write(sizes: Sizes) -> Problem:
 
 
 def make_paged_attention(sizes: Sizes) -> Problem:
-    """The rows of every request over its context."""
+    """Attention of every request's rows over its context."""
     shape, size = sizes.shape, sizes.batch_size
     query = sizes.randn(sizes.num_rows, shape.num_heads, sizes.head_dim)
     keys, values = _pages(sizes), _pages(sizes)

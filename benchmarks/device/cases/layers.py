@@ -1,4 +1,4 @@
-"""What decoder layers are made of."""
+"""Operations of decoder layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EPSILON = 1e-5
 
 
 def make_rms_norm(sizes: Sizes) -> Problem:
-    """The norm in the middle of a layer, with the residual."""
+    """The norm in the middle of a layer, with residual add."""
     hidden = sizes.shape.hidden_size
     x, residual = sizes.randn(sizes.num_rows, hidden), sizes.randn(sizes.num_rows, hidden)
     weight = sizes.randn(hidden)
@@ -34,7 +34,7 @@ def make_rms_norm(sizes: Sizes) -> Problem:
 
 
 def make_silu_mul(sizes: Sizes) -> Problem:
-    """The gate of the feed-forward part, over a joined projection."""
+    """The gated activation of the feed-forward block, over a fused gate and up projection."""
     inner = sizes.shape.intermediate_size
     gate, up = sizes.randn(sizes.num_rows, 2 * inner).split(inner, 1)
 
@@ -49,7 +49,7 @@ def make_silu_mul(sizes: Sizes) -> Problem:
 
 
 def make_matmul_invariant(sizes: Sizes) -> Problem:
-    """The projection back from the feed-forward part."""
+    """The down projection of the feed-forward block."""
     shape = sizes.shape
     x = sizes.randn(sizes.num_rows, shape.intermediate_size)
     weight = sizes.randn(shape.hidden_size, shape.intermediate_size) * shape.intermediate_size**-0.5
@@ -61,7 +61,7 @@ def make_matmul_invariant(sizes: Sizes) -> Problem:
         return (F.linear(x, weight),)
 
     moved = num_bytes(x, weight) + sizes.num_rows * shape.hidden_size * sizes.dtype.itemsize
-    # Sums of thousands of float32 numbers in another order; on a GPU float32 may also be multiplied in fewer bits.
+    # Sums of thousands of float32 numbers in a different order; on a GPU float32 products may also use fewer bits.
     return Problem(call, moved, torch_call, "F.linear", tolerance=max(1e-5, 2 * torch.finfo(sizes.dtype).eps))
 
 

@@ -1,4 +1,4 @@
-"""Proposing by looking up."""
+"""Prompt lookup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from device.sizes import Sizes
 from specdec_kernels import ngram_match
 
 _DIFFERENT_TOKENS = 64
-"""So few that n-grams of every length occur again."""
+"""Small enough that n-grams of every length repeat."""
 
 
 def make_ngram_match(sizes: Sizes) -> Problem:

@@ -1,4 +1,4 @@
-"""From logits to tokens, without a draft."""
+"""Sampling tokens from logits, without a draft."""
 
 from __future__ import annotations
 

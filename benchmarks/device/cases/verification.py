@@ -1,4 +1,4 @@
-"""Which drafted tokens are accepted."""
+"""Verification of drafted tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TEMPERATURE = 0.8
 
 
 class _Chains(NamedTuple):
-    """The target's logits and the best token of each row as the draft, so that most of it is accepted."""
+    """The target's logits, with the best token of each row as the draft, so most drafted tokens are accepted."""
 
     logits: torch.Tensor
     draft_token_ids: torch.Tensor
@@ -55,7 +55,7 @@ def make_strict_verify(sizes: Sizes) -> Problem:
 
 def _with_q(verify: Callable[..., ChainVerdict]) -> Callable[[Sizes], Problem]:
     def make(sizes: Sizes) -> Problem:
-        """Chains with the distribution that each token was drawn from."""
+        """Chains with draft probabilities."""
         chains, keys = _chains(sizes), keys_of(sizes, sizes.batch_size)
         temperatures = torch.full((sizes.batch_size,), _TEMPERATURE, device=sizes.device)
         shape = (sizes.batch_size, 1 + sizes.k, sizes.shape.vocab_size)

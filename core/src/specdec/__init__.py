@@ -1,6 +1,6 @@
 """specdec: speculative decoding in which every method is a plugin.
 
-Names load when they are first used, so that importing specdec (and `specdec --help`) does not import torch.
+Names are imported on first use: importing specdec (and `specdec --help`) does not import torch.
 """
 
 from __future__ import annotations
@@ -48,11 +48,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 if "OMP_WAIT_POLICY" not in os.environ:
-    # GNU OpenMP spins for milliseconds while it waits for a thread that another process has pushed off its core; a pass of
-    # a small model then takes a hundred times longer. Read when the library is loaded, so it must be set before torch is.
+    # GNU OpenMP spins for milliseconds while it waits for a thread that another process has pushed off its
+    # core. A pass of a small model then takes a hundred times longer. OpenMP reads the variable when it is
+    # loaded, so it must be set before torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-# Code compiled by numba would otherwise lie among the sources. Read when numba is loaded, and by processes started from here.
+# By default numba keeps compiled code among the sources. It reads the variable on import; child processes
+# inherit it.
 os.environ.setdefault(COMPILED_VARIABLE, str(compiled_folder()))
 
 _HOME = {

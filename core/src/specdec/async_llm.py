@@ -33,20 +33,20 @@ logger = logging.getLogger("specdec")
 
 
 class _Subscriber:
-    """Where the news of one request goes: a queue on the caller's event loop."""
+    """Receives the outputs of one request: a queue on the caller's event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.queue: asyncio.Queue[RequestOutput | BaseException] = asyncio.Queue()
 
     def put(self, item: RequestOutput | BaseException) -> None:
-        """Hand an item over from the engine's thread; a loop that is closed takes nothing more."""
+        """Enqueue an item from the engine's thread; does nothing if the loop is closed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.queue.put_nowait, item)
 
 
 class AsyncLLM:
-    """A target with a proposer behind async iterators. The engine runs on a thread of its own.
+    """Asynchronous generation with a target and a proposer. The engine runs on its own thread.
 
     Args:
         model: as for `LLM`.
@@ -61,7 +61,8 @@ class AsyncLLM:
         self._wake = threading.Condition()
         self._is_running = True
         self._failure: BaseException | None = None
-        # Everything is made on the thread that works with it: OpenMP keeps a team for each thread that ever worked in parallel.
+        # The engine is built on the thread that runs it: OpenMP keeps a thread team for each thread that ever
+        # ran a parallel region.
         release_threads()
         made: Future[tuple[BuiltEngine, Intake]] = Future()
         make = partial(build, model, speculative_config, arguments)
@@ -81,9 +82,9 @@ class AsyncLLM:
         priority: int = 0,
         client: str | None = None,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Return an iterator over the request as it grows. Leaving it early aborts the request.
+        """Return an async iterator over the request's outputs. Leaving it early aborts the request.
 
-        The request is checked now and queued when the iterator is first asked.
+        The request is checked now and queued on the first iteration.
 
         Args:
             prompt: text, token ids, or `{"prompt_token_ids": [...]}`.
@@ -91,12 +92,13 @@ class AsyncLLM:
             request_id: an id to abort by; None makes one.
             is_streaming: whether to yield once per step; else once, at the end.
             priority: lower goes first; needs `scheduling_policy="priority"`.
-            client: who asks: where requests say it, each client has the same share of the slots in a batch, and so has each
-                request of a client.
+            client: name of the client, for fair scheduling: named clients share the slots of a batch equally,
+                and so do the requests of one client.
 
         Raises:
-            ConfigError: for a prompt or parameter that cannot be served; for an id that is in use when first asked.
-            EngineError: when first asked, if the engine has been shut down or has failed.
+            ConfigError: for a prompt or parameter that cannot be served; on the first iteration, for an id
+                that is in use.
+            EngineError: on the first iteration, if the engine has been shut down or has failed.
         """
         name = request_id or self._intake.next_id()
         request, watches = self._intake.prepare(
@@ -120,19 +122,19 @@ class AsyncLLM:
         client: str | None = None,
         **template_arguments: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Return an iterator over the next message of a conversation as it grows, with the tokenizer's chat template.
+        """Return an async iterator over the next message of a conversation; uses the chat template.
 
         Args:
             messages: each with `role` and `content`.
-            sampling_params: as for `generate`, like the next four.
-            request_id: ditto.
-            is_streaming: ditto.
-            priority: ditto.
-            client: ditto.
-            **template_arguments: of the chat template.
+            sampling_params: as for `generate`.
+            request_id: as for `generate`.
+            is_streaming: as for `generate`.
+            priority: as for `generate`.
+            client: as for `generate`.
+            **template_arguments: arguments of the chat template.
 
         Raises:
-            ConfigError: if there is no chat template, or it does not take the messages; and as for `generate`.
+            ConfigError: if there is no chat template, or it rejects the messages; and as for `generate`.
             EngineError: as for `generate`.
         """
         prompt = self.chat_prompt(messages, **template_arguments)
@@ -141,7 +143,7 @@ class AsyncLLM:
         )
 
     def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template_arguments: Any) -> dict[str, Any]:
-        """Return what `chat` gives the target: `prompt`, the text, and `prompt_token_ids`.
+        """Return the prompt that `chat` gives the target: `prompt` (the text) and `prompt_token_ids`.
 
         Raises:
             ConfigError: as for `chat`.
@@ -154,7 +156,7 @@ class AsyncLLM:
 
     @property
     def is_running(self) -> bool:
-        """Whether requests are taken: the engine has neither failed nor been shut down."""
+        """Whether requests are accepted: the engine has neither failed nor been shut down."""
         return self._is_running
 
     @property
@@ -164,24 +166,24 @@ class AsyncLLM:
 
     @property
     def method(self) -> str | None:
-        """The method that drafts; None without speculation."""
+        """Name of the speculative method; None without speculation."""
         speculation = self._built.speculation
         return None if speculation is None else speculation.config.method
 
     @property
     def speculative_config(self) -> SpeculativeConfig | None:
-        """The common keys of the configuration, with nothing left open; None without speculation."""
+        """The common keys of the configuration, fully resolved; None without speculation."""
         speculation = self._built.speculation
         return None if speculation is None else speculation.config
 
     @property
     def num_waiting_requests(self) -> int:
-        """How many requests none of whose samples has begun to run."""
+        """Number of requests of which no sample has started."""
         return self._built.engine.num_waiting_requests
 
     @property
     def num_requests(self) -> tuple[int, int]:
-        """How many samples of requests run, and how many wait to."""
+        """Number of running samples and number of waiting samples."""
         return self._built.engine.num_sequences
 
     def get_tokenizer(self) -> PreTrainedTokenizerBase | None:
@@ -189,7 +191,7 @@ class AsyncLLM:
         return self._built.tokenizer
 
     def get_metrics(self) -> list[Metric]:
-        """Return counters over the engine's life; see `LLM.get_metrics`."""
+        """Return counters over the engine's lifetime; see `LLM.get_metrics`."""
         return self._built.metrics()
 
     def shutdown(self) -> None:
@@ -215,11 +217,11 @@ class AsyncLLM:
                 yield item
         finally:
             if not is_finished:
-                with suppress(EngineError):  # after a shutdown nothing runs that could be aborted
+                with suppress(EngineError):  # after a shutdown there is nothing to abort
                     self._order(lambda: self._leave(name, subscriber))
 
     def _order(self, order: Callable[[], None]) -> None:
-        """Have the engine's thread do something between two steps."""
+        """Queue a callable that the engine's thread runs between two steps."""
         with self._wake:
             if not self._is_running:
                 raise self._end()
@@ -227,7 +229,7 @@ class AsyncLLM:
             self._wake.notify()
 
     def _end(self) -> EngineError:
-        """Return why nothing runs any more."""
+        """Return the error that says why the engine has stopped."""
         if self._failure is None:
             return EngineError("this AsyncLLM has been shut down")
         error = EngineError(f"the engine failed: {type(self._failure).__name__}: {self._failure}")
@@ -246,7 +248,7 @@ class AsyncLLM:
             subscriber.put(error)
 
     def _leave(self, request_id: str, subscriber: _Subscriber) -> None:
-        """Abort a request if it is still that of a subscriber, and not another one's of the same id."""
+        """Abort a request, unless its id now belongs to another subscriber."""
         if self._subscribers.get(request_id) is subscriber:
             self._abort(request_id)
 
@@ -266,15 +268,15 @@ class AsyncLLM:
     ) -> None:
         try:
             parts = make()
-        except BaseException as error:  # the caller's, who waits for it
+        except BaseException as error:  # re-raised in `__init__`, which waits for the result
             made.set_exception(error)
             return
         made.set_result(parts)
         engine = parts[0].engine
-        assert isinstance(engine, Engine)  # alone on its rank, see `_check_alone`
+        assert isinstance(engine, Engine)  # single rank, see `_check_alone`
         try:
             self._run(engine)
-        except BaseException as failure:  # every waiting caller must hear of it
+        except BaseException as failure:  # every waiting caller receives it
             logger.exception("the engine failed; every request ends")
             self._failure = failure
         finally:
@@ -293,18 +295,18 @@ class AsyncLLM:
                     self._publish(output)
 
     def _obey(self) -> None:
-        """Do what was ordered until now."""
+        """Run the callables queued so far."""
         while self._orders:
             self._orders.popleft()()
 
     def _stop(self, engine: Engine) -> None:
-        """Take no more orders, and tell everybody who waits."""
+        """Stop taking work, and send the error to every subscriber."""
         with self._wake:
             self._is_running = False
         while self._orders:
-            with suppress(Exception):  # whoever ordered is told below
+            with suppress(Exception):  # subscribers receive the error below
                 self._obey()
-        with suppress(Exception):  # after a failure it may not be able to
+        with suppress(Exception):  # it may raise after a failed step
             engine.abort(list(self._subscribers))
         error = self._end()
         for subscriber in self._subscribers.values():
@@ -313,7 +315,7 @@ class AsyncLLM:
 
 
 def _check_alone(arguments: Mapping[str, Any]) -> None:
-    """Refuse several ranks: requests would have to come to all of them in one order."""
+    """Refuse several ranks: all of them would have to receive requests in the same order."""
     ranks = arguments.get("tensor_parallel_size") or 1
     if isinstance(ranks, int) and ranks > 1:
         raise ConfigError(

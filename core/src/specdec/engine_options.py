@@ -1,4 +1,4 @@
-"""How the engine runs: the arguments of `LLM` that are not about one request."""
+"""Engine options: the arguments of `LLM` that do not belong to one request."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class EngineOptions:
     """
 
     model: Any
-    """A path, a hub id, `zoo`, `smollm2`, a GGUF file, a loaded `PreTrainedModel`, or a `LoadedTarget` that engines share."""
+    """A path, a hub id, `zoo`, `smollm2`, a GGUF file, a loaded `PreTrainedModel`, or a `LoadedTarget` that
+    several engines share."""
     gguf_file: str | None = None
-    """Which GGUF file of the folder or hub repository `model`, if there are several."""
+    """Name of the GGUF file in the folder or hub repository `model`, if there are several."""
     tokenizer: Any = None
     """A path, a hub id or a tokenizer; None means the model's own."""
     revision: str | None = None
@@ -40,25 +41,26 @@ class EngineOptions:
     dtype: Any = "auto"
     """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
     seed: int | None = None
-    """Seed of the noise of requests that have none of their own; None means fresh noise every run."""
+    """Seed for requests without their own seed; None means fresh noise in every run."""
     max_model_len: int | None = None
-    """The longest context, output included; None means the model's."""
+    """Maximum context length, output included; None means the model's."""
     max_num_seqs: int = 64
-    """The most requests that run at once."""
+    """Maximum number of requests that run at once."""
     max_num_batched_tokens: int = 2048
-    """The most rows of one pass: prompt tokens, newest tokens and drafted ones."""
+    """Maximum number of rows in one pass: prompt tokens, last committed tokens and drafted tokens."""
     scheduling_policy: str = "fcfs"
-    """`fcfs`: first come, first served; `priority`: requests of a lower `priority` first, and preempted last."""
+    """`fcfs`: first come, first served; `priority`: requests with a lower `priority` run first and are
+    preempted last."""
     enforce_eager: bool = False
     """Run the model's own forward, without fused layers or captured graphs."""
     gpu_memory_utilization: float = 0.9
-    """Share of a GPU's memory that weights, caches and recordings may take."""
+    """Fraction of a GPU's memory for weights, KV caches and captured graphs."""
     kv_cache_memory_bytes: int | None = None
-    """Memory for keys and values; None means what fits (on the host: a quarter of free memory)."""
+    """Bytes for KV caches; None means what fits (on the host: a quarter of the free memory)."""
     num_gpu_blocks_override: int | None = None
-    """Blocks of the cache, on any device, whatever memory they take; None means as many as memory holds."""
+    """Number of KV cache blocks, on any device, whatever memory they need; None means as many as fit."""
     enable_prefix_caching: bool = True
-    """Reuse keys and values of equal prefixes."""
+    """Reuse the keys and values of equal prefixes."""
     block_size: int = 16
     """Tokens per block of the prefix cache."""
     trust_remote_code: bool = False
@@ -66,19 +68,24 @@ class EngineOptions:
     allow_pickle: bool = False
     """Also load checkpoints that are not safetensors; unpickling runs code from the file."""
     device: str | None = None
-    """A torch device; None means a GPU if there is one, else the processor."""
+    """A torch device; None means a GPU if there is one, else the CPU."""
     device_map: Any = None
-    """`auto`, or names of modules and the device of each: layers on several devices, which run one after another."""
+    """`auto`, or a mapping from module names to devices: layers on several devices, which run one after
+    another."""
     tensor_parallel_size: int = 1
-    """Processes that share the model, one device each; `torchrun --nproc-per-node N script.py` starts them."""
+    """Number of processes that share the model, one device each; `torchrun --nproc-per-node N script.py`
+    starts them."""
     scorer: str = DEFAULT_SCORER
-    """What runs the target: the name of a plugin (`specdec.scorers`), or the path of a class, `./file.py:Class`."""
+    """The scorer, which runs the target: name of a plugin (`specdec.scorers`), or path of a class,
+    `./file.py:Class`."""
     attention_backend: str = "auto"
-    """What attends to the cache: `sdpa` is torch's, on any device; `triton` the paged kernels of specdec-kernels, on CUDA
-    devices; `auto` takes the kernels where they run and agree with torch when the model is loaded, and torch's elsewhere."""
+    """Attention implementation: `sdpa` is torch's, on any device; `triton` is the paged kernels of
+    specdec-kernels, on CUDA devices; `auto` uses the kernels if they run and agree with torch when the model
+    is loaded, and torch's otherwise."""
     deterministic: bool = False
-    """Give each token the same logits, bit for bit, whatever else is in the batch and however many tokens are verified at
-    once, so that the same seed gives the same text with and without speculation, in bfloat16 too."""
+    """Batch-invariant logits: each token gets bitwise the same logits whatever else is in the batch and
+    however many tokens are verified at once. The same seed then gives the same text with and without
+    speculation, in bfloat16 too."""
     strict_drafts: bool = False
     """Raise on malformed drafts instead of cutting them."""
     skip_tokenizer_init: bool = False

@@ -1,4 +1,4 @@
-"""Where specdec keeps what it can make again."""
+"""Cache folders of specdec: their contents can be recreated."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 CACHE_VARIABLE = "SPECDEC_CACHE"
 """Environment variable that moves the cache folder; its default is `~/.cache/specdec`."""
 COMPILED_VARIABLE = "NUMBA_CACHE_DIR"
-"""Environment variable, numba's own, that moves compiled code alone."""
+"""numba's own environment variable; moves only the compiled code."""
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again: `SPECDEC_CACHE`, or `specdec` in the user's cache folder."""
+    """Return the cache folder: `SPECDEC_CACHE`, or `specdec` in the user's cache folder."""
     given = os.environ.get(CACHE_VARIABLE)
     if given:
         return Path(given).expanduser()
@@ -20,5 +20,5 @@ def cache_folder() -> Path:
 
 
 def compiled_folder() -> Path:
-    """Return the folder for compiled code: `NUMBA_CACHE_DIR`, or `compiled` in the cache folder; never among the sources."""
+    """Return the folder for compiled code: `NUMBA_CACHE_DIR`, or `compiled` in the cache folder."""
     return Path(os.environ.get(COMPILED_VARIABLE) or cache_folder() / "compiled")

@@ -1,7 +1,7 @@
 """The hooks of specdec: what a plugin package implements, and when each is called.
 
-An entry point names a module; functions in it that carry the name of a hook and `@specdec.hookimpl` are its
-implementations. Hooks register classes, objects run: no hook is called per token.
+An entry point names a module. A function in it with the name of a hook and the decorator `@specdec.hookimpl`
+implements that hook. Hooks register classes, and their instances do the work: no hook is called per token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from specdec.interfaces import Proposer, RequestStats, Sampler, Scorer, StepStats
 
 PROJECT = "specdec"
-"""The name all hooks and marks belong to."""
+"""The pluggy project name of all hooks and markers."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -27,8 +27,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def specdec_register_proposers() -> type[Proposer] | list[type[Proposer]]:  # type: ignore[empty-body]
     """Return the proposer classes of this module.
 
-    Called once, when a method whose entry point (group `specdec.proposers`) names the module is first asked
-    for. The class whose `name` or `aliases` hold the entry point's name is taken.
+    Called once, when a method whose entry point (group `specdec.proposers`) names the module is first
+    requested. The class whose `name` or `aliases` contain the entry point's name is used.
     """
 
 
@@ -37,7 +37,7 @@ def specdec_register_samplers() -> type[Sampler] | list[type[Sampler]]:  # type:
     """Return the sampler classes of this module.
 
     Called once, when a `rejection_sample_method` whose entry point (group `specdec.samplers`) names the
-    module is first asked for.
+    module is first requested.
     """
 
 
@@ -45,24 +45,24 @@ def specdec_register_samplers() -> type[Sampler] | list[type[Sampler]]:  # type:
 def specdec_register_scorers() -> type[Scorer] | list[type[Scorer]]:  # type: ignore[empty-body]
     """Return the scorer classes of this module.
 
-    Called once, when a scorer whose entry point (group `specdec.scorers`) names the module is first asked
-    for.
+    Called once, when a scorer whose entry point (group `specdec.scorers`) names the module is first
+    requested.
     """
 
 
 @hookspec
 def specdec_register_commands(app: typer.Typer) -> None:
-    """Add a sub-command of the entry point's name (group `specdec.commands`) to `app`.
+    """Add a sub-command with the entry point's name (group `specdec.commands`) to `app`.
 
-    Called when that command is run or its help is asked for, never for the help of `specdec` itself.
+    Called when that command or its help runs, never for the help of `specdec` itself.
     """
 
 
 @hookspec
 def specdec_step_finished(stats: StepStats) -> None:
-    """Take note of one turn of the verify loop.
+    """Observe one step of the verify loop.
 
-    Called after the step is committed, from the engine's thread: be quick. Modules of group
+    Called on the engine's thread after the step is committed, so it must be fast. Modules of group
     `specdec.observers` are loaded when the engine starts; without any implementation of this hook nothing is
     called or measured for it.
     """
@@ -70,4 +70,4 @@ def specdec_step_finished(stats: StepStats) -> None:
 
 @hookspec
 def specdec_request_finished(stats: RequestStats) -> None:
-    """Take note of one finished request, aborted ones included; called after its last token is committed."""
+    """Observe one finished request, aborted ones included; called after its last token is committed."""

@@ -42,22 +42,22 @@ def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tup
 
 
 class LLM:
-    """A target with a proposer, for offline generation.
+    """Offline generation with a target and a proposer.
 
     Args:
         model: a path, a hub id, a GGUF file, `zoo`, `smollm2`, or a loaded `PreTrainedModel` (then pass `tokenizer=` too).
         speculative_config: a mapping, JSON or YAML text, or the path of a file with either; None for no speculation.
-        **arguments: see `EngineOptions`; vLLM's names work, those without meaning here are told once.
+        **arguments: see `EngineOptions`; vLLM's names work, and those without effect here are logged once.
 
     Raises:
         ConfigError: for a wrong argument, naming it and the remedy.
         PluginError: for a method or sampler that cannot be loaded.
-        ModelError: for a model that cannot be served right.
+        ModelError: for a model that cannot be served correctly.
     """
 
     def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
         self._built, self._intake = build(model, speculative_config, arguments)
-        release_threads()  # whoever generates may be another thread; here and below
+        release_threads()  # `generate` may run on another thread; here and below
         self._news: dict[str, deque[RequestOutput]] = {}
 
     def generate(
@@ -67,7 +67,7 @@ class LLM:
         *,
         use_tqdm: bool = False,
     ) -> list[RequestOutput]:
-        """Generate for every prompt; returns one output per prompt, in their order.
+        """Generate for every prompt; returns one output per prompt, in order.
 
         Args:
             prompts: text, token ids, or `{"prompt_token_ids": [...]}`; one or many.
@@ -75,7 +75,7 @@ class LLM:
             use_tqdm: show a progress bar.
 
         Raises:
-            ConfigError: for a prompt or parameter that cannot be served; nothing has been generated then.
+            ConfigError: for a prompt or parameter that cannot be served; nothing is generated then.
         """
         many = as_prompts(prompts)
         engine = self._built.engine
@@ -108,7 +108,7 @@ class LLM:
         """Generate the next message of one conversation, or of each of several, with the tokenizer's chat template.
 
         Raises:
-            ConfigError: if the tokenizer has no chat template, or the template does not take the messages.
+            ConfigError: if the tokenizer has no chat template, or the template rejects the messages.
         """
         conversations = [messages] if messages and isinstance(messages[0], dict) else messages
         prompts: list[Prompt] = [
@@ -119,7 +119,7 @@ class LLM:
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Iterator[RequestOutput]:
-        """Yield the request as it grows, once per step; giving the iterator up aborts the request."""
+        """Yield the request's output once per step; closing the iterator early aborts the request."""
         engine = self._built.engine
         request, watches = self._intake.prepare(
             self._intake.next_id(), prompt, sampling_params or SamplingParams(), is_streaming=True
@@ -141,7 +141,7 @@ class LLM:
             release_threads()
 
     def _step(self) -> list[RequestOutput]:
-        """Run one step; returns the outputs that do not belong to an open stream, which keeps its own."""
+        """Run one step; returns its outputs, except those of open streams, which are queued."""
         others: list[RequestOutput] = []
         for output in self._built.engine.step():
             news = self._news.get(output.request_id)
@@ -159,23 +159,23 @@ class LLM:
         return self._built.tokenizer
 
     def get_metrics(self) -> list[Metric]:
-        """Return counters over the engine's life, under vLLM's names where it has them."""
+        """Return counters over the engine's lifetime, under vLLM's names where it has them."""
         return self._built.metrics()
 
     @property
     def method(self) -> str | None:
-        """The method that drafts; None without speculation."""
+        """Name of the speculative method; None without speculation."""
         speculation = self._built.speculation
         return None if speculation is None else speculation.config.method
 
     @property
     def sampler(self) -> type[Sampler]:
-        """The class that verifies drafts; its `is_lossless` says whether what comes out follows the target's distribution."""
+        """The sampler class; its `is_lossless` says whether the output follows the target's distribution."""
         return type(self._built.sampler)
 
     @property
     def is_first_rank(self) -> bool:
-        """Whether this process is rank 0, which is to say what comes out; always, where it runs the model alone."""
+        """Whether this process is rank 0, which reports the output; always True in a single process."""
         return self._built.info.tensor_parallel_rank == 0
 
     @property
@@ -194,7 +194,7 @@ def _params_for(
     if given is None:
         return [SamplingParams()] * len(prompts)
     if isinstance(given, SamplingParams | Mapping | str):
-        return [given] * len(prompts)  # the intake refuses what is no SamplingParams
+        return [given] * len(prompts)  # the intake rejects anything but SamplingParams
     if len(given) != len(prompts):
         raise ConfigError(
             f"{len(given)} sampling_params for {len(prompts)} prompts: give one, or one per prompt"

@@ -1,4 +1,4 @@
-"""What `generate` and the streams return."""
+"""Return types of `generate` and of streams."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ class Logprob:
 
 @dataclass(frozen=True)
 class DraftStep:
-    """What one step drafted for a sample, and what of it was accepted."""
+    """The drafted and the accepted tokens of one step of a sample."""
 
     proposer: str | None
-    """Who drafted; None where nothing was drafted."""
+    """Name of the proposer; None if nothing was drafted."""
     token_ids: list[int]
-    """The drafted tokens, N of them; none where nothing was drafted."""
+    """The N drafted tokens; empty if nothing was drafted."""
     parents: list[int]
-    """For each the number of the drafted token before it, -1 for the last committed one; of a chain -1, 0, 1, ..."""
+    """`[N]`: index of each drafted token's parent, -1 for the last committed token; -1, 0, 1, ... for a
+    chain."""
     accepted: list[int]
-    """Numbers of the accepted drafted tokens, from depth 1 on."""
+    """Indices of the accepted drafted tokens, from depth 1 on."""
     num_emitted: int
-    """Tokens that the step added to the sample: the accepted ones and, unless it ended, the correction or bonus token."""
+    """Number of tokens added to the sample: the accepted ones and, unless it ended, the correction or bonus
+    token."""
     time: float
     """Seconds from the request's arrival to the end of the step."""
 
@@ -45,24 +47,25 @@ class CompletionOutput:
     finish_reason: str | None = None
     """`stop`, `length`, `abort`, `error`, or None while it runs."""
     stop_reason: int | str | None = None
-    """The stop id or stop string that ended it; None for the model's own end of text. With `error`, what went wrong."""
+    """The stop token id or stop string that ended it; None for an end-of-text token. With `error`, the
+    reason."""
     logprobs: list[dict[int, Logprob]] | None = None
-    """For each token, by id: the token itself first, then the most probable ones; of the target's own distribution,
-    before any sampling parameter. None unless asked for."""
+    """For each token, a mapping by id: the token itself first, then the most probable ones. They are from the
+    target's own distribution, before any sampling parameter. None unless requested."""
     cumulative_logprob: float | None = None
-    """Sum over the tokens; None unless `logprobs` is asked for."""
+    """Sum over the tokens; None unless `logprobs` is requested."""
     is_from_draft: list[bool] = field(default_factory=list, repr=False)
-    """For each token whether a draft had guessed it."""
+    """For each token, whether it is an accepted drafted token."""
     draft_steps: list[DraftStep] | None = field(default=None, repr=False)
-    """The steps that made the tokens, in order. None unless `return_draft_steps` is asked for."""
+    """The steps that produced the tokens, in order. None unless `return_draft_steps` is set."""
 
 
 @dataclass(frozen=True)
 class RequestMetrics:
-    """What speculation did for one request, over all its samples. Times are in seconds."""
+    """Statistics of one request, over all its samples. Times are in seconds."""
 
     num_drafts: int
-    """Steps in which a draft was verified."""
+    """Number of steps in which a draft was verified."""
     num_draft_tokens: int
     num_accepted_tokens: int
     """Accepted drafted tokens; correction and bonus tokens are not counted."""
@@ -70,7 +73,7 @@ class RequestMetrics:
     time_to_first_token: float | None
     total_time: float
     queue_time: float | None = None
-    """Until the first sample began to run."""
+    """Time until the first sample started to run."""
 
     @property
     def mean_acceptance_length(self) -> float:
@@ -85,7 +88,7 @@ class RequestMetrics:
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """A request and what has been generated for it."""
+    """A request and its output so far."""
 
     request_id: str
     prompt: str | None
@@ -94,6 +97,7 @@ class RequestOutput:
     finished: bool
     metrics: RequestMetrics
     num_cached_tokens: int = 0
-    """Prompt tokens that were found in the prefix cache."""
+    """Number of prompt tokens found in the prefix cache."""
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
-    """For each prompt token, as `CompletionOutput.logprobs`; None for the first one. None unless asked for."""
+    """For each prompt token, as `CompletionOutput.logprobs`; None for the first one. None unless
+    requested."""

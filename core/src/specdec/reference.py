@@ -1,7 +1,7 @@
-"""The verify loop in the plainest form: one request, a dense cache, no tricks. The oracle the engine is tested against.
+"""The verify loop in its simplest form: one request, a dense cache. The engine is tested against it.
 
-propose -> score -> verify -> commit, once per turn. The draft is a chain; `strict` decides; the model is any
-`transformers` causal language model.
+Each step runs propose -> score -> verify -> commit. The draft is a chain, the sampler is `strict`, and the
+model is any `transformers` causal language model.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ def generate(
 ) -> list[int]:
     """Return the tokens after `prompt`: `params.max_tokens` of them, drawn from the model's own distribution.
 
-    `rules` are what `params` ask for beyond temperature and cuts.
+    `rules` hold what `params` request beyond temperature, top-k, top-p and min-p.
 
-    Whatever `propose` returns, the result is the same: that is what speculation promises.
+    The result does not depend on what `propose` returns; this is the guarantee of speculative decoding.
     """
     assert params.max_tokens is not None
     cache = DynamicCache(config=model.config)
     tokens = list(prompt)
     end = len(prompt) + params.max_tokens
     while len(tokens) < end:
-        # Propose: at most as many tokens as still fit in front of the one that verification adds.
+        # Propose: leave room for the token that verification adds.
         draft = propose(tokens, min(num_speculative_tokens, end - len(tokens) - 1))
-        # Score: one pass over the tokens the cache does not hold yet and the draft.
+        # Score: one pass over the tokens that are not in the cache yet and the draft.
         known = cache.get_seq_length()
         rows = model(torch.tensor([tokens[known:] + draft]), past_key_values=cache, use_cache=True).logits[0]
         committed = np.array(tokens, np.int32)
         block = RowBlock(params, draft, rules=rules, committed=committed, num_prompt_tokens=len(prompt))
         rows = p_logits(rows[-len(draft) - 1 :], [block])
-        # Verify: the draft is accepted as long as it equals what plain sampling draws at its position.
+        # Verify: accept drafted tokens while they equal what plain sampling draws at their positions.
         emitted: list[int] = []
         for depth in range(len(draft) + 1):
             emitted.append(_draw(rows[depth], params, len(tokens) + depth))
             if depth == len(draft) or draft[depth] != emitted[depth]:
                 break
-        # Commit: keep what was emitted; the last emitted token has no row in the cache yet.
+        # Commit: append the emitted tokens; the last one has no row in the cache yet.
         tokens += emitted
         if rules is not None and rules.grammar is not None:
             rules.grammar.advance(emitted)
@@ -66,7 +66,7 @@ def generate(
 
 
 def _draw(logits: torch.Tensor, params: SamplingParams, position: int) -> int:
-    """Draw from softmax(logits) with the noise of (seed, position); temperature 0 takes the best."""
+    """Draw from softmax(logits) with the noise of (seed, position); temperature 0 takes the argmax."""
     if params.is_greedy:
         return int(logits.argmax())
     zero = torch.zeros(1, dtype=torch.int64)

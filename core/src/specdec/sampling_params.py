@@ -21,10 +21,10 @@ LogitsProcessor = (
 
 
 def takes_prompt(processor: LogitsProcessor) -> bool:
-    """Return whether a logits processor is one of three arguments.
+    """Return whether a logits processor takes three arguments.
 
     Raises:
-        ValueError: if its arguments cannot be known.
+        ValueError: if its signature is not available.
     """
     try:
         return len(signature(processor).parameters) == 3
@@ -35,7 +35,7 @@ def takes_prompt(processor: LogitsProcessor) -> bool:
 
 
 class SamplingParams(BaseModel):
-    """How the tokens of one request are chosen. Names and meanings are vLLM's; all work with speculation on.
+    """Sampling parameters of one request, with vLLM's names and meanings. All work with speculation.
 
     Raises:
         ConfigError: naming the parameter, its value and what is allowed.
@@ -169,12 +169,12 @@ class SamplingParams(BaseModel):
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most probable token is always taken."""
+        """Whether the most probable token is always chosen."""
         return self.temperature == 0.0
 
     @property
     def is_endless(self) -> bool:
-        """Whether the end of a text is ignored; that of a text that a grammar calls complete never is: nothing could follow."""
+        """Whether end-of-text tokens are ignored; never with structured outputs, whose text ends there."""
         return self.ignore_eos and self.structured_outputs is None
 
     @property
@@ -185,7 +185,7 @@ class SamplingParams(BaseModel):
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
 
     def cap_speculation(self, num_speculative_tokens: int) -> int:
-        """Return the most nodes to draft for this request in one step."""
+        """Return the maximum number of nodes to draft for this request in one step."""
         if self.speculative is None:
             return num_speculative_tokens
         if self.speculative is False:

@@ -1,4 +1,4 @@
-"""What the text of a request must look like."""
+"""Constraints on the generated text of a request."""
 
 from __future__ import annotations
 
@@ -69,5 +69,5 @@ class StructuredOutputsParams(BaseModel):
 
     @property
     def kind(self) -> str:
-        """Name of the constraint that is given."""
+        """Name of the given constraint."""
         return self._given[0]

@@ -142,6 +142,13 @@ def test_in_one_process_a_crash_or_a_hang_is_only_the_plugins_own(
     assert errors[0] == errors[4] == ""
 
 
+def test_a_process_that_does_not_start_is_said_to(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.install("a", {"observers": {"a": "a_plugin"}}, {"a_plugin": "import no_such_library"})
+    monkeypatch.setattr("specdec.registry.probe_many._START_TIMEOUT_S", 0.0)
+    (result,) = probe_many([registry.find(Group.OBSERVERS, "a")], timeout_s=8)
+    assert result.error == "observer 'a' of a 1.0: its process did not start within 0 s"
+
+
 def test_an_observer_and_a_command_are_tried_as_such(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = "from specdec import hookimpl\n@hookimpl\ndef {}: pass\n"
     site.install("watch", {"observers": {"watch": "watch_plugin"}, "commands": {"none": "watch_plugin"}},

@@ -245,3 +245,35 @@ def test_errors_in_finish_are_contained(subject) -> None:
     proposer.finish = finish
     assert tokens_of(llm, subject.prompts, greedy(32)) == subject.expected
     assert engine_of(llm).metrics.proposer_errors > 0
+
+
+def test_a_request_whose_abort_raised_is_gone(subject) -> None:
+    llm = make_llm(subject.model, scripted("Recorder", 2, texts=subject.texts, on_proposer_error="raise"))
+    proposer = proposer_of(llm)
+    finish = proposer.finish
+
+    def failing(request_ids, reason) -> None:
+        proposer.finish = finish
+        raise KeyError("cannot let go")
+
+    proposer.finish = failing
+    stream = llm.stream(subject.prompts[0], greedy(32))
+    next(stream)
+    with pytest.raises(KeyError, match="cannot let go"):
+        engine_of(llm).abort(list(engine_of(llm)._requests))
+    assert not engine_of(llm).has_work
+    assert tokens_of(llm, subject.prompts[1:2], greedy(8)) == [subject.expected[1][:8]]
+
+
+def test_all_sequences_that_ended_are_gone_where_finish_raises(subject) -> None:
+    llm = make_llm(subject.model, scripted("Recorder", 2, texts=subject.texts, on_proposer_error="raise"))
+
+    def failing(request_ids, reason) -> None:
+        raise KeyError("cannot let go")
+
+    proposer_of(llm).finish = failing
+    stop = greedy(32).model_copy(update={"stop_token_ids": [subject.expected[0][3]], "ignore_eos": False})
+    with pytest.raises(KeyError, match="cannot let go"):
+        llm.generate(subject.prompts[:2], [stop, greedy(4)])
+    engine = engine_of(llm)
+    assert (engine._owners, engine._watches, engine._row_ids, engine._leaving) == ({}, {}, set(), [])

@@ -94,6 +94,24 @@ def test_states_of_many_sequences_are_overdue_together() -> None:
     assert not delivery().is_overdue([*some[:5], sequence(400)])  # nothing of the last has run yet
 
 
+def test_a_sequence_is_overdue_before_its_next_rows_would_not_be_kept() -> None:
+    begun, made = waiting(250), delivery()
+    assert not made.is_overdue([begun], [700])
+    assert made.is_overdue([begun], [1000])
+    assert not made.is_overdue([sequence(900)], [2000])  # one piece may have any length
+
+
+def test_a_pause_keeps_no_more_states_than_there_is_memory_for(caplog) -> None:
+    made, some = delivery(), [waiting(count) for count in (900, 300, 1000, 400)]
+    with caplog.at_level(logging.WARNING, "specdec"):
+        made.limit_waiting(some)
+    assert [kept.has_proposals for kept in some] == [True, True, False, True]
+    assert made.num_without_states == 1
+    assert "states" in caplog.text
+    made.limit_waiting(some)
+    assert made.num_without_states == 1
+
+
 def test_what_came_of_a_draft_is_told_once() -> None:
     told, made = sequence(), delivery()
     told.num_computed, told.last_num_drafted, told.last_num_accepted = 0, 4, 1

@@ -104,3 +104,10 @@ def test_pauses_are_short_again_after_many_good_calls(monkeypatch: pytest.Monkey
     for _ in range(512):
         guard.propose(batch_of([1]), [0])
     assert length_of_pause() == 64
+
+
+def test_a_long_prefix_may_take_long_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", -1)
+    guard, ids = guard_of(Resuming), np.arange(320, dtype=np.int32)
+    assert [guard.resume("r", ids) for _ in range(5)] == [320] * 5
+    assert (guard.counters.num_overruns, guard.counters.num_pauses) == (0, 0)

@@ -1,7 +1,7 @@
 """specdec-kernels: operations of speculative decoding on the device, each with a plain torch reference.
 
-Triton is imported when a kernel is first launched. Operations are called as their folders are: plain imports put the
-functions here, after their folders, where names that load later would find the folders.
+Triton is imported when a kernel is first launched. Operations have the same names as their folders. Therefore this module
+imports them eagerly, so each name refers to the function; with lazy loading it would refer to the folder's module.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of arguments that the operations share; every message names the argument, what it is and what it must be."""
+"""Argument checks shared by the operations; every message names the argument, its actual and its required form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ IDS = (torch.int32, torch.int64)
 
 
 def shown(tensor: torch.Tensor) -> str:
-    """Return type and shape of a tensor as messages show them."""
+    """Return dtype and shape of a tensor, formatted for messages."""
     return f"{_name(tensor.dtype)} {list(tensor.shape)}"
 
 
@@ -24,14 +24,14 @@ def check_tensor(
     *,
     is_row_strided: bool = False,
 ) -> None:
-    """Refuse what has not this shape, one of these types, a contiguous layout and the device of `like`.
+    """Reject a tensor without this shape, one of these dtypes, a contiguous layout and the device of `like`.
 
     Args:
         name: of the argument.
         tensor: its value.
-        shape: that it must have.
-        dtypes: of which it must have one.
-        like: a tensor on the device that it must be on.
+        shape: required shape.
+        dtypes: allowed dtypes.
+        like: a tensor on the required device.
         is_row_strided: allow any layout with unit stride along the last dimension.
 
     Raises:
@@ -49,13 +49,13 @@ def check_tensor(
 
 
 def check_rows(name: str, tensor: torch.Tensor, sizes: Sequence[int | str], like: torch.Tensor) -> None:
-    """Refuse what is not `sizes`, of the type and on the device of `like`, with unit stride along its last dimension.
+    """Reject a tensor without the shape `sizes`, the dtype and device of `like`, and unit stride along the last dimension.
 
     Args:
         name: of the argument.
         tensor: its value.
-        sizes: one entry per dimension; a string is a size that is free but not 0, and its name.
-        like: the tensor it must go with, floating point.
+        sizes: one entry per dimension; a string names a size that may be any number above 0.
+        like: floating-point tensor with the required dtype and device.
 
     Raises:
         ValueError: naming the argument.
@@ -72,12 +72,12 @@ def check_rows(name: str, tensor: torch.Tensor, sizes: Sequence[int | str], like
 
 
 def check_input(name: str, tensor: torch.Tensor, sizes: Sequence[str]) -> None:
-    """Refuse what is no input of a layer: one of `FLOATS`, unit stride along the last dimension.
+    """Reject a layer input that is not one of `FLOATS` or has no unit stride along the last dimension.
 
     Args:
         name: of the argument.
         tensor: its value.
-        sizes: the names of its sizes, of which only the first, the rows of the pass, may be 0.
+        sizes: names of its sizes; only the first, the rows of the pass, may be 0.
 
     Raises:
         ValueError: naming the argument.
@@ -90,7 +90,7 @@ def check_input(name: str, tensor: torch.Tensor, sizes: Sequence[str]) -> None:
 
 
 def check_vector(name: str, tensor: torch.Tensor, size: int, like: torch.Tensor) -> None:
-    """Refuse what is not contiguous floating point `[size]`, of any such type, on the device of `like`.
+    """Reject a tensor that is not contiguous floating point `[size]`, of any such dtype, on the device of `like`.
 
     Raises:
         ValueError: naming the argument.
@@ -104,7 +104,7 @@ def check_vector(name: str, tensor: torch.Tensor, size: int, like: torch.Tensor)
 
 
 def check_logits(name: str, logits: torch.Tensor) -> None:
-    """Refuse what is not floating point `[R, V]` with V > 0 and unit stride along V.
+    """Reject logits that are not floating point `[R, V]` with V > 0 and unit stride along V.
 
     Raises:
         ValueError: naming the argument.
@@ -117,7 +117,7 @@ def check_logits(name: str, logits: torch.Tensor) -> None:
 def check_drafts(
     logits: torch.Tensor, draft_token_ids: torch.Tensor, row_starts: torch.Tensor, num_nodes: torch.Tensor
 ) -> None:
-    """Refuse logits that are none, drafts that are not `[B, N]`, and what does not say where their rows lie.
+    """Reject invalid logits, drafts that are not `[B, N]`, and invalid `row_starts` or `num_nodes`.
 
     Raises:
         ValueError: naming the argument.
@@ -140,13 +140,13 @@ def check_pages(
     value_dim: int | str,
     like: torch.Tensor,
 ) -> None:
-    """Refuse pages that are not `[N, S, Hkv, D]` keys and `[N, S, Hkv, Dv]` values that go with `like`.
+    """Reject pages that are not `[N, S, Hkv, D]` keys and `[N, S, Hkv, Dv]` values with the dtype and device of `like`.
 
     Args:
         key_pages: keys.
         value_pages: values.
-        key_sizes: Hkv and D, or their names where they are free.
-        value_dim: Dv, or its name where it is free.
+        key_sizes: Hkv and D, or their names if any size is allowed.
+        value_dim: Dv, or its name if any size is allowed.
         like: see `check_rows`.
 
     Raises:
@@ -157,7 +157,7 @@ def check_pages(
 
 
 def check_heads(query: torch.Tensor, num_kv_heads: int, name: str) -> None:
-    """Refuse queries `[T, H, D]` whose heads do not share the KV heads of the argument `name` evenly.
+    """Reject queries `[T, H, D]` whose H is not a multiple of the KV heads of the argument `name`.
 
     Raises:
         ValueError: naming both.

@@ -1,4 +1,4 @@
-"""Decides, in one place, whether an operation runs as its reference or as its Triton kernel."""
+"""Selects whether an operation runs as its reference or as its Triton kernel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from importlib.util import find_spec
 import torch
 
 VARIABLE = "SPECDEC_KERNELS"
-"""Environment variable that holds the name of the backend to use."""
+"""Environment variable with the name of the backend to use."""
 
 
 class Backend(StrEnum):
-    """How an operation runs."""
+    """Implementation of an operation."""
 
     REFERENCE = "reference"
     """Plain torch, on any device."""
@@ -31,10 +31,10 @@ _chosen: ContextVar[Backend | None] = ContextVar("specdec_kernels_backend", defa
 
 @contextmanager
 def use_backend(backend: Backend | str) -> Iterator[None]:
-    """Run every operation within the `with` block on one backend, whatever the tensors and the environment say.
+    """Run every operation within the `with` block on one backend, regardless of tensors and environment.
 
     Raises:
-        ValueError: for a backend that does not exist.
+        ValueError: if the backend does not exist.
     """
     token = _chosen.set(_named(backend, "use_backend"))
     try:
@@ -44,10 +44,10 @@ def use_backend(backend: Backend | str) -> Iterator[None]:
 
 
 def backend_for(tensor: torch.Tensor) -> Backend:
-    """Return the backend for an operation on `tensor`: as chosen by `use_backend`, else the environment, else by device.
+    """Return the backend for an operation on `tensor`: from `use_backend`, else the environment, else the device.
 
     Raises:
-        ValueError: if the environment variable names no backend.
+        ValueError: if the environment variable does not name a backend.
         RuntimeError: if Triton was chosen and is not installed.
     """
     wanted = _chosen.get()

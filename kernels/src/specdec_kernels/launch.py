@@ -1,4 +1,4 @@
-"""What the launch configurations of the operations share."""
+"""Helpers shared by the operations' launch configurations."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 
 def power_of_two(size: int, least: int = 1, most: int | None = None) -> int:
-    """Return the smallest power of two that is not below `size`, within bounds that are powers of two."""
+    """Return the smallest power of two that is at least `size`, within bounds that are powers of two."""
     found = max(least, 1 << max(0, size - 1).bit_length())
     return found if most is None else min(most, found)
 
 
 def check_power_of_two(name: str, size: int, least: int = 1) -> None:
-    """Refuse a size that is no power of two.
+    """Reject a size that is not a power of two or is below `least`.
 
     Raises:
-        ValueError: naming it.
+        ValueError: naming the size.
     """
     if size < least or size & (size - 1):
         bound = "" if least == 1 else f" and at least {least}"
@@ -24,10 +24,10 @@ def check_power_of_two(name: str, size: int, least: int = 1) -> None:
 
 @dataclass(frozen=True)
 class VocabularyTiles:
-    """How the work is cut up: rows of logits into tiles.
+    """How the work is divided: rows of logits are split into tiles.
 
     Args:
-        block_v: ids that one program looks at; a power of two.
+        block_v: ids that one program processes; a power of two.
         num_warps: warps of one program.
     """
 
@@ -38,5 +38,5 @@ class VocabularyTiles:
         check_power_of_two("block_v", self.block_v)
 
     def num_tiles(self, vocab_size: int) -> int:
-        """Return how many programs share a row of `vocab_size` logits."""
+        """Return the number of tiles in a row of `vocab_size` logits, one program each."""
         return -(-vocab_size // self.block_v)

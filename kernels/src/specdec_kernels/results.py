@@ -1,4 +1,4 @@
-"""What operations on token ids return: int64 tensors, padded with -1."""
+"""Results of operations on token ids: int64 tensors, padded with -1."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ PADDING_ID = -1
 
 
 class ChainVerdict(NamedTuple):
-    """What is accepted of every request's chain."""
+    """Verification result of every request's chain."""
 
     num_accepted: torch.Tensor
     """`[B]` int64: accepted drafted tokens."""
     token_ids: torch.Tensor
-    """`[B, K + 1]` int64: those tokens and one more, padded with -1."""
+    """`[B, K + 1]` int64: those tokens and the correction or bonus token, padded with -1."""
 
 
 class PathVerdict(NamedTuple):
-    """What is accepted of every request's chain or tree."""
+    """Verification result of every request's chain or tree."""
 
     num_accepted: torch.Tensor
     """`[B]` int64: accepted drafted tokens."""
     token_ids: torch.Tensor
-    """`[B, N + 1]` int64: those tokens and one more, padded with -1."""
+    """`[B, N + 1]` int64: those tokens and the correction or bonus token, padded with -1."""
     accepted_nodes: torch.Tensor
     """`[B, N]` int64: the accepted nodes, from the root's child down, padded with -1."""
 
@@ -47,13 +47,13 @@ Result = TypeVar("Result", ChainVerdict, PathVerdict, ChainDraft)
 def prepared(
     kind: type[Result], shapes: Sequence[tuple[int, ...]], out: Result | None, like: torch.Tensor
 ) -> Result:
-    """Return `out` after a check, or new tensors for None.
+    """Return `out` after a check, or new tensors if it is None.
 
     Args:
-        kind: of the result.
+        kind: type of the result.
         shapes: of its tensors.
-        out: what the caller wants written to.
-        like: a tensor on the device that they must be on.
+        out: the caller's output tensors.
+        like: a tensor on the required device.
 
     Raises:
         ValueError: naming the tensor whose shape, type, device or layout is wrong.
@@ -66,7 +66,7 @@ def prepared(
 
 
 def written(out: Result, tensors: Iterable[torch.Tensor]) -> Result:
-    """Return `out` with the values of `tensors`."""
+    """Copy `tensors` to `out` and return `out`."""
     for target, source in zip(out, tensors, strict=True):
         target.copy_(source)
     return out

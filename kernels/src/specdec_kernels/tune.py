@@ -1,6 +1,6 @@
 """`python -m specdec_kernels.tune <operation>`: measures launch parameters on this machine's GPU, once and offline.
 
-What it writes is read by `specdec_kernels.tuned`; committed, it serves everyone with such a device.
+`specdec_kernels.tuned` reads the resulting file. Once committed, everyone with the same kind of device uses it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Timer = Callable[[Callable[[], object]], float]
 
 ROUNDS = 5
 TOLERANCE = 2.0**-6
-"""How far the results of two configurations may be apart: the last bits of bfloat16, of numbers around 1."""
+"""Maximum difference between the results of two configurations: the last bits of bfloat16 numbers around 1."""
 
 
 def tune(
@@ -36,17 +36,17 @@ def tune(
 ) -> list[dict[str, Any]]:
     """Measure an operation's candidates for each of its problems.
 
-    Candidates take turns, so that a clock that changes changes for all. One whose results are not those of the heuristic's
-    configuration is left out, whatever its speed, and so is one that the device refuses.
+    Candidates are interleaved, so changes of the clock frequency affect all of them. A candidate is left out if its results
+    differ from those of the heuristic's configuration or if its launch fails.
 
     Args:
         op: the operation's folder.
         timer: measures a call.
-        device: where to make the inputs.
-        refused: what a launch raises that asks for more than the device has.
+        device: where the inputs are created.
+        refused: exceptions of a launch that exceeds the device's resources.
 
     Returns:
-        For each problem its `sizes`, the best `config`, and the median `microseconds` of that and of the heuristic's.
+        For each problem its `sizes`, the best `config`, and the median microseconds of it and of the heuristic's.
     """
     module = import_module(f"specdec_kernels.{op}.config")
     entries = []
@@ -77,7 +77,7 @@ def tune(
 
 
 def write(op: str, device_name: str, entries: list[dict[str, Any]], folder: Path = FOLDER) -> Path:
-    """Write what `tune` returns, with what it was measured on, and return the file."""
+    """Write the result of `tune` with its provenance and return the file."""
     file = folder / op / f"{slug(device_name)}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     provenance = {"device": device_name, "torch": torch.__version__, "triton": version("triton")}
@@ -87,7 +87,7 @@ def write(op: str, device_name: str, entries: list[dict[str, Any]], folder: Path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tune the operation that the command line names; 2 where there is no device to tune it on."""
+    """Tune the operation given on the command line; return 2 if there is no device to tune it on."""
     parser = argparse.ArgumentParser("python -m specdec_kernels.tune", description=__doc__)
     parser.add_argument(
         "op", choices=sorted(WORKLOADS), metavar="operation", help=", ".join(sorted(WORKLOADS))

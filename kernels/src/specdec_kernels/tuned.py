@@ -1,6 +1,6 @@
-"""Finds launch parameters: those measured on this kind of device where there are any, else the operation's heuristic.
+"""Finds launch parameters: those tuned on this kind of device if there are any, else the operation's heuristic.
 
-`python -m specdec_kernels.tune` writes what was measured to `configs/<operation>/<device>.json`.
+`python -m specdec_kernels.tune` writes the measurements to `configs/<operation>/<device>.json`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def launch_config(
 ) -> Config:
     """Return launch parameters for a call.
 
-    Of the problems that were measured on this kind of device the nearest counts, in logarithms of its sizes. What was best
-    there may not fit the call: the nearest to it is taken of the call's own heuristic and candidates.
+    The nearest problem measured on this kind of device is used, by the logarithms of its sizes. Its best configuration may
+    not fit the call, so the nearest configuration is selected from the call's own heuristic and candidates.
 
     Args:
         op: the operation's folder.
-        heuristic: of the operation; decides where nothing was measured.
+        heuristic: of the operation; used if nothing was measured.
         candidates: of the operation.
-        device: that of the call.
-        sizes: what both take.
-        named: there are none; the signature needs them to fit every operation.
+        device: of the call.
+        sizes: arguments of both.
+        named: must be empty; the signature needs it to fit every operation.
     """
     assert not named
     name = device_slug(device)
@@ -52,18 +52,18 @@ def launch_config(
 
 
 def device_slug(device: torch.device) -> str | None:
-    """Return what the files of a device are called, or None where kernels are not launched."""
+    """Return the file name of a device, or None for devices without kernels."""
     return _slug(device.index) if device.type == "cuda" else None
 
 
 def slug(device_name: str) -> str:
-    """Return a device's name as a file's: `nvidia-h200`."""
+    """Return a device's name in the form of a file name, such as `nvidia-h200`."""
     return re.sub(r"[^a-z0-9]+", "-", device_name.lower()).strip("-")
 
 
 @cache
 def measured(op: str, name: str) -> list[dict[str, Any]]:
-    """Return the measurements of an operation on a device, `sizes` and the `config` that was best; none if there is no file."""
+    """Return the measurements of an operation on a device, each with `sizes` and the best `config`; empty without a file."""
     file = FOLDER / op / f"{name}.json"
     if not file.exists():
         return []
@@ -72,7 +72,7 @@ def measured(op: str, name: str) -> list[dict[str, Any]]:
 
 
 def numbers(sizes: Iterable[Any]) -> list[int]:
-    """Return the arguments of a heuristic as a file holds them: one list of numbers."""
+    """Return the arguments of a heuristic as stored in a file: a flat list of numbers."""
     found: list[int] = []
     for size in sizes:
         found += astuple(size) if is_dataclass(size) and not isinstance(size, type) else (size,)

@@ -1,4 +1,4 @@
-"""What the tuner measures: for every operation the sizes that models have, and calls of these sizes."""
+"""Workloads of the tuner: for every operation the sizes of real models, and calls with these sizes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from specdec_kernels.silu_mul import silu_mul
 from specdec_kernels.strict_verify import strict_verify
 
 Call = Callable[[Any], tuple[torch.Tensor, ...]]
-"""Runs an operation with a launch configuration, or None for its own choice, and returns what it wrote."""
+"""Runs an operation with a launch configuration, or None for its own choice, and returns its outputs."""
 
 REQUESTS = 8
 NODES = 4
 ROWS = REQUESTS * (NODES + 1)
-"""Of a pass that verifies drafts: a setting for one row alone must serve here too, for rows must not show in results."""
+"""Rows of a pass that verifies drafts. One configuration must also serve a single row, for batch-invariant results."""
 BLOCK_SIZE = 16
 BF16 = torch.bfloat16
 
@@ -45,7 +45,7 @@ class Workload:
 
     Args:
         sizes: arguments of its heuristic, one tuple for each problem.
-        make: makes inputs of such sizes on a device, the same at every time, and returns the call.
+        make: makes inputs of these sizes on a device, always the same, and returns the call.
     """
 
     sizes: list[tuple[Any, ...]]
@@ -196,7 +196,7 @@ def _paged_attention(device: torch.device, problem: Problem) -> Call:
 
 
 def _problems() -> list[tuple[Problem]]:
-    """Decoding and verifying on a model with 32 query heads over 8 of keys, and over 2."""
+    """Return problems of decoding and verification for 32 query heads with 2 and 8 KV heads."""
     return [
         (Problem(requests * rows, requests, 32 // heads, heads, 128, 128, BF16.itemsize, length),)
         for heads in (2, 8)
@@ -225,4 +225,4 @@ WORKLOADS = {
     "silu_mul": Workload([(3072,), (8192,), (14336,), (28672,)], _silu_mul),
     "strict_verify": Workload(VOCABULARIES, _strict_verify),
 }
-"""By the operation's folder."""
+"""Workloads by the operation's folder."""

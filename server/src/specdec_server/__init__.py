@@ -1,6 +1,6 @@
 """Serves specdec over HTTP, with the OpenAI interface.
 
-Names load when they are first used, so that a command line that only shows its options does not import torch.
+Names are loaded on first use, so a command line that only shows its options does not import torch.
 """
 
 from __future__ import annotations

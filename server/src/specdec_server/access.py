@@ -1,4 +1,4 @@
-"""One line in the log for each request: what it was, how it ended, what it took. Never a word of its text."""
+"""Access log: one line per request with method, status and metrics, never with its text."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from specdec_server.tracing import Tracing
 logger = logging.getLogger("specdec.access")
 
 _QUIET = frozenset({"/health", "/ping", "/metrics"})
-"""What is asked every few seconds by whoever watches the server: told only at level debug."""
+"""Paths that monitoring polls every few seconds; logged only at level debug."""
 _ID = re.compile(r"[\w.:-]{1,128}")
 
 
 class Access:
-    """Gives each request an id, keeps a record of it, and writes its line; an error that nobody expected is answered here.
+    """Middleware that assigns request ids, keeps a record of each request, logs it, and answers unexpected errors.
 
     Args:
-        app: what answers.
-        by_key: whether clients have keys of their own.
-        is_logged: whether requests have lines.
-        tracing: makes a span of each request.
-        on_refusal: is told the status of every answer that is an error.
-        pages: paths of static files, whose requests have lines at level debug only.
+        app: the wrapped application.
+        by_key: whether clients have their own keys.
+        is_logged: whether requests are logged.
+        tracing: creates a span for each request.
+        on_refusal: called with the status of every error response.
+        pages: paths of static files; their requests are logged at level debug only.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Access:
 
 
 def line_of(record: RequestRecord) -> str:
-    """Return the line about a request that has ended, as pairs of names and values."""
+    """Return the log line of a finished request, as pairs of names and values."""
     words = [
         record.method,
         record.path,

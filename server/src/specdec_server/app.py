@@ -25,7 +25,7 @@ from specdec_server.tracing import Tracing
 
 
 def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
-    """Return an application that serves an engine. It shuts the engine down when it ends itself.
+    """Return an application that serves an engine and shuts it down when the application ends.
 
     Args:
         llm: the engine.

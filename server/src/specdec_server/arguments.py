@@ -22,9 +22,9 @@ _FLAGS = frozenset(field.name for field in fields(EngineOptions) if field.type =
     "multi_step_stream_outputs",
 }
 _FLAG_BEGINNINGS = ("enable_", "disable_", "use_")
-"""What options that need no value are called, or how their names begin."""
+"""Prefixes of options that need no value, in addition to `_FLAGS`."""
 _TEXTS = frozenset(field.name for field in fields(EngineOptions) if str(field.type).startswith("str"))
-"""Options whose values are text even where they look like numbers."""
+"""Options whose values are text even if they look like numbers."""
 _NO_EFFECT = {
     "enable_auto_tool_choice": "tool_choice may always be auto",
     "enable_reasoning": "--reasoning-parser alone turns it on",
@@ -37,26 +37,26 @@ _NO_EFFECT = {
     "disable_frontend_multiprocessing": "engine and server share one process",
     "api_server_count": "engine and server share one process",
 }
-"""Options of vLLM's server that change nothing here, and why."""
+"""Options of vLLM's server that have no effect here, and why."""
 _REFUSED = {
     "tool_parser_plugin": "--tool-call-parser takes ./file.py:Class, and plugins are found by themselves",
     "reasoning_parser_plugin": "--reasoning-parser takes ./file.py:Class, and plugins are found by themselves",
     "lora_modules": "adapters are not served; merge them into the model first",
     "config": "give options on the command line",
 }
-"""Options of vLLM's server that there is nothing for, and why."""
+"""Options of vLLM's server that are not supported, and why."""
 
 
 def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """Return what belongs to no option, and the arguments of `LLM` among options; underscores and dashes are the same.
+    """Return the positional words and the options that are arguments of `LLM`; underscores and dashes are equivalent.
 
-    Values are read as JSON where they are JSON. An option without a value is true, and with `--no-` false.
+    Values that are JSON are parsed as JSON. An option without a value is true, and with `--no-` false.
 
     Args:
-        words: of the command line, those that the command does not know itself.
+        words: command-line words that the command itself does not know.
 
     Raises:
-        ConfigError: for an option that is given twice, or lacks its value.
+        ConfigError: for an option that is given twice, lacks its value or is not supported.
     """
     alone: list[str] = []
     found: dict[str, Any] = {}

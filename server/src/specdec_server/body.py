@@ -1,4 +1,4 @@
-"""Bodies of requests: as long as they may be, within the time that they may take."""
+"""Limits on the size and the arrival time of request bodies."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LINGER_BODIES = 16
 
 
 class BodyLimit:
-    """Takes in the whole body of a request before anything looks at it, or refuses it.
+    """Middleware that reads the whole body of a request before the application runs, or rejects the request.
 
     Args:
-        app: what gets the body.
-        limits: the most bytes and seconds.
+        app: the wrapped application.
+        limits: maximum bytes and seconds.
     """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app, self._limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Answer or reject a request."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
@@ -45,7 +45,7 @@ class BodyLimit:
             await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, headers: Headers, receive: Receive) -> bytes | ApiError | None:
-        """Return the body, why it is refused, or None if the client left."""
+        """Return the body, the reason for rejection, or None if the client disconnected."""
         limit, told = self._limits.max_request_bytes, headers.get("content-length", "")
         if told.isdecimal() and int(told) > limit:
             return self._too_long(f"{int(told)} bytes")
@@ -68,7 +68,7 @@ class BodyLimit:
         )
 
     async def _refuse(self, error: ApiError, receive: Receive, send: Send) -> None:
-        """Answer, and take in what the client still sends for a while: it reads the answer only when it has sent all."""
+        """Answer, then discard what the client still sends for a while, since clients read only after sending everything."""
         answer = JSONResponse(error_body(error), error.status, {"Connection": "close"})
         start = {"type": "http.response.start", "status": error.status, "headers": answer.raw_headers}
         await send(start)
@@ -87,7 +87,7 @@ class BodyLimit:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a function that gives the body first, and then what comes after it."""
+    """Return a receive function that first returns the body, then later messages."""
     is_given = False
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""Who asks."""
+"""Identifies the client of a request."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from starlette.types import Scope
 
 
 def client_of(scope: Scope, *, by_key: bool) -> str:
-    """Return a name for the client of a request, which tells nothing of its key.
+    """Return a name for the client of a request; it does not reveal the client's key.
 
     Args:
         scope: of the request.
-        by_key: whether clients have keys of their own; else they are told apart by address.
+        by_key: whether clients have their own keys; otherwise they are distinguished by address.
     """
     if by_key:
         key = Headers(scope=scope).get("authorization", "").partition(" ")[2].strip()

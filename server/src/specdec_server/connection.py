@@ -1,4 +1,4 @@
-"""Connections that do not stay open for clients who say or take nothing."""
+"""HTTP connections with timeouts for clients that send or read nothing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MAX_HEADER_BYTES = 65536
 
 
 class LimitedConnection(HttpToolsProtocol):
-    """One connection, with limits on the time and the length of headers, and on the time a client takes nothing.
+    """One connection with limits on the time and the length of headers, and on the time a client reads nothing.
 
     Args:
-        limits: the seconds.
-        config: of uvicorn, like all that follows.
-        **arguments: ditto.
+        limits: the timeouts.
+        config: of uvicorn.
+        **arguments: further arguments of uvicorn's protocol.
     """
 
     def __init__(self, limits: Limits, config: Config, **arguments: Any) -> None:
@@ -32,18 +32,18 @@ class LimitedConnection(HttpToolsProtocol):
         self._num_bodies_due = 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as in uvicorn
-        """Begin to wait for a header."""
+        """Start the header timeout."""
         super().connection_made(transport)
         self._expect_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the limits of time."""
+        """Cancel the timers."""
         self._header_timer = _cancelled(self._header_timer)
         self._write_timer = _cancelled(self._write_timer)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take in a part of a request."""
+        """Process a part of a request."""
         if self._header_timer is None and self._num_bodies_due == 0:
             self._expect_header()
         if self._header_timer is not None:
@@ -64,12 +64,12 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_message_complete()
 
     def pause_writing(self) -> None:
-        """Begin to wait for the client to take what there is."""
+        """Start the timeout for the client to read buffered data."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(self._limits.idle_timeout_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Cancel the write timeout."""
         self._write_timer = _cancelled(self._write_timer)
         super().resume_writing()
 
@@ -98,7 +98,7 @@ class LimitedConnection(HttpToolsProtocol):
 
 
 def limited_by(limits: Limits) -> Any:
-    """Return what makes connections with these limits, for uvicorn's option `http`."""
+    """Return a factory of connections with these limits, for uvicorn's option `http`."""
     return partial(LimitedConnection, limits)
 
 

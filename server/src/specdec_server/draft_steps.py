@@ -1,4 +1,4 @@
-"""The field `draft_steps` of a choice: what each step drafted and what was accepted, tokens spelled out."""
+"""The field `draft_steps` of a choice: drafted and accepted tokens of each step, with their text."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from specdec_server.piece import Piece
 
 
 class DraftSteps:
-    """Tells the steps of one sample, piece by piece.
+    """Reports the steps of one sample, piece by piece.
 
     Args:
-        tokenizer: the target's; None where tokens cannot be spelled.
+        tokenizer: the target's; None if tokens cannot be decoded.
         prompt_token_ids: the prompt.
-        skip_special_tokens: whether special tokens are no part of the text.
+        skip_special_tokens: whether special tokens are omitted from the text.
     """
 
     def __init__(
@@ -34,9 +34,10 @@ class DraftSteps:
             self._stream = TextStream(tokenizer, prompt_token_ids, skip_special_tokens=skip_special_tokens)
 
     def told(self, piece: Piece) -> list[dict[str, Any]]:
-        """Return the steps of a piece: `proposer`, `draft_token_ids` and `draft_tokens` `[N]`, `parents` `[N]`, `accepted`,
-        the numbers of the accepted ones, what the step added to the text, `token_ids` and `tokens`, and `time`, the seconds
-        from the request's arrival to its end.
+        """Return the steps of a piece.
+
+        Each has `proposer`, `draft_token_ids`, `draft_tokens` and `parents` `[N]`, `accepted` (indices of accepted nodes),
+        `token_ids` and `tokens` (emitted by the step), and `time` (seconds from the request's arrival to the step's end).
         """
         found, place = [], 0
         for step in piece.draft_steps or ():
@@ -58,7 +59,7 @@ class DraftSteps:
         return found
 
     def _drafted(self, step: DraftStep) -> list[str]:
-        """Return what each drafted token adds to the one before it."""
+        """Return the text that each drafted token adds after its parent."""
         before = [
             step.token_ids[parent : parent + 1] if parent >= 0 else self._last for parent in step.parents
         ]
@@ -70,5 +71,5 @@ class DraftSteps:
         start, both = self._tokenizer.decode(before), self._tokenizer.decode([*before, token_id])
         assert isinstance(start, str)
         assert isinstance(both, str)
-        # Where the token completes a character the beginning changes: it then is spelled alone.
+        # If the token completes a character, the beginning changes; the token is then decoded alone.
         return both[len(start) :] if both.startswith(start) else str(self._tokenizer.decode([token_id]))

@@ -1,4 +1,4 @@
-"""Errors as clients of the OpenAI interface expect them."""
+"""Errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from specdec import ConfigError, EngineError
 _KINDS = {401: "authentication_error", 404: "not_found_error"}
 _SHUT_DOWN = "the server is being shut down: send the request again in a moment, or to another server"
 _NAMED = re.compile(r"^\w+: '(\w+)' = ")
-"""How messages about a parameter begin."""
+"""Prefix of messages about a parameter."""
 
 
 class ApiError(Exception):
-    """What a client did wrong.
+    """An error that is returned to the client.
 
     Args:
         message: what is wrong, and what to do.
-        status: of HTTP.
-        param: the field that is wrong, if it is one.
-        code: a word for programs.
-        headers: of the answer.
+        status: HTTP status.
+        param: the wrong field, if there is one.
+        code: machine-readable code.
+        headers: of the response.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ApiError(Exception):
 
 
 def error_body(error: Exception) -> dict[str, Any]:
-    """Return the body that tells of an error."""
+    """Return the response body for an error."""
     if isinstance(error, EngineError) and error.__cause__ is None:
         error = ApiError(_SHUT_DOWN, 503, code="shutting_down")
     status = status_of(error)
@@ -61,8 +61,8 @@ def error_body(error: Exception) -> dict[str, Any]:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Have every error of an app answered in the same form."""
-    # It brings torch, which the front of several engines does without.
+    """Make an app answer every error in the same format."""
+    # Imports torch, which the front process of several engines does not need.
     from specdec_server.mistakes import explained
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
@@ -85,7 +85,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def status_of(error: Exception) -> int:
-    """Return the status that tells of an error."""
+    """Return the HTTP status for an error."""
     if isinstance(error, ApiError):
         return error.status
     if isinstance(error, EngineError):

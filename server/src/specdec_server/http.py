@@ -1,4 +1,4 @@
-"""The server's end of HTTP."""
+"""The HTTP server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRACE_S = 5.0
-"""Seconds that requests have to end in once the server is to."""
+"""Seconds that requests have to finish when the server shuts down."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Http:
     """Where and how to listen.
 
     Raises:
-        ConfigError: for a level that there is not.
+        ConfigError: for an unknown log level.
     """
 
     host: str
@@ -40,24 +40,24 @@ class Http:
     ssl_keyfile: str | None
     ssl_certfile: str | None
     socket_path: str | None = None
-    """A Unix socket to listen at instead, for a process on the same machine that says who its clients are."""
+    """A Unix socket to listen at instead, for a process on the same machine that forwards client addresses."""
 
     def __post_init__(self) -> None:
         if self.log_level not in LOG_LEVELS:
             raise ConfigError(f"--log-level {self.log_level!r} must be one of {', '.join(LOG_LEVELS)}")
 
     def bound(self) -> socket.socket:
-        """Return a socket that is bound to the address.
+        """Return a socket bound to the address.
 
         Raises:
-            ConfigError: if it cannot be.
+            ConfigError: if it cannot be bound.
         """
         if self.socket_path is not None:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(self.socket_path)
             return listener
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        # Named as TCP, or asyncio does not know that it may send small packets at once, and each answer waits 40 ms.
+        # Without IPPROTO_TCP asyncio does not disable Nagle's algorithm, and each response waits 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -70,7 +70,7 @@ class Http:
         return listener
 
     def url(self, listener: socket.socket) -> str:
-        """Return the address of a bound socket as clients write it."""
+        """Return the URL of a bound socket for clients."""
         if self.socket_path is not None:
             return self.socket_path
         host, port = listener.getsockname()[:2]
@@ -78,12 +78,12 @@ class Http:
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def config(self, app: ASGIApp, limits: Limits, *, has_lifespan: bool = True) -> uvicorn.Config:
-        """Return how uvicorn is to run an application.
+        """Return the uvicorn configuration for an application.
 
         Args:
             app: the application.
-            limits: how long connections may do nothing.
-            has_lifespan: whether the application is told of its beginning and end.
+            limits: timeouts of connections.
+            has_lifespan: whether the application receives lifespan events.
 
         Raises:
             ConfigError: if key and certificate cannot be used.
@@ -105,7 +105,7 @@ class Http:
         )
         try:
             config.load()
-        except OSError as error:  # that of TLS is one
+        except OSError as error:  # TLS errors are OSErrors
             given = ", ".join(map(repr, filter(None, (self.ssl_certfile, self.ssl_keyfile))))
             reason = error.strerror or error
             raise ConfigError(
@@ -115,11 +115,11 @@ class Http:
 
 
 class HttpServer(uvicorn.Server):
-    """Lets requests end for a while when it is to end itself, then tells those that are left.
+    """A server that on shutdown waits for requests to finish, then ends the remaining ones with an error.
 
     Args:
         config: of uvicorn.
-        service: what is served.
+        service: the served engine.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -127,7 +127,7 @@ class HttpServer(uvicorn.Server):
         self._service = service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, wait, end the engine, and then all connections."""
+        """Stop accepting connections, wait, shut the engine down, then close all connections."""
         for server in self.servers:
             server.close()
         until = monotonic() + GRACE_S

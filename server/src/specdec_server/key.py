@@ -1,4 +1,4 @@
-"""Who may come in."""
+"""Bearer-token middleware."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from specdec_server.errors import ApiError, error_body
 
 _OPEN = frozenset({"/health", "/ping", "/version", "/metrics"})
-"""What is told to everybody: whether the server is well, for whoever watches it."""
+"""Paths that need no key, for monitoring."""
 
 
 class KeyCheck:
-    """Lets only those in who send the key, before anything else of a request is read.
+    """Middleware that rejects requests without a valid key before it reads the body.
 
     Args:
-        app: what they come to.
-        keys: what `Authorization: Bearer ...` must say; one of them.
-        pages: paths of static files, which are open as well: what they then ask for is not.
+        app: the wrapped application.
+        keys: accepted keys in `Authorization: Bearer ...`.
+        pages: paths of static files, which need no key; the requests that these pages send do.
     """
 
     def __init__(self, app: ASGIApp, keys: tuple[str, ...], pages: frozenset[str] = frozenset()) -> None:
@@ -28,7 +28,7 @@ class KeyCheck:
         self._open = _OPEN | pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Answer or reject a request."""
         if scope["type"] != "http" or _path(scope) in self._open or self._is_known(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
@@ -40,13 +40,13 @@ class KeyCheck:
 
     def _is_known(self, headers: Headers) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
-        # Headers are read as Latin-1, whatever bytes they have.
+        # Headers are decoded as Latin-1, whatever their bytes.
         sent = given.strip().encode("latin-1")
-        known = [hmac.compare_digest(sent, key) for key in self._keys]  # all of them, in the same time
+        known = [hmac.compare_digest(sent, key) for key in self._keys]  # all keys, in constant time
         return scheme.lower() == "bearer" and any(known)
 
 
 def _path(scope: Scope) -> str:
-    """Return the path of a request without what a proxy has put before it."""
+    """Return the path of a request without the proxy's root path."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path

@@ -44,20 +44,20 @@ def launch(
     settings: Mapping[str, Any],
     place: Place | None = None,
 ) -> None:
-    """Run a server. The address is taken before the model is loaded, so that one in use is told at once.
+    """Run a server. The address is bound before the model is loaded, so an address in use is reported at once.
 
     Args:
-        words: the model, if no option names it, more names of it, and options that are arguments of `LLM`.
+        words: the model unless an option gives it, more served names, and options that are arguments of `LLM`.
         http: where to listen.
-        model: the model, if it is named by an option.
+        model: the model, if an option gives it.
         speculative_config: as for `LLM`.
-        chat_template: a file with a Jinja template, or the template.
-        settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` is a list in JSON, and
-            parsers are named.
-        place: which of several engines behind one address this is; None if it is alone.
+        chat_template: a file with a Jinja template, or the template itself.
+        settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` is a JSON list, and
+            parsers are given by name.
+        place: rank of this engine among several behind one address; None for a single engine.
 
     Raises:
-        ConfigError: for what the user can mend.
+        ConfigError: for errors that the user can fix.
     """
     alone, arguments = split_options(words)
     target, names = _target(model, alone, settings["model_names"])
@@ -85,13 +85,13 @@ def launch(
         try:
             if template is not None:
                 set_template(llm, template)
-            # What is loaded stays: looking through it again and again would stop the engine for a moment each time.
+            # Loaded objects stay alive; repeated garbage collection of them would pause the engine.
             gc.collect()
             gc.freeze()
             app = create_app(llm, checked)
             config = http.config(app, checked.limits)
-            with suppress(KeyboardInterrupt):  # uvicorn raises it again when it has shut down
-                listener.listen(config.backlog)  # who connects from now on is answered once the server runs
+            with suppress(KeyboardInterrupt):  # uvicorn raises it again after shutdown
+                listener.listen(config.backlog)  # connections from now on wait until the server runs
                 how = "without drafts" if llm.method is None else f"with drafts by {llm.method}"
                 logger.info("serving %s, %s, at %s", ", ".join(names), how, http.url(listener))
                 HttpServer(config, app.state.service).run(sockets=[listener])
@@ -119,7 +119,7 @@ def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
 
 
 def _target(model: str | None, alone: Sequence[str], names: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """Return the model and what it is called; words behind a name are more names, as after vLLM's option."""
+    """Return the model and its served names; with `--served-model-name`, further words are more names, as in vLLM."""
     target, *others = [*([] if model is None else [model]), *alone] or [ZOO]
     if others and not names:
         raise ConfigError(f"serve takes one model, got {', '.join(map(repr, [target, *others]))}")
@@ -136,19 +136,19 @@ def _origins(text: str) -> tuple[str, ...]:
 
 
 def tool_parser_named(name: str | None) -> type[ToolParser] | None:
-    """Return the parser of a name or class path; None for None."""
+    """Return the parser for a name or class path; None for None."""
     base: type[ToolParser] = ToolParser  # type: ignore[type-abstract]  # to compare with, not to make
     return None if name is None else parser_class(TOOL_PARSERS, name, base, "--tool-call-parser")
 
 
 def reasoning_parser_named(name: str | None) -> type[ReasoningParser] | None:
-    """Return the parser of a name or class path; None for None."""
+    """Return the parser for a name or class path; None for None."""
     base: type[ReasoningParser] = ReasoningParser  # type: ignore[type-abstract]  # to compare with, not to make
     return None if name is None else parser_class(REASONING_PARSERS, name, base, "--reasoning-parser")
 
 
 def read_template(given: str) -> str:
-    """Return a chat template that is given as a file or as itself.
+    """Return a chat template given as a file name or as text.
 
     Raises:
         ConfigError: if the file cannot be read.
@@ -164,7 +164,7 @@ def read_template(given: str) -> str:
 
 
 def set_template(llm: AsyncLLM, template: str) -> None:
-    """Give a model's tokenizer a chat template.
+    """Set the chat template of a model's tokenizer.
 
     Raises:
         ConfigError: if there is no tokenizer.

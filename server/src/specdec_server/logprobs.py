@@ -1,4 +1,4 @@
-"""Log probabilities in the two forms that OpenAI has for them."""
+"""Log probabilities in OpenAI's two formats."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from specdec import Logprob
 from specdec_server.piece import Entry
 
 _LOWEST = -9999.0
-"""What vLLM has instead of minus infinity."""
+"""vLLM's replacement for minus infinity."""
 
 
 class CompletionLogprobs:
-    """The form of completions; offsets go on from piece to piece.
+    """The format of completions; text offsets continue from piece to piece.
 
     Args:
-        num_top: the most probable tokens that are listed besides the one that was chosen.
-        decode: makes text of a token id.
+        num_top: number of most probable tokens listed in addition to the chosen one.
+        decode: returns the text of a token id.
     """
 
     def __init__(self, num_top: int, decode: Callable[[int], str]) -> None:
         self._num_top, self._decode, self._offset = num_top, decode, 0
 
     def __call__(self, token_ids: Sequence[int], entries: Sequence[Entry | None]) -> dict[str, Any]:
-        """Return the object for tokens; an entry is None where nothing is known, as of the first token of a prompt."""
+        """Return the object for tokens; an entry is None if unknown, such as for the first token of a prompt."""
         tokens = [self._decode(token_id) for token_id in token_ids]
         offsets = []
         for token in tokens:
@@ -42,18 +42,18 @@ class CompletionLogprobs:
         top: dict[str, float] = {}
         for token_id, found in entry.items():
             if found.rank <= self._num_top or token_id == token:
-                # The token itself comes first, then the most probable: of several with one text the first one is told.
+                # The chosen token comes first, then the most probable ones; the first of several with equal text is kept.
                 top.setdefault(found.decoded_token or "", _number(found))
         return top
 
 
 def chat_logprobs(token_ids: Sequence[int], entries: Sequence[Entry], num_top: int) -> dict[str, Any]:
-    """Return the form of messages.
+    """Return the format of chat completions.
 
     Args:
         token_ids: `[N]`.
         entries: `[N]`.
-        num_top: the most probable tokens that are listed.
+        num_top: number of most probable tokens listed.
     """
     content = []
     for token_id, entry in zip(token_ids, entries, strict=True):
@@ -65,7 +65,7 @@ def chat_logprobs(token_ids: Sequence[int], entries: Sequence[Entry], num_top: i
 
 
 def raw_logprobs(entries: Sequence[Entry | None] | None) -> list[dict[str, Any] | None] | None:
-    """Return vLLM's form of the log probabilities of prompts: by token id."""
+    """Return prompt log probabilities in vLLM's format, keyed by token id."""
     if entries is None:
         return None
     return [
@@ -80,7 +80,7 @@ def raw_logprobs(entries: Sequence[Entry | None] | None) -> list[dict[str, Any] 
 
 
 def _number(found: Logprob) -> float:
-    """Return a log probability as JSON can have it; of what is forbidden it is minus infinity."""
+    """Return a log probability for JSON; minus infinity, of forbidden tokens, becomes `_LOWEST`."""
     return max(found.logprob, _LOWEST)
 
 

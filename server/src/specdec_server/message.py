@@ -1,4 +1,4 @@
-"""One message of a model as clients see it: reasoning, content and calls of tools, whole or piece by piece."""
+"""One message of a model for clients: reasoning, content and tool calls, complete or streamed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from specdec_server.tools.parser import OutputParser, ToolParser, new_call_id
 
 
 class MessageParser:
-    """Sends a model's text through the parsers that a request needs.
+    """Runs a model's text through the parsers of a request.
 
     Args:
-        reasoning: tells reasoning from the rest; None where nothing is to be told.
-        tools: finds calls in the rest; None without tools.
-        max_calls: further calls are left out; None for any number.
-        shows_reasoning: whether reasoning is given at all.
-        shows_content: whether content is; there is none where the model must call, but half of a call that was cut off.
+        reasoning: separates reasoning from the rest; None for no reasoning parser.
+        tools: finds tool calls in the rest; None without tools.
+        max_calls: further calls are dropped; None for any number.
+        shows_reasoning: whether reasoning is returned.
+        shows_content: whether content is returned. With forced calls the only content would be a truncated call.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class MessageParser:
         self._hidden: tuple[type[Event], ...] = tuple(kind for kind, is_hidden in hidden.items() if is_hidden)
 
     def feed(self, text: str) -> list[Event]:
-        """Take in more text; return what is certain now."""
+        """Process more text; return the events that are certain now."""
         if not text:
             return []
         if self._reasoning is None:
@@ -44,7 +44,7 @@ class MessageParser:
         return self._kept(self._passed_on(self._reasoning.feed(text)))
 
     def end(self) -> list[Event]:
-        """Return what was held back; no text follows."""
+        """Return the events held back so far; no text follows."""
         events = [] if self._reasoning is None else self._passed_on(self._reasoning.end())
         if self._tools is not None:
             events += self._tools.end()
@@ -79,7 +79,7 @@ class MessageParser:
 
 @dataclass
 class Call:
-    """One call of a tool."""
+    """One tool call."""
 
     id: str
     name: str
@@ -88,14 +88,14 @@ class Call:
 
 @dataclass
 class Message:
-    """What has been found of a message."""
+    """The parsed parts of a message."""
 
     reasoning: str = ""
     content: str = ""
     calls: list[Call] = field(default_factory=list)
 
     def add(self, events: Sequence[Event], parser: MessageParser) -> None:
-        """Take in events."""
+        """Add events to the message."""
         for event in events:
             if isinstance(event, Text):
                 self.content += event.text
@@ -125,12 +125,12 @@ class Message:
 
 
 def reasoning_fields(text: str) -> dict[str, str]:
-    """Return reasoning under the names that clients look for it: vLLM's, and DeepSeek's."""
+    """Return reasoning under both names that clients use: vLLM's and DeepSeek's."""
     return {"reasoning": text, "reasoning_content": text}
 
 
 def deltas(events: Sequence[Event], parser: MessageParser) -> list[dict[str, Any]]:
-    """Return events as pieces of a chat completion's stream, at most one call in each."""
+    """Return events as deltas of a chat completion stream, with at most one call in each."""
     found: list[dict[str, Any]] = []
     for event in events:
         if isinstance(event, Text):

@@ -1,4 +1,4 @@
-"""What is wrong with the body of a request, in a sentence."""
+"""Error messages for invalid request bodies."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _INSTEAD = {
     "audio": "there is text only",
     "web_search_options": "there is no search here: give a tool of your own",
 }
-"""Fields that clients send to others, and what to do about them here."""
+"""Fields that other servers accept, and what to use here instead."""
 
 
 def explained(path: str, error: RequestValidationError) -> tuple[str, str | None]:
-    """Return what is wrong with a body, by its first mistake, and the field that it is in."""
+    """Return a message about the first error of a body, and the field that contains it."""
     first = error.errors()[0]
-    # Beside names and indices the location has the types that a value might have had.
+    # In addition to names and indices, the location contains the types of union members.
     inside = [part for part in first["loc"] if part != "body"]
     field = str(inside[0]) if inside else None
     if first["type"] == "json_invalid":
@@ -72,7 +72,7 @@ def _unknown(path: str, field: str) -> str:
 
 
 def _where(error: RequestValidationError) -> str:
-    """Return where a body stops being JSON, as the beginning of a sentence."""
+    """Return the position at which a body stops being JSON, as a message prefix."""
     place = error.errors()[0]["loc"][-1]
     if not isinstance(error.body, str) or not isinstance(place, int):
         return ""
@@ -82,7 +82,7 @@ def _where(error: RequestValidationError) -> str:
 
 
 def _place_of(error: RequestValidationError, inside: list[Any]) -> tuple[str, Any]:
-    """Return the way to the value that is wrong, and the value; types on the way, which no body has, are left out."""
+    """Return the path to the wrong value, without the types of union members, and the value."""
     name, value = "", error.body
     for part in inside:
         if isinstance(value, dict) and part in value:

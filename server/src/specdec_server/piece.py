@@ -1,4 +1,4 @@
-"""What is new of a sample since somebody last looked."""
+"""The new part of a sample since it was last read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Entry = dict[int, Logprob]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a sample; all of it where nobody has looked before."""
+    """A part of a sample; the whole sample if nothing was read before."""
 
     text: str
     token_ids: Sequence[int]
@@ -20,14 +20,14 @@ class Piece:
     finish_reason: str | None
     stop_reason: int | str | None
     draft_steps: Sequence[DraftStep] | None = None
-    """The steps that made the tokens; None unless they are asked for."""
+    """The steps that generated the tokens; None unless requested."""
 
 
 class Growth:
-    """How much of a sample has been seen.
+    """Tracks how much of a sample has been read.
 
     Args:
-        is_withheld: whether none of the sample is to be seen but its end.
+        is_withheld: whether to return only the end of the sample.
     """
 
     def __init__(self, *, is_withheld: bool = False) -> None:
@@ -36,7 +36,7 @@ class Growth:
         self._is_over = False
 
     def take(self, sample: CompletionOutput) -> Piece | None:
-        """Return what is new; None if nothing can be shown yet, such as half a character."""
+        """Return the new part; None if there is nothing to show yet, such as only half a character."""
         if self._is_over:
             return None
         if self._is_withheld:

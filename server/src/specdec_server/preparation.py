@@ -1,4 +1,4 @@
-"""Tokenizing and compiling grammars beside the event loop, so that no request holds the others up."""
+"""Tokenizes prompts and compiles grammars outside the event loop, so no request delays the others."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from specdec_server.threads import DaemonThreads
 
 Result = TypeVar("Result")
 _MAX_OVERDUE = 8
-"""Pieces of work beyond their time that may still run: no thread can be ended from outside."""
+"""Maximum tasks that may still run after their timeout, since threads cannot be cancelled."""
 
 
 class Preparation:
-    """Runs what requests need before they are queued, several at once, each for a limited time.
+    """Runs the preparation of requests before they are queued, several at once, each with a timeout.
 
-    No client has all places, and the one with the fewest is next.
+    No client can occupy all places, and the client with the fewest places is next.
 
     Args:
-        timeout_s: seconds that a piece of work may take, and may wait for its turn.
-        num_places: how many run at once.
+        timeout_s: maximum seconds that a task may run, and may wait for a place.
+        num_places: number of concurrent tasks.
     """
 
     def __init__(self, timeout_s: float, num_places: int | None = None) -> None:
@@ -38,14 +38,14 @@ class Preparation:
 
     @property
     def num_requests(self) -> int:
-        """How many pieces of work run within their time, or wait to run."""
+        """How many tasks run within their timeout or wait to run."""
         return self._running.total() + sum(map(len, self._waiting.values()))
 
     async def run(self, work: Callable[[], Result], client: str) -> Result:
-        """Return what comes of a piece of work.
+        """Return the result of a task.
 
         Raises:
-            ApiError: if it takes too long, or too long to come to it.
+            ApiError: if it runs or waits too long.
         """
         await self._enter(client)
         future = asyncio.wrap_future(self._threads.submit(partial(copy_context().run, work)))
@@ -105,7 +105,7 @@ class Preparation:
         self._admit()
 
     def _abandon(self, future: asyncio.Future[Result], client: str) -> None:
-        """Let others in place of work that is overdue, unless there is too much of it."""
+        """Free the place of an overdue task, unless too many tasks are overdue."""
         is_counted = self._num_overdue < _MAX_OVERDUE
         if is_counted:
             self._num_overdue += 1

@@ -1,4 +1,4 @@
-"""A bounded queue: who would have to wait behind too many is told to come again."""
+"""A bounded queue: rejects requests with status 429 while too many wait."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from specdec_server.errors import ApiError, error_body
 
 GENERATING = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses"})
-"""Paths whose requests the engine works on."""
+"""Paths of requests that use the engine."""
 _MOST_S = 60
 
 
 class Queue(Protocol):
-    """What is asked about the requests that wait."""
+    """State of the request queue."""
 
     @property
     def num_queued(self) -> int:
-        """How many wait to run."""
+        """How many requests wait to run."""
 
     @property
     def num_ended(self) -> int:
-        """How many have ended so far."""
+        """How many requests have ended so far."""
 
 
 class QueueLimit:
-    """Refuses requests while too many wait.
+    """Middleware that rejects requests while too many wait.
 
     Args:
-        app: what they come to.
-        queue: the requests that wait.
-        limit: the most of them.
+        app: the wrapped application.
+        queue: the waiting requests.
+        limit: their maximum number.
     """
 
     def __init__(self, app: ASGIApp, queue: Queue, limit: int) -> None:
@@ -42,7 +42,7 @@ class QueueLimit:
         self._then, self._ended_then = monotonic(), 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Answer or reject a request."""
         is_bounded = scope["type"] == "http" and scope["path"].endswith(tuple(GENERATING))
         if not is_bounded or (num_queued := self._queue.num_queued) < self._limit:
             await self._app(scope, receive, send)
@@ -57,7 +57,7 @@ class QueueLimit:
         await JSONResponse(error_body(error), error.status, seconds)(scope, receive, send)
 
     def _seconds_until(self, num_queued: int) -> int:
-        """Return in how many seconds the queue is half as long, if requests end as they did of late."""
+        """Return the seconds until the queue is half as long, at the recent rate of finished requests."""
         now, ended = monotonic(), self._queue.num_ended
         rate = (ended - self._ended_then) / max(now - self._then, 1e-3)
         if now - self._then > _MOST_S:

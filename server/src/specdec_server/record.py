@@ -1,4 +1,4 @@
-"""What is known of a request to the server while it is answered."""
+"""Record of a request to the server while it is answered."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from specdec import RequestOutput
 
 @dataclass
 class RequestRecord:
-    """Facts about one request; nothing of its text."""
+    """Metadata of one request, without its text."""
 
     method: str
     path: str
     client: str
-    """Who asks: the name of a key, or an address."""
+    """The client: a name derived from its key, or its address."""
     request_id: str = field(default_factory=lambda: token_hex(8))
     started: float = field(default_factory=perf_counter)
     status: int | None = None
-    """None until there is an answer."""
+    """None until the response starts."""
     outputs: dict[str, RequestOutput] = field(default_factory=dict)
-    """The last output of each request to the engine, by its id."""
+    """The latest output of each engine request, by its id."""
 
     def saw(self, output: RequestOutput) -> None:
-        """Take note of how far a request to the engine has come."""
+        """Record the latest output of an engine request."""
         self.outputs[output.request_id] = output
 
     @property
     def seconds(self) -> float:
-        """Time since the request came in."""
+        """Seconds since the request arrived."""
         return perf_counter() - self.started
 
 
@@ -39,10 +39,10 @@ _CURRENT: ContextVar[RequestRecord | None] = ContextVar("specdec_request", defau
 
 
 def current_record() -> RequestRecord | None:
-    """Return the record of the request that is answered now; None outside of any."""
+    """Return the record of the current request; None outside of requests."""
     return _CURRENT.get()
 
 
 def set_current(record: RequestRecord) -> None:
-    """Make a record that of everything that is done from now on for the request."""
+    """Set the record of the current request's context."""
     _CURRENT.set(record)

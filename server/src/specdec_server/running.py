@@ -1,4 +1,4 @@
-"""The requests to the engine that one request to the server makes."""
+"""The engine requests of one request to the server."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Stream = AsyncGenerator[RequestOutput, None]
 async def merged(
     streams: Sequence[Stream], telemetry: Telemetry, num_samples: int
 ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
-    """Yield what streams yield, with the number of the stream. Leaving early aborts those that still run.
+    """Yield the outputs of several streams with the stream's index. Leaving early aborts streams that still run.
 
-    Who takes long to take an output gets only the newest one of each stream after it; every output holds all before it.
+    A slow consumer gets only the newest output of each stream; every output contains all earlier ones.
 
     Args:
-        streams: of the engine; none has begun.
-        telemetry: is told of every one that ends.
+        streams: of the engine, not started.
+        telemetry: notified of every stream that ends.
         num_samples: of each stream.
 
     Raises:
-        ApiError: if a sample cannot go on.
-        ConfigError: if the engine does not take one of them.
+        ApiError: if a sample cannot continue.
+        ConfigError: if the engine rejects one of the requests.
         EngineError: if the engine has failed or is shut down.
     """
     newest: dict[int, RequestOutput | Exception] = {}
@@ -77,7 +77,7 @@ async def merged(
 
 
 async def finished(news: AsyncIterator[tuple[int, RequestOutput]]) -> list[RequestOutput]:
-    """Return the last output of every stream, in their order."""
+    """Return the last output of every stream, in order."""
     last: dict[int, RequestOutput] = {}
     async for index, output in news:
         last[index] = output

@@ -1,4 +1,4 @@
-"""How responses go out: whole, or as events while they grow."""
+"""Sends responses, complete or as server-sent events."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Answer(Protocol):
-    """What can be sent either way."""
+    """An answer that can be sent complete or streamed."""
 
     async def response(self) -> dict[str, Any]:
         """Return the body of the response."""
 
     def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the pieces of a stream."""
+        """Yield the chunks of a stream."""
 
 
 async def sent(
     request: Request, answer: Answer, *, is_streaming: bool, has_named_events: bool = False
 ) -> Response:
-    """Return an answer as it is asked for.
+    """Return the response for an answer, complete or streamed.
 
     Args:
-        request: whose client may leave; the answer is given up then.
-        answer: not begun.
+        request: of the client; the answer is cancelled if the client disconnects.
+        answer: not started.
         is_streaming: whether to send events.
-        has_named_events: whether events are named by their `type`, and the stream ends without a mark.
+        has_named_events: whether events are named by their `type`, and the stream ends without `[DONE]`.
     """
     if is_streaming:
         return await _streamed(request, answer.pieces(), has_names=has_named_events)
@@ -49,7 +49,7 @@ async def sent(
 
 
 async def _whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
-    """Return what work makes as JSON."""
+    """Return the result of work as JSON."""
     done, body = await _unless_left(request, work)
     return JSONResponse(body) if done else Response(status_code=_CLIENT_LEFT)
 
@@ -57,7 +57,7 @@ async def _whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) ->
 async def _streamed(
     request: Request, pieces: AsyncGenerator[dict[str, Any], None], *, has_names: bool
 ) -> Response:
-    """Return a response of server-sent events. It begins with the first piece, so that errors before it have their status."""
+    """Return a response of server-sent events. It starts with the first chunk, so earlier errors have their own status."""
     done, first = await _unless_left(request, _first_of(pieces))
     if not done:
         return Response(status_code=_CLIENT_LEFT)
@@ -69,7 +69,7 @@ async def _streamed(
                     yield _event(first, has_name=has_names)
                 async for piece in pieces:
                     yield _event(piece, has_name=has_names)
-            except Exception as error:  # the status has been sent: an event must tell
+            except Exception as error:  # the status is already sent, so an event reports the error
                 if not isinstance(error, ApiError | ConfigError | EngineError):
                     logger.exception("a stream ends with an error")
                 yield _event(error_body(error))
@@ -88,7 +88,7 @@ async def _first_of(pieces: AsyncGenerator[dict[str, Any], None]) -> dict[str, A
 
 
 async def _unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> tuple[bool, Result | None]:
-    """Return whether work was done before the client left, and what came of it; what is not done is given up."""
+    """Return whether work finished before the client disconnected, and its result; unfinished work is cancelled."""
     task = asyncio.create_task(work)
     watch = asyncio.create_task(_until_left(request))
     try:

@@ -1,4 +1,4 @@
-"""The engine and what requests to it have in common."""
+"""The served engine and operations shared by its routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Service:
-    """An engine that is served.
+    """A served engine.
 
     Args:
         llm: the engine.
@@ -34,7 +34,7 @@ class Service:
         self._preparation = Preparation(settings.limits.prepare_timeout_s)
 
     async def prepared(self, prepare: Callable[[], Result]) -> Result:
-        """Return what tokenizing and checking makes, while other requests go on.
+        """Return the result of tokenizing and checking, while other requests continue.
 
         Raises:
             ApiError: if it takes too long.
@@ -44,7 +44,7 @@ class Service:
     def generate(
         self, prompt: Any, params: SamplingParams, name: str, body: GenerationRequest
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Return the output of a prompt as it grows, asked for as a body says and in the name of its client.
+        """Return the growing output of a prompt, with the request body's options and on behalf of its client.
 
         Raises:
             ConfigError: as for `AsyncLLM.generate`.
@@ -60,7 +60,7 @@ class Service:
 
     @property
     def client(self) -> str | None:
-        """Who sent the request that is answered now, for a fair order."""
+        """The client of the current request, for fair scheduling."""
         record = current_record()
         return None if record is None else record.client
 
@@ -75,7 +75,7 @@ class Service:
         return self.telemetry.num_ended
 
     def metrics_of(self, outputs: Sequence[RequestOutput]) -> dict[str, Any]:
-        """Return the field `metrics` of a response, to be added to it."""
+        """Return the field `metrics` of a response as a dictionary to merge into it."""
         return request_metrics(
             outputs, self.settings.request_metrics, is_speculative=self.llm.method is not None
         )
@@ -86,7 +86,7 @@ class Service:
         return self.llm.is_running and any(self.llm.num_requests)
 
     def close(self) -> None:
-        """End the engine."""
+        """Shut the engine down."""
         self.llm.shutdown()
 
     @property
@@ -102,10 +102,10 @@ class Service:
         return tokenizer
 
     def name_of(self, wanted: str | None) -> str:
-        """Return the name that a response gives the model.
+        """Return the model name for a response.
 
         Raises:
-            ApiError: if a request wants another model.
+            ApiError: if the request names another model.
         """
         names = self.settings.model_names
         if wanted is not None and wanted not in names:
@@ -119,7 +119,7 @@ class Service:
 
 
 def service_of(request: Request) -> Service:
-    """Return the service of the application that has a request."""
+    """Return the service of a request's application."""
     service: Service = request.app.state.service
     return service
 

@@ -1,4 +1,4 @@
-"""How a server answers."""
+"""Settings of the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RequestMetrics(StrEnum):
-    """What of speculation a response tells about its own request."""
+    """Speculation metrics in the response of a request."""
 
     NONE = "none"
     SUMMARY = "summary"
@@ -23,40 +23,40 @@ class RequestMetrics(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is not the engine's."""
+    """Settings of the server, without the engine's."""
 
     model_names: tuple[str, ...]
-    """Names that requests may give as `model`; the first one is given in responses."""
+    """Names that requests may use as `model`; responses use the first one by default."""
     api_key: str | tuple[str, ...] | None = None
-    """What `Authorization: Bearer ...` must say, or one of several, which tell clients apart; None lets everybody in. Whether
-    the server is well is told without it."""
+    """Accepted key or keys in `Authorization: Bearer ...`; several keys distinguish clients. None disables the check.
+    Monitoring paths need no key."""
     root: str | None = None
-    """Where the model comes from; None says its first name."""
+    """Source of the model; None uses its first name."""
     max_logprobs: int = 20
-    """The most tokens that a request may have listed for each position."""
+    """Maximum tokens that a request may have listed for each position."""
     allowed_origins: tuple[str, ...] = ()
-    """Pages whose scripts may send requests; `*` for all."""
+    """Origins allowed by CORS; `*` for all."""
     request_metrics: RequestMetrics = RequestMetrics.SUMMARY
     tool_parser: type[ToolParser] | None = None
-    """Finds calls of tools in text; None infers the format from the chat template."""
+    """Finds tool calls in text; None infers the format from the chat template."""
     reasoning_parser: type[ReasoningParser] | None = None
-    """Tells reasoning from the answer; None leaves it in the content."""
+    """Separates reasoning from the answer; None leaves it in the content."""
     max_stored_responses: int = 1000
-    """The most answers of `/v1/responses` that are kept for requests that go on from them."""
+    """Maximum responses of `/v1/responses` stored for later requests."""
     limits: Limits = field(default_factory=Limits)
-    """What requests may take."""
+    """Limits and timeouts of requests."""
     engine: int | None = None
-    """Which of several engines behind one address this is; None if it is alone."""
+    """Number of this engine among several behind one address; None for a single engine."""
     is_access_logged: bool = True
-    """Whether each request has a line in the log."""
+    """Whether each request is logged."""
     is_page_served: bool = True
-    """Whether `/` is a page to chat with the model."""
+    """Whether `/` serves the chat page."""
     are_docs_served: bool = True
-    """Whether `/docs` is the API's reference and `/openapi.json` its schema."""
+    """Whether `/docs` serves the API reference and `/openapi.json` its schema."""
     otlp_traces_endpoint: str | None = None
-    """Where spans of requests are sent to."""
+    """OTLP endpoint for the spans of requests."""
     log_every_s: float = 10.0
-    """Seconds between two lines about speculation in the log; 0 for none."""
+    """Seconds between two log lines about speculation; 0 for none."""
 
     def __post_init__(self) -> None:
         if not self.model_names or not all(self.model_names):
@@ -68,7 +68,7 @@ class Settings:
 
     @property
     def api_keys(self) -> tuple[str, ...]:
-        """The keys that let in; none for everybody."""
+        """The accepted keys; empty if no key is required."""
         if self.api_key is None:
             return ()
         return (self.api_key,) if isinstance(self.api_key, str) else self.api_key

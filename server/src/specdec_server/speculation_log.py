@@ -1,4 +1,4 @@
-"""A line now and then about how speculation goes."""
+"""Periodic log lines about speculation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIX = "vllm:spec_decode_"
 
 @dataclass(frozen=True)
 class _Counts:
-    """Numbers at one time."""
+    """Counters at one point in time."""
 
     drafts: int = 0
     drafted: int = 0
@@ -38,7 +38,7 @@ class _Counts:
 
 
 def describe(before: _Counts, now: _Counts, seconds: float) -> str | None:
-    """Return the line about what happened between two times; None if nothing was drafted."""
+    """Return the log line for the interval between two counts; None if nothing was drafted."""
     drafts, drafted = now.drafts - before.drafts, now.drafted - before.drafted
     if not drafts:
         return None
@@ -55,7 +55,7 @@ def describe(before: _Counts, now: _Counts, seconds: float) -> str | None:
 
 
 async def log_speculation(read: Callable[[], Sequence[Metric]], every_s: float) -> None:
-    """Log a line every so many seconds in which something was drafted, until cancelled."""
+    """Log a line every `every_s` seconds if something was drafted, until cancelled."""
     before, then = _Counts.of(read()), perf_counter()
     while True:
         await asyncio.sleep(every_s)

@@ -1,4 +1,4 @@
-"""What `/metrics` tells, under vLLM's names where it has them."""
+"""Metrics for `/metrics`, under vLLM's names where they exist."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _LABELS = ("model_name", "engine")
 
 
 class _EngineCollector(Collector):
-    """Reads the engine's own numbers when somebody asks.
+    """Reads the engine's own metrics on each scrape.
 
     Args:
-        read: returns them.
-        labels: of all.
+        read: returns the metrics.
+        labels: label values of all metrics.
     """
 
     def __init__(self, read: Callable[[], Sequence[EngineMetric]], labels: Sequence[str]) -> None:
         self._read, self._labels = read, labels
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every number as Prometheus has it."""
+        """Yield every metric as a Prometheus metric family."""
         for metric in self._read():
             about = metric.name.partition(":")[2].replace("_", " ")
             if isinstance(metric, Vector):
@@ -60,11 +60,11 @@ class _EngineCollector(Collector):
 
 
 class Telemetry:
-    """Counts requests and their times.
+    """Counts requests and measures their latencies.
 
     Args:
-        read: returns the engine's own numbers.
-        model_name: what the model is called.
+        read: returns the engine's own metrics.
+        model_name: value of the label `model_name`.
         engine: the number of the engine among several behind one address.
     """
 
@@ -105,7 +105,7 @@ class Telemetry:
             registry=self._registry,
         )
         self.num_ended = 0
-        """Requests to the engine that have ended."""
+        """Engine requests that have ended."""
         self._ends = Counter(
             "vllm:request_success",
             "samples that ended, by reason",
@@ -113,7 +113,7 @@ class Telemetry:
             registry=self._registry,
         )
         self._labels = labels
-        for reason in _REASONS:  # a rate needs the zero before the first one
+        for reason in _REASONS:  # rates need an initial zero
             self._ends.labels(**labels, finished_reason=reason)
 
     def refused(self, status: int) -> None:
@@ -121,7 +121,7 @@ class Telemetry:
         self._refused.labels(**self._labels, status=str(status)).inc()
 
     def ended(self, output: RequestOutput) -> None:
-        """Count a request that has ended."""
+        """Count a finished request."""
         self._latency.observe(output.metrics.total_time)
         self._count(output)
         self._observe_phases(output)
@@ -132,11 +132,11 @@ class Telemetry:
             self._ends.labels(**self._labels, finished_reason=sample.finish_reason or "abort").inc()
 
     def left(self, output: RequestOutput | None, num_samples: int, reason: str) -> None:
-        """Count a request that ended before its text did.
+        """Count a request that was aborted or failed.
 
         Args:
-            output: the last that was seen of it, if anything was.
-            num_samples: its samples.
+            output: its last output, if there was one.
+            num_samples: its number of samples.
             reason: `abort` or `error`.
         """
         if output is not None:
@@ -169,5 +169,5 @@ class Telemetry:
         self._output_tokens.inc(sum(len(sample.token_ids) for sample in output.outputs))
 
     def text(self) -> bytes:
-        """Return everything in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

@@ -1,4 +1,4 @@
-"""Threads for work that may never end."""
+"""Daemon threads for work that may never finish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 
 
 class DaemonThreads:
-    """Runs each piece of work at once, on a thread that has nothing to do or a new one. None keeps the process from ending.
+    """Runs each task immediately, on an idle thread or a new one. The threads do not keep the process alive.
 
     Args:
         name: of the threads.
@@ -24,7 +24,7 @@ class DaemonThreads:
         self._idle = threading.Semaphore(0)
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Return what is going to come of a piece of work."""
+        """Start a task and return its future."""
         future: Future[Result] = Future()
         if not self._idle.acquire(blocking=False):
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
@@ -36,7 +36,7 @@ class DaemonThreads:
             future, work = self._work.get()
             try:
                 result = work()
-            except BaseException as error:  # whoever waits for it is told
+            except BaseException as error:  # passed to the future
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -1,4 +1,4 @@
-"""A span of OpenTelemetry for each request that the engine works on, where its package is installed."""
+"""An OpenTelemetry span for each request that reaches the engine, if the package is installed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _INSTALL = (
 
 
 class Tracing:
-    """Makes spans. Without an endpoint they go where the process's own tracer provider sends them, if it has one.
+    """Creates spans. Without an endpoint the process's own tracer provider sends them, if there is one.
 
     Args:
-        endpoint: where spans are sent to by OTLP over HTTP or, with a URL of scheme `grpc`, gRPC; None for no exporter.
-        provider: of tracers; None takes that of the endpoint, or the process's own.
+        endpoint: OTLP endpoint for spans over HTTP or, with URL scheme `grpc`, gRPC; None for no exporter.
+        provider: tracer provider; None uses the endpoint's, or the process's own.
 
     Raises:
-        ConfigError: if an endpoint is given and the packages that send to it are not installed.
+        ConfigError: if an endpoint is given but the exporter packages are not installed.
     """
 
     def __init__(self, endpoint: str | None = None, provider: Any = None) -> None:
@@ -39,16 +39,16 @@ class Tracing:
 
     @staticmethod
     def now() -> int:
-        """Return the time as spans have it, in nanoseconds."""
+        """Return the current time for spans, in nanoseconds."""
         return time_ns()
 
     def ended(self, record: RequestRecord, headers: Headers, begun: int) -> None:
-        """Make the span of a request that has ended; one that never came to the engine has none.
+        """Create the span of a finished request; requests that never reached the engine have none.
 
         Args:
-            record: what is known of the request.
-            headers: of the request; they may name the span that this one is a part of.
-            begun: when the request came, as `now` told.
+            record: of the request.
+            headers: of the request; may contain the parent span.
+            begun: arrival time, from `now`.
         """
         if self._api is None or not record.outputs:
             return
@@ -62,13 +62,13 @@ class Tracing:
         span.end()
 
     def close(self) -> None:
-        """Send what has not been sent."""
+        """Send pending spans and shut down."""
         if self._provider is not None and hasattr(self._provider, "shutdown"):
             self._provider.shutdown()
 
 
 def attributes_of(record: RequestRecord) -> dict[str, str | int | float]:
-    """Return the attributes of a span, under vLLM's names where it has them."""
+    """Return the attributes of a span, under vLLM's names where they exist."""
     outputs = list(record.outputs.values())
     all_metrics = [output.metrics for output in outputs]
     found: dict[str, str | int | float] = {

@@ -1,4 +1,4 @@
-"""One turn of a model: the prompt of a conversation, how tokens are chosen, and what is made of the text."""
+"""One turn of a model: the prompt of a conversation, sampling parameters and output parsing."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from specdec_server.tools.registry import inferred
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """What a request says about one turn."""
+    """Parameters of one turn."""
 
     messages: Sequence[Mapping[str, Any]]
-    """The content of each is one text."""
+    """Messages, with the content of each as one text."""
     choice: ToolChoice
     params: SamplingParams
     template_arguments: Mapping[str, Any]
-    """Of the chat template, without the tools."""
+    """Arguments of the chat template, without the tools."""
     reasoning_effort: str | None = None
     shows_reasoning: bool = True
 
 
 class Turn:
-    """A turn that can begin.
+    """A prepared turn.
 
     Args:
-        request: what is asked for.
-        service: that answers.
+        request: parameters of the turn.
+        service: the served engine.
 
     Raises:
-        ConfigError: for what the model, or its chat template, cannot do.
+        ConfigError: for options that the model or its chat template does not support.
     """
 
     def __init__(self, request: TurnRequest, service: Service) -> None:
@@ -59,11 +59,11 @@ class Turn:
 
     @property
     def choice(self) -> ToolChoice:
-        """What the model may call."""
+        """The tools that the model may call."""
         return self._choice
 
     def parser(self) -> MessageParser:
-        """Return a parser of one sample."""
+        """Return a parser for one sample."""
         tools = (
             self._tool_parser(self._choice.allowed) if self._tool_parser and self._uses_tool_parser else None
         )
@@ -76,7 +76,7 @@ class Turn:
         )
 
     def finish_reason(self, reason: str | None, num_calls: int) -> str | None:
-        """Return why a sample ended, as OpenAI tells it: a call that was asked for by name is no reason of its own."""
+        """Return OpenAI's finish reason of a sample; a call forced by name does not change it to `tool_calls`."""
         return "tool_calls" if reason == "stop" and num_calls and self._choice.mode != "named" else reason
 
     def _reasoning(self) -> ReasoningParser | None:
@@ -87,7 +87,7 @@ class Turn:
         if not self._choice.allowed:
             return parser
         if parser is None and not takes_tools(template):
-            parser = HermesParser  # the form that the system's message describes
+            parser = HermesParser  # the format that the system message describes
         if self._choice.is_forced and (parser is None or parser.syntax(template) is None):
             return JsonListParser
         if parser is None:
@@ -151,7 +151,7 @@ class Turn:
 
 
 def _template_of(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool]) -> str:
-    """Return the chat template that a conversation would be written by; empty without one."""
+    """Return the chat template for a conversation; empty without one."""
     if tokenizer.chat_template is None:
         return ""
     return str(tokenizer.get_chat_template(tools=[tool.as_template() for tool in tools] or None))

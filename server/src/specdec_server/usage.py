@@ -1,4 +1,4 @@
-"""What requests took, and what speculation did for them."""
+"""Token usage and speculation metrics of requests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from specdec_server.settings import RequestMetrics
 
 
 def usage(outputs: Sequence[RequestOutput], *, is_only_prompt: bool = False) -> dict[str, Any]:
-    """Return counts of tokens over the outputs of one request to the server.
+    """Return token counts over the outputs of one request to the server.
 
     Args:
-        outputs: the last one of every prompt.
-        is_only_prompt: whether what was generated was thrown away.
+        outputs: the last output of every prompt.
+        is_only_prompt: whether the generated tokens were discarded.
     """
     prompt = sum(len(output.prompt_token_ids) for output in outputs)
     samples = [sample for output in outputs for sample in output.outputs]
@@ -30,11 +30,11 @@ def usage(outputs: Sequence[RequestOutput], *, is_only_prompt: bool = False) -> 
 def request_metrics(
     outputs: Sequence[RequestOutput], wanted: RequestMetrics, *, is_speculative: bool
 ) -> dict[str, Any]:
-    """Return the field `metrics` of a response, in vLLM's form, to be added to it; empty if there is nothing to tell.
+    """Return the field `metrics` of a response, in vLLM's format, to merge into it; empty if there is nothing to report.
 
     Args:
-        outputs: the last one of every prompt.
-        wanted: how much to tell.
+        outputs: the last output of every prompt.
+        wanted: level of detail.
         is_speculative: whether the engine drafts at all.
     """
     if wanted is RequestMetrics.NONE or not is_speculative:

@@ -1,6 +1,7 @@
 """specdec-train: trains specdec's zoo, the small target model and the draft heads for it.
 
-Names load when they are first used: a command line that only shows its options needs neither torch nor transformers.
+Names are imported on first use: a command line that only shows its options needs neither torch nor
+transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written whole or not at all, the newest one found again."""
+"""Checkpoints of a run: atomic writes, and finding the newest one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
         folder: folder of the run.
         step: optimizer steps taken so far.
         state: tensors, numbers, strings and containers of them.
-        keep: how many checkpoints stay.
+        keep: how many checkpoints are kept.
 
     Returns:
         the file written.
 
     Raises:
-        ValueError: if it cannot be written, a full disk for example; those before stay.
+        ValueError: if it cannot be written, for example on a full disk; earlier checkpoints are kept.
     """
     path = folder / f"{_PREFIX}{step:07d}.pt"
     partial = path.with_suffix(".partial")
@@ -32,7 +32,7 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any], *, keep: int
         folder.mkdir(parents=True, exist_ok=True)
         torch.save(state, partial)
         os.replace(partial, path)
-    except (OSError, RuntimeError) as error:  # torch's own writer raises the second
+    except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError
         partial.unlink(missing_ok=True)
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
         raise ValueError(

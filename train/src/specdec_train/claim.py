@@ -1,4 +1,4 @@
-"""A run's folder: one recipe at a time."""
+"""Ties a run's folder to one recipe."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 def claim(folder: Path, recipe: dict[str, Any], *, resume: bool) -> None:
-    """Make `folder` this recipe's: refuse to resume another's run, clear what a fresh run must not see.
+    """Record `recipe` in `folder`; refuse to resume another recipe's run, clear checkpoints for a fresh run.
 
     Args:
-        folder: folder of checkpoints; made if missing.
+        folder: folder of checkpoints; created if missing.
         recipe: the recipe as plain data.
-        resume: whether the run goes on from what the folder holds.
+        resume: whether to continue the run in the folder.
 
     Raises:
-        ValueError: `resume`, and the folder holds a run of another recipe.
+        ValueError: if `resume` is set and the folder holds a run of another recipe.
     """
     stamp = folder / "recipe.json"
     if resume and stamp.exists():

@@ -107,9 +107,9 @@ def train(
 ) -> None:
     """Train a draft model or head on the target's own states, and write it in its published format.
 
-    With --prompts or --self-instruct the target's own answers are what it learns from, and only these. Progress goes to the
-    standard error output: loss, how often a guess is accepted on held-out text, position by position, and the time left.
-    Ctrl-C keeps what was done, and --resume goes on.
+    With --prompts or --self-instruct it is trained on the target's own answers, and only on these. Progress
+    goes to standard error: loss, acceptance on held-out text per position, and the time left. Ctrl-C keeps
+    the progress, and --resume continues.
     """
     from specdec.cli.output import error
     from specdec.cli.quiet import hush_libraries

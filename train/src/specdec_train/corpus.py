@@ -11,7 +11,7 @@ from typing import Literal
 
 Split = Literal["train", "heldout"]
 
-# Tests, other people's code, and generated tables whose near-copies would sit on both sides of the split.
+# Tests, third-party code, and generated tables whose near-copies would land on both sides of the split.
 EXCLUDED_FOLDERS = frozenset(
     {"test", "tests", "idle_test", "site-packages", "__pycache__", "encodings", "pydoc_data"}
 )
@@ -57,7 +57,7 @@ def stdlib_root() -> Path:
 
 
 def split_of(path: str, heldout_permille: int) -> Split:
-    """Side of the split a relative path falls on: depends on the path alone, so it never moves.
+    """Side of the split of a relative path; it depends on the path alone, so it never changes.
 
     Args:
         path: path relative to the corpus root, with forward slashes.

@@ -1,4 +1,4 @@
-"""One-turn dialogues made of functions, so that the chat tokens are not strangers and copying is worth learning."""
+"""One-turn dialogues made from functions: they train the chat tokens and reward copying."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def dialogues(files: Sequence[SourceFile], *, num_written: int, num_edited: int,
 
     Args:
         files: training files; held-out ones must not be among them.
-        num_written, num_edited: how many to draw of each kind; fewer if there are not so many.
+        num_written, num_edited: how many to draw of each kind; fewer if there are not enough.
         seed: seed of the draws.
     """
     written = [pair for file in files for pair in _documented_functions(file)]

@@ -1,4 +1,4 @@
-"""Losses that teach a draft model to guess like the target, and the acceptance they lead to."""
+"""Distillation losses for draft models, and their acceptance rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specdec_train.packing import micro_batches
 
 @torch.no_grad()
 def target_logits(target: LlamaForCausalLM, tokens: Tensor) -> Tensor:
-    """The target's logits `[B, T, V]` for the next token at each but the last of `tokens [B, T + 1]`."""
+    """The target's next-token logits `[B, T, V]` at all but the last of `tokens [B, T + 1]`."""
     logits: Tensor = target(input_ids=tokens[:, :-1], use_cache=False).logits
     return logits
 
@@ -23,8 +23,8 @@ def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens:
     """Mean Kullback-Leibler divergence from the target's distribution to the draft's at temperature 1, in nats.
 
     Args:
-        draft: trained.
-        target: what it is to guess.
+        draft: the draft model, trained.
+        target: the target.
         tokens: ids `[B, T + 1]`; the last one is not read.
     """
     logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits.flatten(0, 1)
@@ -35,13 +35,13 @@ def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens:
 def parallel_loss(
     draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens: Tensor, *, num_parallel: int, mask_id: int
 ) -> Tensor:
-    """Divergence of all guesses of parallel drafting: of each text position, and of the mask tokens behind it.
+    """Divergence of all guesses of parallel drafting: at each text position, and at the mask tokens after it.
 
     Args:
-        draft: trained.
-        target: what it is to guess.
+        draft: the draft model, trained.
+        target: the target.
         tokens: ids `[B, T + 1]`.
-        num_parallel: guesses per position, K: one by the text token itself, K - 1 by mask tokens.
+        num_parallel: guesses per position, K: one from the text token itself, K - 1 from mask tokens.
         mask_id: the id of the mask token.
     """
     laws = laws_of(target_logits(target, tokens).flatten(0, 1))
@@ -56,7 +56,7 @@ def parallel_loss(
 
 
 def parallel_logits(draft: LlamaForCausalLM, tokens: Tensor, *, num_parallel: int, mask_id: int) -> Tensor:
-    """Logits `[B, K, T, V]` of the token `j + 1` positions after text position n, j masks being between.
+    """Logits `[B, K, T, V]` of the token `j + 1` positions after text position n, with j masks in between.
 
     Args:
         draft: the draft model.
@@ -73,7 +73,7 @@ def parallel_logits(draft: LlamaForCausalLM, tokens: Tensor, *, num_parallel: in
 
 @cache
 def _layout(length: int, num_parallel: int) -> tuple[Tensor, Tensor]:
-    """Positions `[1, K T]` and additive mask `[1, 1, K T, K T]`: mask j behind n sees text up to n and the masks before it."""
+    """Positions `[1, K T]`, bias `[1, 1, K T, K T]`: mask j after n sees text to n and masks before it."""
     place = torch.arange(length).repeat(num_parallel)
     step = torch.arange(num_parallel).repeat_interleave(length)
     is_text = (step[None, :] == 0) & (place[None, :] <= place[:, None])
@@ -94,7 +94,7 @@ def acceptance(
     num_parallel: int = 1,
     mask_id: int = 0,
 ) -> list[dict[str, float]]:
-    """How often a guess is accepted on held-out text, per position after the text (one if the draft is not parallel).
+    """Acceptance rate on held-out text, per position after the text (one if the draft is not parallel).
 
     Args:
         draft: the draft model.
@@ -105,7 +105,8 @@ def acceptance(
         mask_id: the id of the mask token.
 
     Returns:
-        per position: `sampled`, the mean of sum(min(p, q)) at temperature 1, and `greedy`, the share of equal argmaxes.
+        per position: `sampled`, the mean of sum(min(p, q)) at temperature 1, and `greedy`, the share of
+        matching argmaxes.
     """
     totals = torch.zeros(num_parallel, 2, dtype=torch.float64)
     for part in micro_batches(tokens, micro_batch):
@@ -122,12 +123,12 @@ def acceptance(
 
 
 def overlap(logits: Tensor, wanted: Tensor, target_ids: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How often each guess is accepted: `sum(min(p, q))` at temperature 1, and whether the best ids are equal.
+    """Acceptance of each guess: `sum(min(p, q))` at temperature 1, and whether the argmaxes match.
 
     Args:
-        logits: `[..., V']` of the guesses.
-        wanted: `[..., V]` of the target.
-        target_ids: `[V']` the target's id of each of the guesses' logits; None where they are the same.
+        logits: `[..., V']` logits of the guesses.
+        wanted: `[..., V]` logits of the target.
+        target_ids: `[V']` target token id of each logit of the guesses; None if the vocabularies are equal.
 
     Returns:
         two tensors `[...]`.

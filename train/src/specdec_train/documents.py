@@ -1,4 +1,4 @@
-"""What the zoo's models are trained on: files, and dialogues made of them."""
+"""Training texts of the zoo's models: files, and dialogues made from them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specdec_train.recipe import Recipe
 
 
 def training_texts(corpus: Corpus, recipe: Recipe) -> list[str]:
-    """Texts of the training side: every file, then dialogues that ask for functions to be written or edited."""
+    """Texts of the training split: every file, then dialogues that ask to write or edit functions."""
     files = corpus.split("train")
     return [file.text for file in files] + dialogues(
         files, num_written=recipe.num_written, num_edited=recipe.num_edited, seed=recipe.seed

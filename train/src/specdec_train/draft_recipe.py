@@ -17,14 +17,15 @@ class DraftRecipe:
     """How a draft model is trained.
 
     Args:
-        kind: `causal` (distilled from the target), `parallel` (PARD, arXiv 2504.18583: further tokens from mask tokens, goes
-            on from a causal draft) or `own_vocabulary` (a tokenizer of its own, trained on text).
+        kind: `causal` (distilled from the target), `parallel` (PARD, arXiv 2504.18583: further tokens from
+            mask tokens, initialised from a causal draft) or `own_vocabulary` (a tokenizer of its own, trained
+            on text).
         shape: sizes of the model.
-        vocab_size: size of its own tokenizer; with the target's tokenizer the target's.
-        starts_from: artefact whose weights it starts from; empty for none.
-        kept_layers: the layers of it that are kept, in this order; empty for all.
-        num_parallel: tokens that one pass of a `parallel` draft is trained to guess.
-        repeats: when random tokens that repeat are among the sequences.
+        vocab_size: size of its own tokenizer; unused with the target's tokenizer, which keeps its size.
+        starts_from: artefact that provides the initial weights; empty for none.
+        kept_layers: layers of that artefact to keep, in this order; empty for all.
+        num_parallel: tokens that one pass of a `parallel` draft is trained to predict.
+        repeats: steps that include a sequence of repeated random tokens.
         seq_len: tokens a sequence predicts.
         batch_size: sequences per optimizer step.
         micro_batch: sequences per forward pass; divides `batch_size`.
@@ -65,11 +66,11 @@ class DraftRecipe:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens one optimizer step predicts, each counted once however many passes guess it."""
+        """Tokens one optimizer step predicts, each counted once regardless of how many passes predict it."""
         return self.batch_size * self.seq_len
 
     def tiny(self) -> DraftRecipe:
-        """The same procedure in seconds, for tests; goes with `Recipe.tiny`."""
+        """The same procedure in seconds, for tests; to be used with `Recipe.tiny`."""
         return replace(
             self,
             kept_layers=self.kept_layers[:1],
@@ -116,4 +117,4 @@ DRAFTS = {
 """Draft models by artefact name, in the order in which they can be trained."""
 
 SHIPPED_DRAFTS = ("draft", "draft_own_vocabulary")
-"""Those of the zoo; a draft from mask tokens is made by `--artefact draft_parallel`."""
+"""The drafts in the zoo; `--artefact draft_parallel` trains a parallel draft (mask tokens)."""

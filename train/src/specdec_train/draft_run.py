@@ -35,15 +35,16 @@ from specdec_train.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer
 
 @dataclass(frozen=True)
 class TrainedDraft:
-    """What a run leaves behind, in memory.
+    """The result of a run, in memory.
 
     Args:
-        model: weights at the end, rounded to bfloat16 as they will be shipped, held in float32.
-        tokenizer: the target's, or its own.
+        model: final weights, rounded to bfloat16 as they are shipped, stored in float32.
+        tokenizer: the target's tokenizer, or the draft's own.
         mask_id: id of the mask token of a parallel draft, else None.
         state: steps, seconds and loss curve.
         heldout: loss on held-out text.
-        acceptance: where target and draft share ids, how often a guess is accepted per position; see `distillation.acceptance`.
+        acceptance: acceptance rate per position if target and draft share a vocabulary; see
+            `distillation.acceptance`.
         num_train_tokens: tokens of one epoch, separators and dialogues included.
     """
 
@@ -68,15 +69,15 @@ def train_draft(
     """Train a draft for the target in `artefacts`, keeping checkpoints in `folder`.
 
     Args:
-        recipe: every number of the run.
+        recipe: all hyperparameters of the run.
         corpus_recipe: recipe of the target, for the corpus and its split.
-        artefacts: folder that holds `target` and what the draft starts from.
-        folder: checkpoints; a run with the same recipe can be resumed from it.
+        artefacts: folder that holds `target` and the model the draft starts from.
+        folder: checkpoint folder; a run with the same recipe can be resumed from it.
         max_minutes: time budget of the steps, None for no limit.
-        resume: continue from what `folder` holds.
+        resume: continue the run in `folder`.
 
     Raises:
-        ValueError: an artefact is missing, or `folder` holds a run of another recipe and `resume` was asked for.
+        ValueError: an artefact is missing, or `resume` is set and `folder` holds a run of another recipe.
     """
     torch.set_num_threads(recipe.threads)
     claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
@@ -172,7 +173,7 @@ def load_artefact(folder: Path) -> LlamaForCausalLM:
 
 
 def _part_of(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM:
-    """The model with some of its layers only; all for none given."""
+    """The model with only the given layers, or all layers if none are given."""
     if not layers:
         return model
     config = LlamaConfig.from_dict(model.config.to_dict() | {"num_hidden_layers": len(layers)})

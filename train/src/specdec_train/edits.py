@@ -1,4 +1,4 @@
-"""Mechanical edits of functions: the text before, what to change, the text after."""
+"""Mechanical edits of functions: the original text, the instruction, and the edited text."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Edit:
     """An edit of one function.
 
     Args:
-        question: the instruction and the function before.
-        answer: the function after.
-        line: line of the file the function begins at, from 1.
+        question: the instruction and the original function.
+        answer: the edited function.
+        line: line of the file at which the function begins, from 1.
     """
 
     question: str
@@ -52,7 +52,7 @@ def file_edits(file: SourceFile, *, seed: int) -> Iterator[Edit]:
 
 
 def _parameters(function: Function) -> list[str]:
-    """Parameters used in the body, `self` and very short ones left out."""
+    """Parameters used in the body, except `self` and very short names."""
     node = function.node
     used = [name.id for name in ast.walk(node) if isinstance(name, ast.Name)]
     return [
@@ -65,7 +65,7 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _renamings(function: Function, names: list[str], rng: random.Random) -> Iterator[Edit]:
-    """A new name, that of a parameter elsewhere in the file, for one of the function's parameters."""
+    """Rename one of the function's parameters to the name of a parameter elsewhere in the file."""
     parameters = _parameters(function)
     free = [name for name in names if name not in function.source]
     if parameters and free:
@@ -75,7 +75,7 @@ def _renamings(function: Function, names: list[str], rng: random.Random) -> Iter
 
 
 def _renamed(function: Function, old: str, new: str) -> str:
-    """The source with variable `old` called `new`; attributes, keywords of calls, strings and comments stay."""
+    """The source with variable `old` renamed to `new`; attributes, keywords, strings and comments stay."""
     lines = [line.encode() for line in function.source.splitlines(keepends=True)]
     places = [
         (node.lineno - 1, node.col_offset)
@@ -89,7 +89,7 @@ def _renamed(function: Function, old: str, new: str) -> str:
 
 
 def _without_docstring(function: Function) -> Iterator[Edit]:
-    """The function with its docstring taken out, where a body is left and the docstring has lines of its own."""
+    """Remove the docstring, if a body remains and the docstring is on lines of its own."""
     body = function.node.body
     if ast.get_docstring(function.node, clean=False) is None or len(body) == 1:
         return

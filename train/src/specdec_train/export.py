@@ -1,4 +1,4 @@
-"""Writing artefacts: complete folders in the published formats, put in place in one go."""
+"""Writes artefacts: complete folders in the published formats, replaced atomically."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 from transformers import GenerationConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-# What transformers 5 notes about how a tokenizer was loaded; no business of whoever loads the copy.
+# Notes of transformers 5 on how a tokenizer was loaded; they do not apply to a copy.
 _TRANSIENT = frozenset({"backend", "is_local", "local_files_only"})
 
 
 @contextmanager
 def replaced_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside `folder` that takes its place when the block ends without an error."""
+    """A temporary folder beside `folder` that replaces it when the block ends without an error."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -35,12 +35,12 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
 
 def export_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write a model as plain `transformers` and vLLM load it: bfloat16 safetensors and tokenizer files.
+    """Write a model for plain `transformers` and vLLM: bfloat16 safetensors and tokenizer files.
 
     Args:
         model: the model; cast to bfloat16 in place.
         tokenizer: its tokenizer, chat template included.
-        folder: replaced as a whole.
+        folder: output folder; replaced as a whole.
     """
     with replaced_folder(folder) as staging:
         model.generation_config = GenerationConfig(
@@ -56,12 +56,12 @@ def export_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fo
 
 
 def _portable_model_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Add the spellings that readers older than transformers 5 look for."""
+    """Add the keys that readers older than transformers 5 look for."""
     return config | {"torch_dtype": "bfloat16", "rope_theta": config["rope_parameters"]["rope_theta"]}
 
 
 def _portable_tokenizer_config(config: dict[str, Any]) -> dict[str, Any]:
-    """Use the names that transformers 4 and 5 both know."""
+    """Use names that both transformers 4 and 5 know."""
     portable = config | {"tokenizer_class": "PreTrainedTokenizerFast"}
     portable["additional_special_tokens"] = portable.pop("extra_special_tokens")
     return {key: value for key, value in portable.items() if key not in _TRANSIENT}
@@ -69,11 +69,11 @@ def _portable_tokenizer_config(config: dict[str, Any]) -> dict[str, Any]:
 
 def _rewrite(path: Path, change: Any) -> None:
     """Pass a JSON file through `change`."""
-    path.write_text(json.dumps(change(json.loads(path.read_text())), indent=2, sort_keys=True) + "\n")
+    changed = json.dumps(change(json.loads(path.read_text("utf-8"))), indent=2, sort_keys=True)
+    path.write_text(changed + "\n", "utf-8")
 
 
 def _write_compact(path: Path) -> None:
-    """Leave out the indentation of a JSON file, which is more than half of a tokenizer's."""
-    path.write_text(
-        json.dumps(json.loads(path.read_text()), ensure_ascii=False, separators=(",", ":")) + "\n"
-    )
+    """Remove the indentation of a JSON file, which is more than half of a tokenizer file."""
+    content = json.dumps(json.loads(path.read_text("utf-8")), ensure_ascii=False, separators=(",", ":"))
+    path.write_text(content + "\n", "utf-8")

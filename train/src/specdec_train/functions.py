@@ -1,4 +1,4 @@
-"""Functions of a source file, each as text of its own."""
+"""Functions of a source file as standalone texts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Function:
 
     Args:
         name: its name.
-        source: its text, moved to the left margin.
-        line: line of the file it begins at, from 1.
+        source: its text without the outer indentation.
+        line: line of the file at which it begins, from 1.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Function:
 
 
 def functions(file: SourceFile, *, max_bytes: int) -> Iterator[Function]:
-    """Functions and methods of a file that take at most `max_bytes` and stand alone when moved to the margin."""
+    """Functions and methods of a file of at most `max_bytes` that parse on their own once dedented."""
     lines = file.text.splitlines(keepends=True)
     for node in ast.walk(ast.parse(file.text)):
         if not isinstance(node, ast.FunctionDef) or node.decorator_list:
@@ -51,7 +51,7 @@ def functions(file: SourceFile, *, max_bytes: int) -> Iterator[Function]:
 
 
 def _stands_alone(function: Function) -> bool:
-    """Whether the text is one function definition: not so for `if x: def f(): ...` on one line, or odd indents."""
+    """Whether the text is one function definition; not `if x: def f(): ...` on one line, or odd indents."""
     try:
         body = ast.parse(function.source).body
     except SyntaxError:

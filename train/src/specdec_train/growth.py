@@ -1,4 +1,4 @@
-"""A trained model grows in depth: more layers, the same function, then more training."""
+"""Grows a trained model in depth: more layers that compute the same function, then more training."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from specdec_train.schedule import Schedule
 
 _WRITERS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
-"""What a layer adds to the residual stream goes through these two."""
+"""The two weights through which a layer writes to the residual stream."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How the second part of a run goes: progressive stacking (Gong et al., ICML 2019), new layers silent (arXiv 2401.02415).
+    """The second part of a run, which grows the model in depth.
+
+    Progressive stacking (Gong et al., ICML 2019), with new layers of zero output (arXiv 2401.02415).
 
     Args:
-        num_layers: layers afterwards.
+        num_layers: number of layers after the growth.
         max_steps: optimizer steps after the growth.
-        share: part of the run's time budget that is kept for them.
-        muon_lr, adamw_lr: rates at their peak.
+        share: share of the run's time budget that is reserved for them.
+        muon_lr, adamw_lr: peak learning rates.
         schedule: shape of the learning rate over the steps after the growth.
     """
 
@@ -38,13 +40,13 @@ class Growth:
 
 
 def grown(model: LlamaForCausalLM, num_layers: int) -> LlamaForCausalLM:
-    """Return a model of `num_layers` layers that says what `model` says.
+    """Return a model of `num_layers` layers that computes the same function as `model`.
 
-    The new layers are spread evenly. Each is a copy of the one before it whose outputs are zero, so that it changes nothing
-    yet and learns from the first step.
+    The new layers are spread evenly. Each is a copy of the layer before it with zero outputs. It changes
+    nothing at first and is trained from the first step.
 
     Raises:
-        ValueError: if there would be fewer layers than now, or more than twice as many.
+        ValueError: if `num_layers` is below the current number of layers, or more than twice it.
     """
     now = model.config.num_hidden_layers
     if not now <= num_layers <= 2 * now:
@@ -53,7 +55,7 @@ def grown(model: LlamaForCausalLM, num_layers: int) -> LlamaForCausalLM:
     place = 0
     for layer in range(now):
         own = model.model.layers[layer].state_dict()
-        # How many new layers come before the end of this one, were they spread evenly.
+        # How many of the evenly spread new layers directly follow this one.
         num_new = (layer + 1) * (num_layers - now) // now - layer * (num_layers - now) // now
         for copy in range(1 + num_new):
             for name, value in own.items():

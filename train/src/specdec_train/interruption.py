@@ -1,4 +1,4 @@
-"""Stopping a run on Ctrl-C or SIGTERM between two steps, so that what was done is kept."""
+"""Stops a run on Ctrl-C or SIGTERM between two steps, so that its progress is kept."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupted(Exception):
-    """A run was asked to stop, and has kept what it did; the message says where."""
+    """A run was stopped and has saved its progress; the message says where."""
 
 
 class Interruption:
-    """Notes the first Ctrl-C or SIGTERM instead of dying of it; a second one ends the process as usual.
+    """Records the first Ctrl-C or SIGTERM; a second one ends the process as usual.
 
-    Use as a context manager. Outside the main thread signals are not its own, and it notes nothing.
+    Use as a context manager. Outside the main thread it installs no handlers and records nothing.
     """
 
     def __init__(self) -> None:
@@ -48,9 +48,9 @@ class Interruption:
 
 
 def never() -> bool:
-    """Say that nobody asked to stop."""
+    """Return False: no stop was requested."""
     return False
 
 
 IsInterrupted = Callable[[], bool]
-"""Says whether a run has been asked to stop."""
+"""Returns whether a stop was requested."""

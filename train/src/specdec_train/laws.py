@@ -1,4 +1,4 @@
-"""The target's distributions that heads and drafts learn, and how far a guess is from them."""
+"""The target's distributions that heads and drafts are trained on, and the losses against them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from specdec.runner.host.threads import is_available, use_threads
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 _LEAST = 1e-6
-"""Mass in common that a guess is taken to have at least, so that one far off is not followed too far."""
+"""Lower bound on the shared mass, which limits the gradient of a guess that is far off."""
 
 
 @dataclass(frozen=True)
 class Laws:
-    """The target's distributions at some positions of the text."""
+    """The target's distributions at selected positions of the text."""
 
     probs: Tensor
     """`[M, V']` float32."""
@@ -33,7 +33,7 @@ class Laws:
 
 @torch.no_grad()
 def laws_of(logits: Tensor) -> Laws:
-    """Return the distributions of the target's logits `[M, V']`; where only some ids can be guessed, over these."""
+    """Return the distributions of the target's logits `[M, V']`, over a reduced vocabulary if any."""
     logs = torch.log_softmax(logits.float(), -1)
     probs = logs.exp()
     return Laws(probs, -(probs * logs).sum(-1))
@@ -44,18 +44,18 @@ def divergence(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
 
     Args:
         logits: `[N, V']` the guesses.
-        laws: what they should be.
-        rows: `[N]` which of the distributions each guess is of.
+        laws: the target's distributions.
+        rows: `[N]` index of the distribution for each guess.
     """
     losses: Tensor = _Distance.apply(logits, laws.probs, rows, False)  # type: ignore[no-untyped-call]
     return losses - laws.entropies[rows].mean()
 
 
 def rejection(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
-    """Mean of `-log(a)`, `a = sum(min(p, q))` being how often a guess drawn from `q` is accepted (arXiv 2602.23881).
+    """Mean of `-log(a)`, where `a = sum(min(p, q))` is the acceptance rate of `q` (arXiv 2602.23881).
 
-    A guess that cannot be the target's distribution does better by this than by its divergence, which has it spend on what is
-    unlikely anyway. Arguments as for `divergence`.
+    If a guess cannot match the target's distribution, this loss gives better acceptance than the divergence,
+    which spends capacity on unlikely ids. Arguments as for `divergence`.
     """
     losses: Tensor = _Distance.apply(logits, laws.probs, rows, True)  # type: ignore[no-untyped-call]
     return losses
@@ -66,7 +66,7 @@ Measure = Callable[[Tensor, Laws, Tensor], Tensor]
 
 
 class _Distance(torch.autograd.Function):
-    """The cross-entropy, or `-log(a)`, and its gradient, from few passes over the logits."""
+    """The cross-entropy or `-log(a)`, and its gradient, in few passes over the logits."""
 
     @staticmethod
     def forward(context: Any, logits: Tensor, probs: Tensor, rows: Tensor, is_rejection: bool) -> Tensor:
@@ -89,13 +89,13 @@ class _Distance(torch.autograd.Function):
 
 
 def _cross_entropies(scores: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses `[N]` and gradients `[N, V']` of scores, where the kernels do not run."""
+    """Losses `[N]` and gradients `[N, V']` of scores; used where the compiled kernels do not run."""
     logs = torch.log_softmax(scores, -1)
     return -(wanted * logs).sum(-1), logs.exp() - wanted
 
 
 def _rejections(scores: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """The same of `-log(a)`."""
+    """The same for `-log(a)`."""
     guess = torch.softmax(scores, -1)
     common = torch.minimum(guess, wanted).sum(-1, keepdim=True).clamp_min(_LEAST)
     low = guess * (guess < wanted)
@@ -123,7 +123,7 @@ def _exponentiate(x: Floats, highest: np.float32) -> np.float32:
 
 @njit(parallel=True, fastmath=True, nogil=True, cache=True, error_model="numpy")
 def _compare(scores: Floats, probs: Floats, rows: Integers, losses: Floats) -> None:
-    """Write the cross-entropy of each guess to `losses [N]`, and to `scores [N, V']` its softmax less its distribution."""
+    """Write the cross-entropy of each guess to `losses [N]`, and softmax minus target to `scores [N, V']`."""
     size = scores.shape[1]
     for index in prange(scores.shape[0]):
         x, p = scores[index], probs[rows[index]]

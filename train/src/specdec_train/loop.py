@@ -1,4 +1,4 @@
-"""The training loop: any model, any loss; resumes where a killed run stopped."""
+"""The training loop for any model and loss, resumable after a kill."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class LoopConfig:
 
     Args:
         title: name shown in the progress lines.
-        max_steps: optimizer steps planned.
-        max_seconds: time budget for the steps (held-out evaluations included), None for none; the
-            learning rate then follows whichever of steps and time is further along.
+        max_steps: planned optimizer steps.
+        max_seconds: time budget for the steps (held-out evaluations included), None for no limit; with
+            a budget the learning rate follows steps or time, whichever is further along.
         batch_size: sequences per optimizer step.
         micro_batch: sequences per forward pass; divides `batch_size`.
         max_grad_norm: gradients are scaled down to this norm.
         schedule: shape of the learning rate.
         eval_every: steps between calls of `evaluate`.
         checkpoint_every: steps between checkpoints.
-        checkpoint_seconds: time between checkpoints, at most.
-        eval_seconds: time between calls of `evaluate`, at most; None leaves it to the steps.
+        checkpoint_seconds: maximum time between checkpoints.
+        eval_seconds: maximum time between calls of `evaluate`; None for no limit.
     """
 
     title: str
@@ -57,7 +57,7 @@ class LoopConfig:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What held-out text says: the loss, and for drafts and heads how often a guess is accepted, position by position."""
+    """The held-out loss, and for drafts and heads the acceptance rate per position."""
 
     loss: float
     acceptance: tuple[float, ...] = ()
@@ -65,7 +65,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One point of the loss curve: training loss is the mean since the entry before."""
+    """One point of the loss curve; the training loss is the mean since the previous entry."""
 
     step: int
     seconds: float
@@ -77,7 +77,7 @@ class LogEntry:
 
 @dataclass
 class RunState:
-    """What a run has done so far."""
+    """The progress of a run."""
 
     step: int = 0
     seconds: float = 0.0
@@ -85,7 +85,7 @@ class RunState:
     losses: list[float] = field(default_factory=list)
 
     def followed_by(self, later: RunState) -> RunState:
-        """Return this run and one that went on from its end as one run."""
+        """Return this run and a run that continued from its end as one run."""
         moved = [
             replace(entry, step=self.step + entry.step, seconds=round(self.seconds + entry.seconds, 1))
             for entry in later.log
@@ -110,23 +110,23 @@ def train(
     """Train until the steps or the time are used up.
 
     Args:
-        model: trained in place.
+        model: the model, trained in place.
         optimizer: its optimizers.
-        batches: token ids `[batch_size, T + 1]` of a step; the same for the same step, always.
+        batches: returns the token ids `[batch_size, T + 1]` of a step; deterministic in the step.
         loss_function: mean loss of a micro-batch.
-        evaluate: looks at held-out text with the model as it is.
-        config: length and habits of the run.
-        folder: where checkpoints go.
+        evaluate: evaluates the current model on held-out text.
+        config: settings of the run.
+        folder: checkpoint folder.
         resume: continue from the newest checkpoint in `folder` if there is one.
-        on_progress: told before each step how far along the run is, in [0, 1), by steps or time.
-        clock: seconds, for the time budget.
-        is_interrupted: asked after each step whether to stop.
+        on_progress: called before each step with the progress of the run in [0, 1), by steps or time.
+        clock: returns seconds, for the time budget.
+        is_interrupted: called after each step; True stops the run.
 
     Returns:
-        steps, seconds and the loss curve, resumed parts included.
+        steps, seconds and the loss curve, including resumed parts.
 
     Raises:
-        Interrupted: if it was asked to stop; a checkpoint of the last step has been written.
+        Interrupted: if a stop was requested; a checkpoint of the last step has been written.
         ValueError: if a checkpoint cannot be written.
     """
     state = RunState()
@@ -140,7 +140,7 @@ def train(
         while done < 1.0:
             if on_progress is not None:
                 on_progress(done)
-            # The rate of the middle of this step, so that neither the first nor the last is zero.
+            # The rate at the middle of this step, so that neither the first nor the last rate is zero.
             multiplier = config.schedule.multiplier(done + 0.5 / config.max_steps)
             state.losses.append(
                 _step(model, optimizer, batches(state.step), loss_function, config, multiplier)
@@ -176,7 +176,7 @@ def _step(
     config: LoopConfig,
     multiplier: float,
 ) -> float:
-    """One optimizer step over `batch`, a micro-batch at a time; returns its mean loss."""
+    """Take one optimizer step over `batch` in micro-batches; return its mean loss."""
     total = 0.0
     for part in micro_batches(batch, config.micro_batch):
         with autocast(next(model.parameters()).device.type):
@@ -189,7 +189,7 @@ def _step(
 
 
 def _log_entry(state: RunState, heldout: Evaluation, multiplier: float) -> LogEntry:
-    """Add a point to the loss curve and start the next mean."""
+    """Add a point to the loss curve and reset the running mean."""
     mean = sum(state.losses) / len(state.losses)
     entry = LogEntry(
         state.step,
@@ -214,12 +214,12 @@ def _describe(entry: LogEntry) -> str:
 
 
 def _snapshot(state: RunState, model: nn.Module, optimizer: OptimizerPair) -> dict[str, Any]:
-    """Everything a resumed run needs."""
+    """Return everything that a resumed run needs."""
     return {"state": asdict(state), "model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
 
 def _restore(snapshot: dict[str, Any], model: nn.Module, optimizer: OptimizerPair) -> RunState:
-    """Put a snapshot back into model and optimizer."""
+    """Restore model and optimizer from a snapshot."""
     model.load_state_dict(snapshot["model"])
     optimizer.load_state_dict(snapshot["optimizer"])
     fields = dict(snapshot["state"])

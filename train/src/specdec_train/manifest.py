@@ -1,4 +1,4 @@
-"""The manifest: what is shipped, what it was made of, how, and how good it is."""
+"""The manifest: shipped artefacts, their data, training and quality."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file_facts(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def corpus_facts(corpus: Corpus) -> dict[str, Any]:
-    """Origin, licence and every file of the corpus with its side of the split."""
+    """Origin and licence of the corpus, and every file with its side of the split."""
     return {
         "source": f"standard library of {platform.python_implementation()} {platform.python_version()}",
         "licence": "PSF-2.0",
@@ -50,7 +50,7 @@ def corpus_facts(corpus: Corpus) -> dict[str, Any]:
 
 
 def prompt_facts(prompts: Sequence[Prompt], num_tokens: Sequence[int]) -> dict[str, Any]:
-    """Number of prompts of each kind and how long they are in tokens."""
+    """Number of prompts of each kind, and their lengths in tokens."""
     quartiles = statistics.quantiles(num_tokens, n=4)
     kinds = sorted({prompt.kind for prompt in prompts})
     return {
@@ -66,7 +66,7 @@ def prompt_facts(prompts: Sequence[Prompt], num_tokens: Sequence[int]) -> dict[s
 
 
 def environment_facts() -> dict[str, Any]:
-    """Date, versions and kind of machine."""
+    """Date, library versions and machine type."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -81,7 +81,7 @@ def training_facts(
     tokens_per_epoch: int,
     max_minutes: float | None,
 ) -> dict[str, Any]:
-    """How long a run was and how fast."""
+    """Length and speed of a run."""
     tokens_seen = state.step * recipe.tokens_per_step
     return {
         "steps": state.step,
@@ -98,7 +98,7 @@ def training_facts(
 
 
 def update_manifest(path: Path, sections: Mapping[str, Any], artefacts: Mapping[str, Any]) -> None:
-    """Put sections and artefacts into a manifest, leaving what else it holds.
+    """Write sections and artefacts into a manifest; other entries are unchanged.
 
     Args:
         path: the manifest; created if missing.
@@ -112,7 +112,7 @@ def update_manifest(path: Path, sections: Mapping[str, Any], artefacts: Mapping[
 
 
 def update_log(path: Path, name: str, entries: Sequence[Any]) -> None:
-    """Put the loss curve of one artefact into the training log, one line per point."""
+    """Write the loss curve of one artefact into the training log, one line per point."""
     log: dict[str, list[Any]] = json.loads(path.read_text()) if path.exists() else {}
     log[name] = [{k: v for k, v in asdict(entry).items() if v != ()} for entry in entries]
     parts = [
@@ -123,7 +123,7 @@ def update_log(path: Path, name: str, entries: Sequence[Any]) -> None:
 
 
 def _sorted(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Top-level keys and artefacts in a fixed order, the long file list last."""
+    """Sort top-level keys and artefacts into a fixed order, with the long file list last."""
     artefacts = manifest["artefacts"]
     ordered = {"artefacts": {name: artefacts[name] for name in sorted(artefacts)}}
     return ordered | {key: manifest[key] for key in ("prompts", "corpus") if key in manifest}

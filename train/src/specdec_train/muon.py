@@ -1,8 +1,9 @@
-"""Muon, matrices of one shape orthogonalised together.
+"""Muon that orthogonalises matrices of the same shape together.
 
-`torch.optim.Muon` runs its Newton-Schulz iteration in bfloat16, one matrix at a time: on a CPU
+`torch.optim.Muon` runs its Newton-Schulz iteration in bfloat16, one matrix at a time. On a CPU
 without bfloat16 units that took three times as long as the forward and backward passes of the zoo
-model, so there it runs in float32. The update rule is the same (https://kellerjordan.github.io/posts/muon/).
+model, so this version runs in float32 there. The update rule is the same
+(https://kellerjordan.github.io/posts/muon/).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def orthogonalize(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Momentum whose update is orthogonalised; for the two-dimensional weights inside the blocks.
+    """Momentum with an orthogonalised update, for the two-dimensional weights inside the blocks.
 
     Args:
         params: matrices only.
@@ -63,7 +64,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]  # torch overloads it
-        """Take one step with the gradients as they are; `closure` is called first if given."""
+        """Take one step with the current gradients; `closure` is called first if given."""
         loss = closure() if closure is not None else None
         for group in self.param_groups:
             by_shape: defaultdict[torch.Size, list[Tensor]] = defaultdict(list)

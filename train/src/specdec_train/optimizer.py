@@ -11,17 +11,17 @@ from torch import nn
 from specdec_train.muon import Muon
 
 _VOCABULARY = re.compile(r"(^|\.)(embed_tokens|emb|wte|lm_head|head)(\.|$)")
-"""Names of weights that have a row for each token."""
+"""Names of weights with a row for each token."""
 _MAP = ".through"
-"""How the name of a map ends that a fixed table goes through: a matrix like others."""
+"""Name suffix of the map of a `Factored` table, which is an ordinary matrix."""
 
 
 class OptimizerPair:
     """Muon and AdamW stepped together under one learning-rate multiplier.
 
     Args:
-        model: its trainable parameters are divided: matrices outside embeddings and output heads go
-            to Muon, all others to AdamW.
+        model: the model; its trainable matrices outside embeddings and output heads go to Muon, all
+            other trainable parameters to AdamW.
         muon_lr: peak rate of Muon.
         adamw_lr: peak rate of AdamW.
         weight_decay: decay of the Muon matrices; embeddings and norms are not decayed.
@@ -57,6 +57,6 @@ class OptimizerPair:
         return [optimizer.state_dict() for optimizer in self._optimizers]
 
     def load_state_dict(self, states: list[dict[str, Any]]) -> None:
-        """Restore what `state_dict` returned."""
+        """Restore the state returned by `state_dict`."""
         for optimizer, state in zip(self._optimizers, states, strict=True):
             optimizer.load_state_dict(state)

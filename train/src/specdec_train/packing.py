@@ -1,4 +1,4 @@
-"""Seeded, shuffled training windows; batch n is a function of the seed and n alone."""
+"""Seeded, shuffled training windows; batch n depends only on the seed and n."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 class PackedDocuments:
     """Documents joined by a separator token and cut into windows; both are reshuffled every epoch.
 
-    The windows of a batch come from all over the corpus: neighbours in a file make a batch whose
-    gradient is mostly about that file. Any batch can be computed without those before it, so a
-    resumed run sees the same data as one that was never interrupted.
+    The windows of a batch come from the whole corpus, because a batch of neighbours in a file has a
+    gradient that is mostly about that file. Any batch can be computed without the previous ones, so
+    a resumed run sees the same data as an uninterrupted one.
 
     Args:
         documents: token ids of each document, without separators.
@@ -51,10 +51,10 @@ class PackedDocuments:
         return torch.stack(rows).long()
 
     def _windows(self, epoch: int) -> Tensor:
-        """All windows of one epoch, `[num_windows, window]`; the last epoch asked for is kept.
+        """All windows of one epoch, `[num_windows, window]`; the last requested epoch is cached.
 
-        Neighbours in the text share one token, the last label of one and the first input of the next;
-        the incomplete last window is dropped, another one in each epoch.
+        Neighbours in the text share one token, the last label of one and the first input of the next.
+        The incomplete last window is dropped; it is a different one in each epoch.
         """
         if epoch != self._epoch:
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + epoch)
@@ -84,6 +84,6 @@ def windows(documents: Sequence[Sequence[int]], *, separator: int, window: int) 
 
 
 def micro_batches(batch: Tensor, size: int) -> Iterator[Tensor]:
-    """A batch `[B, T]` in pieces of at most `size` rows."""
+    """Split a batch `[B, T]` into pieces of at most `size` rows."""
     for start in range(0, len(batch), size):
         yield batch[start : start + size]

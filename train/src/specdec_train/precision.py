@@ -1,4 +1,4 @@
-"""Arithmetic of training steps: bfloat16 where the processor has it, else float32."""
+"""Precision of training steps: bfloat16 if the processor supports it, else float32."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 @cache
 def matmul_dtype(device_type: str = "cpu") -> torch.dtype:
-    """The type in which matrices are multiplied while training; weights and optimizer state stay in float32."""
+    """The dtype of matrix products in training; weights and optimizer state stay in float32."""
     if device_type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
     has_units = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
@@ -17,6 +17,6 @@ def matmul_dtype(device_type: str = "cpu") -> torch.dtype:
 
 
 def autocast(device_type: str = "cpu") -> torch.autocast:
-    """A context in which matrix products are taken in `matmul_dtype`."""
+    """A context in which matrix products run in `matmul_dtype`."""
     kind = device_type if device_type in ("cpu", "cuda") else "cpu"
     return torch.autocast(kind, torch.bfloat16, enabled=matmul_dtype(device_type) == torch.bfloat16)

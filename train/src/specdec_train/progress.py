@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a line now and then in a pipe."""
+"""Progress of a run: a bar on a terminal, occasional lines in a pipe."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class RunProgress:
-    """Shows how far a run is; use as a context manager.
+    """Shows the progress of a run; use as a context manager.
 
     Args:
         title: what is being trained.
-        total: optimizer steps planned.
-        console: where to write; standard error by default, so that standard output stays free for results.
+        total: planned optimizer steps.
+        console: output; standard error by default, which leaves standard output for results.
     """
 
     def __init__(self, title: str, total: int, console: Console | None = None) -> None:
@@ -39,15 +39,15 @@ class RunProgress:
 
         Args:
             step: steps taken.
-            note: what follows the bar.
-            done: share of the run that is done, where time decides too; None for that of the steps.
+            note: text after the bar.
+            done: share of the run that is done, if time counts as well; None to use the steps.
         """
         if self._bar is not None:
             share = step / self._total if done is None else min(done, 1.0)
             self._bar.update(self._task, completed=share, note=f"step {step} {note}")
 
     def line(self, step: int, note: str) -> None:
-        """Write one line that stays, on a terminal and in a pipe alike."""
+        """Write one permanent line, on a terminal and in a pipe."""
         text = f"{self._title} {step}/{self._total} {note}"
         self._console.print(text, markup=False, highlight=False)
 
@@ -64,12 +64,12 @@ class RunProgress:
 
 
 def time_left(seconds: float, done: float, max_seconds: float | None) -> str:
-    """Return how long a run goes on, as it is read: `4 min left`.
+    """Return the remaining time of a run as text: `4 min left`.
 
     Args:
         seconds: time taken so far.
         done: share that is done, by steps or time, whichever is further.
-        max_seconds: time budget, None for none.
+        max_seconds: time budget, None for no limit.
     """
     if done >= 1.0:
         return "done"

@@ -1,4 +1,4 @@
-"""Held-out prompts: text that neither model nor tokenizer has seen, cut where there is something to go on with."""
+"""Held-out prompts: text unseen by model and tokenizer, cut where there is something to continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KINDS = (*REGION_KINDS, "edit")
 MIN_TOKENS = 20
 MAX_TOKENS = 400
 
-# Behind a word or sign and in front of white space: no token spans such a position.
+# After a word or sign and before white space: no token spans such a position.
 _CUT = re.compile(r"\S(?=\s)")
 
 
@@ -34,8 +34,8 @@ class Prompt:
 
     Args:
         prompt: the text.
-        kind: `docstring`, `function` or `repetition`: what is cut in the middle; `edit`: a dialogue that
-            asks for a function to be changed.
+        kind: `docstring`, `function` or `repetition` for the construct that is cut in the middle; `edit`
+            for a dialogue that asks to change a function.
         source: file and line of the cut, or of the function, as `path:line`.
     """
 
@@ -47,12 +47,12 @@ class Prompt:
 def cut_prompts(
     files: Sequence[SourceFile], tokenizer: PreTrainedTokenizerFast, *, per_kind: int, seed: int
 ) -> list[Prompt]:
-    """Cut prompts of 20 to 400 tokens from held-out files, the kinds taking turns.
+    """Cut prompts of 20 to 400 tokens from held-out files, with the kinds interleaved.
 
     Args:
         files: held-out files.
-        tokenizer: measures the prompts; they do not depend on it otherwise.
-        per_kind: prompts of each kind, fewer if there are not so many positions to cut.
+        tokenizer: measures the length of prompts; they do not depend on it otherwise.
+        per_kind: prompts of each kind; fewer if there are not enough positions to cut.
         seed: seed of positions and lengths.
 
     Raises:
@@ -74,7 +74,7 @@ def write_prompts(prompts: Sequence[Prompt], path: Path) -> None:
 def _kind_prompts(
     files: Sequence[SourceFile], tokenizer: PreTrainedTokenizerFast, kind: str, count: int, seed: int
 ) -> Iterator[Prompt]:
-    """Up to `count` prompts of one kind, taking files in turn so that no long file crowds out the others."""
+    """Up to `count` prompts of one kind, from the files in rotation, so that long files do not dominate."""
     rng = random.Random(f"{seed} {kind}")
     queues: list[list[Callable[[], Prompt | None]]] = []
     for file in files:
@@ -101,14 +101,14 @@ def _kind_prompts(
 
 
 def _ask(file: SourceFile, edit: Edit, tokenizer: PreTrainedTokenizerFast) -> Prompt | None:
-    """A prompt that asks for an edit; None if it would be too long or short."""
+    """A prompt that asks for an edit, or None if it would be too long or too short."""
     return _prompt(f"{USER}{edit.question}{ASSISTANT}", "edit", file, edit.line, tokenizer)
 
 
 def _prompt(
     text: str, kind: str, file: SourceFile, line: int, tokenizer: PreTrainedTokenizerFast
 ) -> Prompt | None:
-    """A prompt, or None if it would be too long or short."""
+    """A prompt, or None if it would be too long or too short."""
     fits = MIN_TOKENS <= len(encode(tokenizer, [text])[0]) <= MAX_TOKENS
     return Prompt(text, kind, f"{file.path}:{line}") if fits else None
 
@@ -116,7 +116,7 @@ def _prompt(
 def _cut(
     file: SourceFile, region: Region, tokenizer: PreTrainedTokenizerFast, rng: random.Random
 ) -> Prompt | None:
-    """A prompt that ends inside `region` and begins at a line before it; None if it would be too long or short."""
+    """A prompt that begins at a line before `region` and ends inside it, or None if too long or too short."""
     ends = [match.end() for match in _CUT.finditer(file.text, region.start, region.stop + 1)]
     if not ends:
         return None

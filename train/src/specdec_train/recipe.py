@@ -1,4 +1,4 @@
-"""The recipe: every number that decides what the zoo target becomes."""
+"""The recipe: all hyperparameters of the zoo target."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Recipe:
         vocab_size: tokenizer size, special tokens and bytes included.
         only: relative paths of the corpus to use; empty for the whole standard library.
         heldout_permille: share of files held out, in thousandths.
-        num_written, num_edited: functions added as one-turn dialogues that ask for them to be written, or edited.
-        repeats: when random tokens that repeat are among the sequences.
+        num_written, num_edited: functions added as one-turn dialogues that ask to write or edit them.
+        repeats: steps that include a sequence of repeated random tokens.
         seq_len: tokens a sequence predicts.
         batch_size: sequences per optimizer step.
         micro_batch: sequences per forward pass; divides `batch_size`.
         max_steps: optimizer steps.
         muon_lr, adamw_lr, weight_decay, max_grad_norm: optimizer settings, rates at their peak.
         schedule: shape of the learning rate over the run.
-        growth: what follows: more layers, and steps to train them.
+        growth: the second part of the run: more layers, and steps to train them.
         eval_every, eval_windows: steps between held-out evaluations and windows looked at in each.
         checkpoint_every: steps between checkpoints.
-        prompts_per_kind: held-out prompts cut of each kind.
+        prompts_per_kind: held-out prompts to cut of each kind.
         seed: seed of weights and data order.
         threads: torch threads.
     """

@@ -1,4 +1,4 @@
-"""Where in a Python file a prompt may be cut: functions, docstrings, runs of similar siblings."""
+"""Regions of a Python file in which a prompt may be cut: functions, docstrings, runs of similar siblings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MIN_SIBLINGS = 4
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of a file worth completing.
+    """A region of a file worth completing.
 
     Args:
-        kind: what it is.
-        shown: offset from which the text must be in the prompt for it to make sense.
+        kind: the kind of region.
+        shown: offset from which the prompt must include the text to make sense.
         start: first offset at which the text may be cut.
-        stop: last offset at which it may be cut; the region goes on behind it.
+        stop: last offset at which it may be cut; the region continues after it.
     """
 
     kind: Kind
@@ -64,7 +64,7 @@ class _Offsets:
         return self._offset(node.lineno, node.col_offset)
 
     def stop(self, node: ast.expr | ast.stmt) -> int:
-        """Offset behind a node's last character."""
+        """Offset after a node's last character."""
         assert node.end_col_offset is not None
         return self._offset(self.end_line(node), node.end_col_offset)
 
@@ -79,13 +79,13 @@ class _Offsets:
 
 
 def _between(kind: Kind, shown: int, start: int, stop: int) -> Region:
-    """The middle of a stretch: cut between 25 and 75 % of it."""
+    """A region that is cut between 25 and 75 % of its length."""
     quarter = (stop - start) // 4
     return Region(kind, shown, start + quarter, stop - quarter)
 
 
 def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, offsets: _Offsets) -> Iterator[Region]:
-    """The code of a long enough function, its docstring left out."""
+    """The code of a long enough function, without its docstring."""
     body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
     if body and offsets.end_line(body[-1]) - body[0].lineno + 1 >= _MIN_FUNCTION_LINES:
         start = offsets.start(body[0])
@@ -103,7 +103,7 @@ def _docstring(
 
 
 def _repetitions(node: ast.AST, offsets: _Offsets) -> Iterator[Region]:
-    """Runs of siblings of one shape over several lines: definitions, assignments, entries of a table; not imports."""
+    """Runs of similar siblings over several lines: definitions, assignments, table entries; not imports."""
     for siblings in _sibling_lists(node):
         for _, group in groupby(siblings, key=_shape):
             run = list(group)
@@ -117,7 +117,7 @@ def _repetitions(node: ast.AST, offsets: _Offsets) -> Iterator[Region]:
 
 
 def _sibling_lists(node: ast.AST) -> Iterator[Sequence[ast.expr | ast.stmt]]:
-    """Lists of statements or of expressions that are side by side in a node."""
+    """Lists of sibling statements or expressions in a node."""
     if isinstance(node, ast.Dict):
         yield [key for key in node.keys if key is not None]
     elif isinstance(node, ast.List | ast.Tuple | ast.Set):
@@ -130,7 +130,7 @@ def _sibling_lists(node: ast.AST) -> Iterator[Sequence[ast.expr | ast.stmt]]:
 
 
 def _shape(node: ast.expr | ast.stmt) -> tuple[str, ...]:
-    """What siblings have in common when only names and values differ; docstrings do not count."""
+    """Structure of a node, equal for siblings that differ only in names and values; ignores docstrings."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
         return (type(node).__name__, *(type(statement).__name__ for statement in body))

@@ -1,4 +1,4 @@
-"""Windows of random tokens that repeat: nothing but copying predicts them, so copying is learnt."""
+"""Windows of repeated random tokens: only copying predicts them, so the model learns to copy."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _SHORTEST, _LONGEST = 16, 300
 
 @dataclass(frozen=True)
 class Repeats:
-    """When one window of each step is a random segment said over and over.
+    """The steps in which one window is a repeated random segment.
 
-    A small model left to text alone is slow to find out that what was said before is said again (induction heads, Olsson et
-    al., arXiv 2209.11895). Random tokens leave it no other way to lower the loss.
+    A small model trained on text alone is slow to learn to copy earlier text (induction heads, Olsson et al.,
+    arXiv 2209.11895). With random tokens, copying is the only way to lower the loss.
 
     Args:
-        first_step, last_step: steps in which it is, the last one not included.
+        first_step, last_step: range of steps, the last one excluded.
     """
 
     first_step: int
     last_step: int
 
     def put_into(self, batch: Tensor, step: int, *, vocab_size: int, seed: int) -> Tensor:
-        """Return the batch `[B, T]` of a step, its last window replaced where the step is among them.
+        """Return the batch `[B, T]` of a step, with its last window replaced if the step is in the range.
 
         Args:
-            batch: token ids; not written to.
+            batch: token ids; not modified.
             step: the optimizer step.
-            vocab_size: ids are drawn below it.
+            vocab_size: upper bound of the drawn ids, exclusive.
             seed: seed of the run.
         """
         if not self.first_step <= step < self.last_step:

@@ -50,12 +50,12 @@ class HeldoutLoss:
 
 @dataclass(frozen=True)
 class TrainedTarget:
-    """What a run leaves behind, in memory.
+    """The result of a run, in memory.
 
     Args:
         corpus: the files and their split.
-        tokenizer: trained on the training side.
-        model: weights at the end of the run, rounded to bfloat16 as they will be shipped, held in float32.
+        tokenizer: trained on the training split.
+        model: final weights, rounded to bfloat16 as they are shipped, stored in float32.
         state: steps, seconds and loss curve.
         heldout: loss of the rounded weights on all held-out text.
         num_train_tokens: tokens of one epoch, separators and dialogues included.
@@ -72,16 +72,16 @@ class TrainedTarget:
 def train_target(
     recipe: Recipe, folder: Path, *, max_minutes: float | None = None, resume: bool = False
 ) -> TrainedTarget:
-    """Train the target of `recipe`, let it grow and train on, keeping checkpoints in `folder`.
+    """Train the target of `recipe`, grow it and continue training, keeping checkpoints in `folder`.
 
     Args:
-        recipe: every number of the run.
+        recipe: all hyperparameters of the run.
         folder: tokenizer and checkpoints; a run with the same recipe can be resumed from it.
         max_minutes: time budget of the steps, None for no limit.
-        resume: continue from what `folder` holds.
+        resume: continue the run in `folder`.
 
     Raises:
-        ValueError: `folder` holds a run of another recipe and `resume` was asked for.
+        ValueError: `resume` is set and `folder` holds a run of another recipe.
     """
     torch.set_num_threads(recipe.threads)
     for place in (folder, folder / _GROWN):
@@ -159,7 +159,7 @@ def train_target(
 def run_tokenizer(
     corpus: Corpus, folder: Path, *, vocab_size: int, max_length: int
 ) -> PreTrainedTokenizerFast:
-    """The run's tokenizer: trained, saved, and read back so that a resumed run has the very same."""
+    """The run's tokenizer: trained, saved and loaded again, so that a resumed run has the same one."""
     train_tokenizer(
         (file.text for file in corpus.split("train")), vocab_size=vocab_size, max_length=max_length
     ).save_pretrained(folder)
@@ -169,7 +169,7 @@ def run_tokenizer(
 def loop_config(
     title: str, recipe: Recipe | DraftRecipe | HeadRecipe, max_minutes: float | None
 ) -> LoopConfig:
-    """The recipe's numbers as the loop wants them."""
+    """Convert a recipe to the configuration of the training loop."""
     return LoopConfig(
         title=title,
         max_steps=recipe.max_steps,

@@ -1,4 +1,4 @@
-"""Learning-rate schedule: warm up, stay, fall to zero; bounded by steps and by the clock."""
+"""Learning-rate schedule (warmup, stable, decay to zero), bounded by steps and by time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Schedule:
     """Warmup-stable-decay.
 
     Args:
-        warmup: share of the run over which the rate rises linearly from zero.
-        decay: share of the run at the end over which it falls linearly to zero.
+        warmup: share of the run at its start in which the rate rises linearly from zero.
+        decay: share of the run at its end in which the rate falls linearly to zero.
     """
 
     warmup: float = 0.02
@@ -38,12 +38,12 @@ class Schedule:
 def progress_of(step: int, max_steps: int, seconds: float, max_seconds: float | None) -> float:
     """Share of a run that is done: of its steps or of its time, whichever is further.
 
-    A machine slower than planned thus takes fewer steps, but still ends on a rate of zero.
+    A machine slower than planned thus takes fewer steps, but still ends at a rate of zero.
 
     Args:
         step: optimizer steps taken.
-        max_steps: optimizer steps planned.
-        seconds: time trained so far, resumed parts included.
+        max_steps: planned optimizer steps.
+        seconds: training time so far, including resumed parts.
         max_seconds: time budget, None for no limit.
     """
     fraction = step / max_steps

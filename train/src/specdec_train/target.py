@@ -1,4 +1,4 @@
-"""The zoo target as a model: its configuration, its loss, its held-out loss."""
+"""The zoo target as a model: configuration, training loss, held-out loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def target_config(shape: ModelShape, *, vocab_size: int, end_of_text: int) -> LlamaConfig:
-    """Configuration of the target; every file written from it loads with plain `transformers`.
+    """Configuration of the target, which plain `transformers` loads.
 
     Args:
         shape: sizes.
@@ -55,7 +55,7 @@ def next_token_loss(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
 
     Args:
         model: the target.
-        tokens: ids `[B, T + 1]`; no padding, so attention needs no mask beyond causality.
+        tokens: ids `[B, T + 1]`, without padding, so a causal mask is enough.
     """
     hidden = model.model(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
     logits = model.lm_head(hidden)
@@ -72,7 +72,7 @@ def heldout_loss(model: LlamaForCausalLM, tokens: Tensor, micro_batch: int) -> f
 
 
 def round_to_bfloat16(model: ModuleT) -> ModuleT:
-    """Round what has been trained in place to what bfloat16 can hold, keeping it in float32 for fast arithmetic on CPUs."""
+    """Round trained weights in place to bfloat16 values, stored in float32 for fast arithmetic on CPUs."""
     with torch.no_grad():
         for param in model.parameters():
             if param.requires_grad:

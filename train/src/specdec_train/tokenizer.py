@@ -14,8 +14,8 @@ ASSISTANT = "<|assistant|>"
 SYSTEM = "<|system|>"
 SPECIAL_TOKENS = (END_OF_TEXT, USER, ASSISTANT, SYSTEM)
 
-# A line break takes the next line's indentation along; other runs of blanks stay whole; a single
-# blank sticks to the word behind it.
+# A line break includes the next line's indentation; other runs of blanks stay whole; a single
+# blank belongs to the word after it.
 PRETOKEN_PATTERN = r"(?:\r?\n)+[ \t]*|[ \t]{2,}| ?[\p{L}\p{M}_]+| ?\p{N}{1,3}| ?[^\s\p{L}\p{M}\p{N}_]+|\s"
 
 CHAT_TEMPLATE = (
@@ -31,7 +31,7 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_length: int) -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer; every text encodes and decodes to itself.
+    """Train a byte-level BPE tokenizer; encoding and decoding is lossless for every text.
 
     Args:
         texts: training texts; held-out text must not be among them.

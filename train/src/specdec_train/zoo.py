@@ -51,10 +51,10 @@ def build_zoo(
     """Train the target and write it with its prompts, manifest and training log.
 
     Args:
-        out: folder that gets `artefacts/target/`, `prompts.jsonl`, `manifest.json`, `training_log.json`.
+        out: output folder for `artefacts/target/`, `prompts.jsonl`, `manifest.json`, `training_log.json`.
         work: folder for checkpoints.
-        recipe: every number of the run.
-        command: what the manifest names as the way to repeat this.
+        recipe: all hyperparameters of the run.
+        command: command for the manifest, which repeats this run.
         max_minutes: time budget of the training steps.
         resume: continue the run in `work`.
     """
@@ -111,15 +111,15 @@ def build_draft(
     max_minutes: float | None = None,
     resume: bool = False,
 ) -> TrainedDraft:
-    """Train a draft model for the target in `out` and add it to what is there.
+    """Train a draft model for the target in `out` and add it to the artefacts there.
 
     Args:
         out: folder that `build_zoo` has written.
         work: folder for checkpoints.
         name: name of the artefact.
-        recipe: every number of the run.
+        recipe: all hyperparameters of the run.
         corpus_recipe: the target's recipe, for the corpus.
-        command: what the manifest names as the way to repeat this.
+        command: command for the manifest, which repeats this run.
         max_minutes: time budget of the training steps.
         resume: continue the run in `work`.
 
@@ -157,7 +157,7 @@ def build_head(
     max_minutes: float | None = None,
     resume: bool = False,
 ) -> TrainedHead:
-    """Train a head for the target in `out` and add it to what is there; arguments as for `build_draft`.
+    """Train a head for the target in `out` and add it to the artefacts there; arguments as for `build_draft`.
 
     Raises:
         ValueError: the target is missing, or `work` holds a run of another recipe.

@@ -1,4 +1,4 @@
-"""A draft model for `llama_cpp.Llama` that asks a proposer of specdec."""
+"""A draft model for `llama_cpp.Llama` that uses a specdec proposer."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _NOTHING: Ids = np.empty(0, np.intc)
 
 
 class Drafter:
-    """Drafts for one `Llama`, as its `draft_model`; it has the interface of `llama_cpp.llama_speculative.LlamaDraftModel`.
+    """The `draft_model` of one `Llama`, with the interface of `llama_cpp.llama_speculative.LlamaDraftModel`.
 
-    `Llama` verifies: what comes out is what it would be without. It gives all ids of a text at every call, so what it has
-    accepted is seen by comparing them with those of the call before; another text, or more news than a step can bring, begins a
+    `Llama` verifies, so the output is the same as without drafts. It passes all ids of a text in every call; accepted tokens
+    are found by comparison with the previous call. Another text, or more new tokens than one step can emit, starts a new
     request. An exception of the proposer, a slow call or an id outside the vocabulary costs the drafts of one step.
 
     Args:
-        speculative_config: a mapping, JSON or YAML text, or the path of a file with either, as for `specdec.LLM`; of any method
-            that needs token ids only, or runs a model of its own with the target's vocabulary.
-        vocab_size: number of the target's logits; None means what the `Llama` says that calls first.
+        speculative_config: a mapping, JSON or YAML text, or the path of a file with either, as for `specdec.LLM`; for any
+            method that needs only token ids, or runs its own model with the target's vocabulary.
+        vocab_size: number of the target's logits; None takes the value of the first calling `Llama`.
         max_model_len: longest context, in tokens; None likewise.
-        tokenizer: the target's, as `transformers` has it, to compare a draft model's with; None takes equal sizes for equal
+        tokenizer: the target's `transformers` tokenizer, to compare with a draft model's; None treats equal sizes as equal
             vocabularies.
 
     Raises:
-        ConfigError: for a configuration that is wrong, or asks for what llama.cpp does not give, as heads do; the latter, where
-            `vocab_size` or `max_model_len` is not given, at the first call.
+        ConfigError: for an invalid configuration, or one that needs what llama.cpp does not provide, such as hidden states; the
+            latter at the first call if `vocab_size` or `max_model_len` is not given.
         PluginError: for a method that is not installed or cannot be loaded.
         ModelError: for a draft that cannot be loaded, likewise at the first call.
     """
@@ -67,7 +67,7 @@ class Drafter:
             self._hosted = self._open(HostFacts(vocab_size, max_model_len))
 
     def __call__(self, input_ids: Ids, /, **kwargs: Any) -> Ids:
-        """Return a draft of what follows `input_ids` `[N]`: `[0..num_speculative_tokens]` ids."""
+        """Return a draft `[0..num_speculative_tokens]` of the tokens after `input_ids` `[N]`."""
         called = time.perf_counter()
         hosted = self._hosted
         if hosted is None:
@@ -96,7 +96,7 @@ class Drafter:
         return [] if self._hosted is None else self._hosted.metrics()
 
     def finish(self) -> None:
-        """End the text: proposers that learn from what was written do so now, instead of when the next text begins."""
+        """End the text, so that proposers learn from it now instead of at the start of the next text."""
         if self._hosted is not None:
             self._hosted.finish([_REQUEST], FinishReason.STOP)
         self._known, self._draft = _NOTHING, ()
@@ -120,7 +120,7 @@ class Drafter:
             ) from None
 
     def _goes_on(self, ids: Ids) -> bool:
-        """Return whether ids are the last call's and what one step can add to them."""
+        """Return whether `ids` extend the last call's by as many tokens as one step can emit."""
         num_new = len(ids) - len(self._known)
         return (
             len(self._known) > 0

@@ -1,4 +1,4 @@
-"""What a running `llama_cpp.Llama` says of itself."""
+"""Facts about a running `llama_cpp.Llama`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Llama(Protocol):
-    """The part of `llama_cpp.Llama` that is asked."""
+    """The part of `llama_cpp.Llama` that is used."""
 
     def n_vocab(self) -> int:
         """Return the number of logits."""
@@ -23,7 +23,7 @@ class Llama(Protocol):
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What a proposer is told of the target."""
+    """Facts about the target for proposers."""
 
     vocab_size: int
     max_model_len: int
@@ -33,7 +33,7 @@ class HostFacts:
 def facts_of_caller(frame: FrameType | None) -> HostFacts | None:
     """Return the facts of the `Llama` whose method the frame belongs to, or None for another caller.
 
-    A draft model is made before its `Llama` and given nothing but ids, so the first call is where they can be had.
+    A draft model is created before its `Llama` and receives only ids, so the facts are first available in the first call.
     """
     caller = None if frame is None else frame.f_locals.get("self")
     if not isinstance(caller, Llama):

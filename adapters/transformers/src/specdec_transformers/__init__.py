@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import specdec  # noqa: F401  before torch is loaded, for it sets how OpenMP's threads wait
+import specdec  # noqa: F401  before torch is imported, because it sets how OpenMP threads wait
 from specdec_transformers.attached import metrics, release
 from specdec_transformers.generate import generate
 

@@ -1,4 +1,4 @@
-"""The engine of a model, kept on the model: made at the first call, gone with it."""
+"""The engine of a model, stored on the model: created at the first call, freed with the model."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Session:
 
 
 class Attached:
-    """What is attached to a model: its engine, and what that was made from. A copy of the model begins without one."""
+    """The engine attached to a model, and the state it was made from. A copy of the model starts without an engine."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -74,19 +74,19 @@ class Attached:
 def session_of(
     model: PreTrainedModel, speculative_config: Any, options: Mapping[str, Any]
 ) -> Iterator[Session]:
-    """Lend the engine of a model, made now unless the last call had the same configuration and weights.
+    """Provide the engine of a model; created unless the last call had the same configuration and weights.
 
-    While it is lent the model's attention is the engine's; it is set back afterwards.
+    Inside the context the model uses the engine's attention; its own is restored afterwards.
 
     Args:
-        model: the caller's.
-        speculative_config: as `LLM` takes it.
-        options: arguments of `LLM` that are about the engine.
+        model: the caller's model.
+        speculative_config: in any form that `LLM` accepts.
+        options: engine arguments of `LLM`.
 
     Raises:
-        ConfigError: for a wrong configuration or option, or if another call on this model is running.
+        ConfigError: for an invalid configuration or option, or if another call on this model is running.
         PluginError: for a method that cannot be loaded.
-        ModelError: for a model that cannot be served right.
+        ModelError: for a model that cannot be served correctly.
     """
     attached = _attached(model)
     if not attached.lock.acquire(blocking=False):
@@ -103,15 +103,15 @@ def session_of(
 
 
 def release(model: PreTrainedModel) -> None:
-    """Drop the engine of a model: its cache, and the copies that fused layers keep of some weights."""
+    """Drop the engine of a model, with its cache and the copies of some weights in fused layers."""
     vars(model).pop(_ATTRIBUTE, None)
 
 
 def metrics(model: PreTrainedModel) -> list[Metric]:
-    """Return the counters of a model's engine, as `LLM.get_metrics`; they begin anew with the engine.
+    """Return the counters of a model's engine, like `LLM.get_metrics`; a new engine starts with new counters.
 
     Raises:
-        ConfigError: if no call has made one.
+        ConfigError: if no call has created an engine.
     """
     attached = vars(model).get(_ATTRIBUTE)
     if not isinstance(attached, Attached) or attached.session is None:
@@ -129,11 +129,11 @@ def _attached(model: PreTrainedModel) -> Attached:
 def _current(
     attached: Attached, model: PreTrainedModel, speculative_config: Any, options: Mapping[str, Any]
 ) -> Session:
-    given = None if speculative_config is None else read_mapping(speculative_config)  # what a file says now
+    given = None if speculative_config is None else read_mapping(speculative_config)  # reads a file anew
     asked = (_key(given), _key(options), has_hooks(model))
     state = weights_state(model)
     if attached.session is not None and attached.made_from == (*asked, state):
-        model.set_attn_implementation(ATTENTION_NAME)  # as `ModelRunner` did for the call that made it
+        model.set_attn_implementation(ATTENTION_NAME)  # as `ModelRunner` did when the engine was created
         return attached.session
     if attached.session is not None and attached.made_from[:-1] == asked:
         logger.info("the weights have changed since the last call: the engine is made anew")
@@ -167,7 +167,7 @@ def _make(model: PreTrainedModel, speculative_config: Any, options: Mapping[str,
         and "kv_cache_memory_bytes" not in known
         and "gpu_memory_utilization" not in known
     ):
-        # As on the host: the caller's program wants memory as well.
+        # As on the CPU, leave memory for the caller's program.
         known["kv_cache_memory_bytes"] = torch.cuda.mem_get_info(model.device)[0] // 4
     was_training = model.training
     try:
@@ -181,14 +181,14 @@ def _make(model: PreTrainedModel, speculative_config: Any, options: Mapping[str,
 
 @contextmanager
 def _as_it_was(model: PreTrainedModel) -> Iterator[None]:
-    """Give the model its own attention back at the end, and torch its number of threads."""
+    """Restore the model's attention implementation and torch's number of threads on exit."""
     own, num_threads = _implementations(model), torch.get_num_threads()
     try:
         yield
     finally:
         if _implementations(model) != own:
             model.set_attn_implementation(own)
-        if torch.get_num_threads() != num_threads:  # numba's OpenMP layer sets it for all
+        if torch.get_num_threads() != num_threads:  # numba's OpenMP layer sets it globally
             torch.set_num_threads(num_threads)
 
 
@@ -201,7 +201,7 @@ def _implementations(model: PreTrainedModel) -> dict[str, str]:
 
 
 def _key(value: Any) -> object:
-    """Return something that is equal for equal configurations."""
+    """Return a key that is equal for equal configurations."""
     try:
         return json.dumps(value, sort_keys=True, default=repr)
     except TypeError:

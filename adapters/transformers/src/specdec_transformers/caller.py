@@ -1,4 +1,4 @@
-"""Arguments of `generate` that transformers does not hand on to a function given as `custom_generate`."""
+"""Arguments of `generate` that transformers does not pass to a `custom_generate` function."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _GENERATE = inspect.unwrap(GenerationMixin.generate).__code__
 
 
 def arguments_of_generate(frame: FrameType | None) -> Mapping[str, Any]:
-    """Return the arguments of the running `generate`, or nothing where the caller is another function.
+    """Return the arguments of the running `generate`; empty if the caller is another function.
 
-    transformers (read in 5.23) keeps `streamer` and `assistant_model` to itself: a streamer would get the prompt and then
-    nothing, and whoever reads from it would wait for ever. They are read from the frame, since nothing else leads to them.
+    transformers (source of 5.23) does not pass on `streamer` and `assistant_model`: a streamer would get the prompt and then
+    nothing, and its reader would wait forever. The frame is the only way to access them.
 
     Args:
-        frame: of the function that called ours.
+        frame: frame of the function that called ours.
     """
     if frame is None or frame.f_code is not _GENERATE:
         return {}

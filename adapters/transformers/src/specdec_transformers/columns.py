@@ -1,4 +1,4 @@
-"""The tokens of a batch as `generate` counts them: one column at a time, though rows advance at different speeds."""
+"""Presents the tokens of a batch column by column, as `generate` does, although rows advance at different speeds."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from specdec_transformers.raw_logits import RawLogits
 
 
 class Columns:
-    """Gives each column to criteria, scores and a streamer when every row has it, as transformers' own loop would.
+    """Passes each column to criteria, scores and a streamer once every row has it, as transformers' own loop does.
 
-    A row that has ended is padded; what the engine committed beyond the column where it ended is left out.
+    A finished row is padded; tokens that the engine committed after the column where it ended are dropped.
 
     Args:
         input_ids: `[B, L]` the padded prompts.
-        rows: `[B]` the sequences, which the engine appends to.
-        pad_token_id: what follows the end of a row; None if no text can end, so that rows go on until all criteria are
+        rows: `[B]` the sequences that the engine appends to.
+        pad_token_id: padding after the end of a row; None if no text can end, so rows continue until all criteria are
             met, as in transformers.
-        streamer: gets each column `[B]`; None for none.
-        criteria: all of the call, where there are others than the end of a text and a length; else None.
-        processors: make scores of logits, where scores are wanted; else None.
-        wants_logits: whether to keep logits, for themselves or for scores; the rows then record them.
+        streamer: receives each column `[B]`; None for none.
+        criteria: all stopping criteria of the call, if there are others than end of text and length; else None.
+        processors: logits processors, if scores are wanted; else None.
+        wants_logits: whether to keep logits, as output or for scores; the rows then record them.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Columns:
         self._is_unfinished = [True] * len(rows)
         self._num_columns = 0
         self.input_ids = input_ids
-        """`[B, L + columns]`: prompts and what follows them."""
+        """`[B, L + columns]`: prompts and generated tokens."""
         self.logits: tuple[torch.Tensor, ...] = ()
-        """`[B, V]` for each column, where they or scores are wanted; 0 behind the end of a row."""
+        """`[B, V]` for each column, if logits or scores are wanted; 0 after the end of a row."""
         self.scores: tuple[torch.Tensor, ...] = ()
-        """The same, after all logits processors."""
+        """The same after all logits processors."""
 
     @property
     def is_complete(self) -> bool:
@@ -63,11 +63,11 @@ class Columns:
         return not any(self._is_unfinished)
 
     def needs(self, place: int) -> bool:
-        """Return whether a row has not ended and all that the engine committed for it has been taken in."""
+        """Return whether a row has not ended and all its committed tokens have been consumed."""
         return self._is_unfinished[place] and not self._has_next(place)
 
     def advance(self) -> list[int]:
-        """Go on to the last column that every row has; returns the rows that need not run any more, though they do."""
+        """Advance to the last column that every row has; return the rows that still run but need not continue."""
         while not self.is_complete and all(map(self._has_next, range(len(self._rows)))):
             self._next()
         is_over = [self.is_complete or self._is_padded(place) for place in range(len(self._rows))]
@@ -100,7 +100,7 @@ class Columns:
             self._streamer.put(tokens.cpu())
 
     def _is_out(self, row: Row) -> bool:
-        """Return whether a row has ended, other than by an error, and all of it has been taken in."""
+        """Return whether a row has ended, other than by an error, and all its tokens have been consumed."""
         is_ended = row.is_finished and row.finish_reason is not FinishReason.ERROR
         return is_ended and row.num_output_tokens <= self._num_columns
 
@@ -119,7 +119,7 @@ class Columns:
 
 
 def joined(input_ids: torch.Tensor, rows: Sequence[Row], pad_token_id: int | None) -> torch.Tensor:
-    """Return `[B, L + the most new tokens]`: what `Columns.input_ids` comes to where nothing is asked between columns."""
+    """Return `[B, L + the most new tokens]`: the final `Columns.input_ids` if nothing is needed between columns."""
     width = max(row.num_output_tokens for row in rows)
     new = input_ids.new_full((len(rows), width), 0 if pad_token_id is None else pad_token_id)
     for place, row in enumerate(rows):

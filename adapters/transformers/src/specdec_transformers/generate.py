@@ -1,4 +1,4 @@
-"""The function to give as `custom_generate`."""
+"""The function to pass as `custom_generate`."""
 
 from __future__ import annotations
 
@@ -38,30 +38,30 @@ def generate(
 ) -> torch.Tensor | GenerateDecoderOnlyOutput:
     """Generate with speculation: `model.generate(..., custom_generate=specdec_transformers.generate, speculative_config=...)`.
 
-    At temperature 0 in float32 the tokens are those of `generate`; otherwise they follow the distribution that `generate`
-    draws from. The random numbers come from torch's generator, so `torch.manual_seed` makes a call repeatable.
+    At temperature 0 in float32 the tokens equal those of `generate`; otherwise they follow the distribution that `generate`
+    draws from. Random numbers come from torch's generator, so `torch.manual_seed` makes a call reproducible.
 
     Args:
-        model: of `generate`, like everything up to `streamer`; `generate` has prepared it.
+        model: the model; `generate` prepares this and all arguments up to `streamer`.
         input_ids: `[B, L]` prompts, padded on the left.
-        logits_processor: what logits go through; a processor of the caller's must depend on its arguments alone, for it is
-            called for rejected drafted tokens as well, and one row at a time.
-        stopping_criteria: when a row ends.
+        logits_processor: all logits processors; the caller's own must depend only on their arguments, because they are
+            also called for rejected drafted tokens, and one row at a time.
+        stopping_criteria: criteria that end a row.
         generation_config: all other parameters.
         synced_gpus: must be False.
-        streamer: gets every column of tokens `[B]`.
-        speculative_config: a mapping, JSON or YAML text, or the path of a file with either, as `LLM` takes it; None: no drafts.
-        engine_options: arguments of `LLM` that are about the engine, as `kv_cache_memory_bytes` or `max_model_len`.
-        **model_kwargs: the mask and what else `generate` prepares.
+        streamer: receives every column of tokens `[B]`.
+        speculative_config: a mapping, JSON or YAML text, or the path of a file with either, as for `LLM`; None: no drafts.
+        engine_options: engine arguments of `LLM`, such as `kv_cache_memory_bytes` or `max_model_len`.
+        **model_kwargs: the attention mask and other inputs that `generate` prepares.
 
     Returns:
         `[B, N]` prompts and new tokens, or a `GenerateDecoderOnlyOutput` with `return_dict_in_generate=True`.
 
     Raises:
-        ConfigError: naming what is wrong or cannot be served, and the remedy.
+        ConfigError: naming what is invalid or not supported, and the remedy.
         PluginError: for a method that cannot be loaded.
-        ModelError: for a model that cannot be served right.
-        RuntimeError: if nothing can be chosen for a row, saying why.
+        ModelError: for a model that cannot be served correctly.
+        RuntimeError: if no token can be chosen for a row, with the reason.
     """
     frame = inspect.currentframe()
     arguments = dict(arguments_of_generate(None if frame is None else frame.f_back))
@@ -108,11 +108,11 @@ def generate(
 def _typed(columns: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor]:
     return cast(
         tuple[torch.Tensor], columns
-    )  # the annotation of transformers says one, and means one for each column
+    )  # transformers annotates a tuple of one tensor but means one per column
 
 
 def _run(session: Session, prepared: Prepared, columns: Columns | None) -> None:
-    """Run the requests to their end."""
+    """Run the requests until they finish."""
     engine = session.built.engine
     ids = [request.request_id for request, _ in prepared]
     rows = [request.sequences[0] for request, _ in prepared]

@@ -1,4 +1,4 @@
-"""transformers' logits processors on the rows of one request, along drafted paths."""
+"""Applies transformers' logits processors to the rows of one request, along drafted paths."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _BLIND = (
     SuppressTokensLogitsProcessor, TemperatureLogitsWarper, TopHLogitsWarper, TopKLogitsWarper, TopPLogitsWarper,
     TypicalLogitsWarper,
 )  # fmt: skip
-"""Never look at token ids, so they take all rows at once."""
+"""Processors that ignore token ids, so they can process all rows at once."""
 
 
 class RowProcessors(ProcessorRule):
-    """Calls logits processors with the ids that `generate` would give them: the padded prompt and what follows it.
+    """Calls logits processors with the same ids as `generate`: the padded prompt and the tokens after it.
 
     Args:
-        processors: in their order, made for one row by `for_row`.
-        prompt: `[L]` the row of `input_ids`, padding included.
-        room: the most tokens behind it, drafted ones included.
+        processors: the processors in order, made for one row by `for_row`.
+        prompt: `[L]` the row of `input_ids`, including padding.
+        room: the most tokens after the prompt, including drafted ones.
     """
 
     def __init__(self, processors: Sequence[LogitsProcessor], prompt: torch.Tensor, room: int) -> None:
@@ -54,7 +54,7 @@ class RowProcessors(ProcessorRule):
         self._ids[: len(prompt)] = prompt
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, Exception]]:
-        """Return the processed rows `[num_rows, V]`, and what was raised at rows, which are left as they are."""
+        """Return the processed rows `[num_rows, V]`, and the exceptions by row; rows with an exception are left unchanged."""
         new = block.output_token_ids[self._num_ids - self._num_prompt :]
         if len(new):
             self._ids[self._num_ids : self._num_ids + len(new)] = torch.from_numpy(new.astype("int64"))
@@ -72,7 +72,7 @@ class RowProcessors(ProcessorRule):
         return out, errors
 
     def _ids_of(self, path: tuple[int, ...]) -> torch.Tensor:
-        """Return `[1, N]` the ids that a row continues, the row's own: a processor may keep them."""
+        """Return `[1, N]` the ids before a row, as a new tensor because a processor may keep it."""
         path_ids = torch.tensor(path, dtype=torch.long, device=self._ids.device)
         return torch.cat([self._ids[: self._num_ids], path_ids])[None]
 
@@ -90,18 +90,18 @@ class RowProcessors(ProcessorRule):
                 return out
             except (
                 Exception
-            ) as error:  # on a path that the text may never take: it counts where a token is chosen from it
+            ) as error:  # the path may never be taken: the error matters only if a token is chosen from it
                 errors[row] = error
         return logits[None]
 
 
 def for_row(processor: LogitsProcessor, row: int, num_rows: int) -> LogitsProcessor:
-    """Return a processor for one row of a batch: those that hold something for each row, with that row's alone.
+    """Return a processor for one row of a batch; processors with per-row state are copied with that row's state.
 
     Args:
-        processor: made for the whole batch.
-        row: which.
-        num_rows: of the batch, every prompt as often as samples of it are asked for.
+        processor: processor of the whole batch.
+        row: index of the row.
+        num_rows: number of rows of the batch, where every prompt is repeated for each of its samples.
     """
     own = copy(processor)
     if isinstance(own, RepetitionPenaltyLogitsProcessor) and isinstance(

@@ -1,4 +1,4 @@
-"""The prompts of a call: rows without their padding."""
+"""The prompts of a call, without padding."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from specdec import ConfigError
 def prompt_rows(
     input_ids: torch.Tensor, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> list[list[int]]:
-    """Return the token ids of every row that are not masked.
+    """Return the unmasked token ids of every row.
 
-    A masked token is attended by nothing and counts for no position, so leaving it out changes no logits.
+    A masked token is not attended to and has no position, so removing it does not change the logits.
 
     Args:
         input_ids: `[B, L]`.
@@ -20,7 +20,7 @@ def prompt_rows(
         position_ids: `[B, L]` or `[1, L]`, as `generate` has prepared them.
 
     Raises:
-        ConfigError: for what cannot be told by token ids alone.
+        ConfigError: for inputs that cannot be expressed by token ids alone.
     """
     if input_ids.ndim != 2 or not input_ids.shape[1]:
         raise ConfigError("generate: there is no prompt: give input_ids of shape [batch, length]")

@@ -1,4 +1,4 @@
-"""The target's logits for every token that was committed, as `output_logits` and `output_scores` want them."""
+"""The target's logits for every committed token, for `output_logits` and `output_scores`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from specdec.logits.logprobs import LogprobRecord
 
 
 class RawLogits(LogprobRecord):
-    """Keeps the rows themselves, in float32, where a `LogprobRecord` keeps a few log probabilities of each."""
+    """Keeps whole logits rows in float32, whereas a `LogprobRecord` keeps a few log probabilities per row."""
 
     def __init__(self) -> None:
         super().__init__(0, lambda token_id: None)
         self.rows: list[torch.Tensor] = []
-        """`[V]` for each committed token: what it was chosen from, before any sampling parameter."""
+        """`[V]` for each committed token: the logits it was chosen from, before any sampling parameter."""
 
     def add(self, logits: torch.Tensor, token_ids: Sequence[int]) -> None:
         """Record tokens; see `LogprobRecord.add`."""

@@ -1,4 +1,4 @@
-"""What a call asks for that the verify loop cannot give; whatever is not refused here is served."""
+"""Rejects arguments that the verify loop does not support; everything else is supported."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _NOT_RETURNED = {
     "output_hidden_states": "the hidden states of a pass include those of rejected drafted tokens",
 }
 _RUN_ONLY = ("cache_implementation", "cache_config", "max_cache_len", "prefill_chunk_size", "compile_config")
-"""Say how transformers' own loop runs, and nothing of what comes out."""
+"""Parameters that affect how transformers' own loop runs, but not its output."""
 _MODES = {
     GenerationMode.GREEDY_SEARCH,
     GenerationMode.SAMPLE,
-    GenerationMode.ASSISTED_GENERATION,  # refused by its parameters, which say more
+    GenerationMode.ASSISTED_GENERATION,  # rejected by its parameters, for a better message
 }
 _KNOWN_INPUTS = {
     "attention_mask",
@@ -58,14 +58,14 @@ def check_call(
     inputs: Mapping[str, Any],
     arguments: Mapping[str, Any],
 ) -> None:
-    """Refuse what cannot be served, and say once what has no effect.
+    """Reject unsupported arguments, and log once those without effect.
 
     Args:
-        model: of the call.
-        config: as `generate` has prepared it.
-        processors: all that the logits go through.
+        model: the model of the call.
+        config: the generation config prepared by `generate`.
+        processors: all logits processors.
         inputs: keyword arguments of the model's forward.
-        arguments: those of `generate`, as far as they are known.
+        arguments: arguments of `generate`, as far as they are known.
 
     Raises:
         ConfigError: naming the parameter and the remedy.

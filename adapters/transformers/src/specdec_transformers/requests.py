@@ -1,4 +1,4 @@
-"""The rows of a call as requests to the engine."""
+"""Turns the rows of a call into engine requests."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from specdec_transformers.processors import RowProcessors, for_row
 from specdec_transformers.sampling import sampling_of
 
 Prepared = list[tuple[Request, list[StopWatch]]]
-"""Requests, and what ends their one sample each."""
+"""Requests, each with the stop watches of its single sample."""
 
 _SEEDS = 2**63 - 1
 _OWN_CRITERIA = (EosTokenCriteria, MaxLengthCriteria)
-"""What the engine ends a row by itself."""
+"""Criteria that the engine implements itself."""
 
 
 def make_requests(
@@ -37,15 +37,15 @@ def make_requests(
     criteria: StoppingCriteriaList,
     config: GenerationConfig,
 ) -> Prepared:
-    """Return a request for every row, with what ends it.
+    """Return a request for every row, with its stop watches.
 
     Args:
         session: the engine.
         prompts: `[B]` the rows without padding.
-        input_ids: `[B, L]` the rows with it.
-        processors: of the call.
-        criteria: of the call.
-        config: of the call.
+        input_ids: `[B, L]` the rows with padding.
+        processors: logits processors of the call.
+        criteria: stopping criteria of the call.
+        config: generation config of the call.
 
     Raises:
         ConfigError: for a prompt that does not fit.
@@ -75,12 +75,12 @@ def make_requests(
 
 
 def has_others(criteria: StoppingCriteriaList) -> bool:
-    """Return whether any criterion is other than what the engine ends a row by itself."""
+    """Return whether there are criteria that the engine does not implement itself."""
     return any(type(criterion) not in _OWN_CRITERIA for criterion in criteria)
 
 
 def pad_of(criteria: StoppingCriteriaList, config: GenerationConfig) -> int | None:
-    """Return what follows the end of a row, or None where transformers lets rows go on until all have ended."""
+    """Return the padding after the end of a row, or None if transformers continues all rows until all have ended."""
     if not any(hasattr(criterion, "eos_token_id") for criterion in criteria):
         return None
     pad = config._pad_token_tensor

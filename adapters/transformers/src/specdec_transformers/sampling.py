@@ -1,4 +1,4 @@
-"""Which of a call's logits processors the sampler does itself."""
+"""Splits a call's logits processors into sampling parameters and processors to run."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from transformers.generation.logits_process import (
 )
 
 _TAIL = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper, MinPLogitsWarper)
-"""The order in which `generate` puts them."""
+"""Their order in `generate`."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the tokens of a call are chosen."""
+    """How tokens are chosen in a call."""
 
     processors: tuple[LogitsProcessor, ...]
-    """What the logits go through first, in order."""
+    """Processors applied first, in order."""
     temperature: float = 1.0
-    """0 for the most probable token."""
+    """0 for greedy decoding."""
     top_p: float = 1.0
     min_p: float = 0.0
 
 
 def sampling_of(processors: Sequence[LogitsProcessor], *, do_sample: bool) -> Sampling:
-    """Return how tokens are chosen, from the list that `generate` has made of a call's parameters.
+    """Return how tokens are chosen, from the list of processors that `generate` made from the call's parameters.
 
-    Temperature, and top-p or min-p behind it, become sampling parameters, so that proposers that draft at the target's
-    temperature know it. Everything else runs as transformers' own code: the distribution is transformers' in every
-    case. A top-k between them keeps the same ids before the temperature as behind it. Top-p and min-p together stay
-    transformers', whose order differs from ours.
+    Temperature, and a following top-p or min-p, become sampling parameters, because some proposers draft at the target's
+    temperature. Everything else runs as transformers' own code, so the distribution always equals that of transformers. A
+    top-k between them keeps the same ids before and after the temperature. Top-p and min-p together also run as
+    transformers' code, whose order differs from ours.
 
     Args:
-        processors: in their order.
-        do_sample: whether tokens are drawn.
+        processors: the processors in order.
+        do_sample: whether tokens are sampled.
     """
     unchanged = Sampling(tuple(processors))
     if not do_sample:

@@ -1,4 +1,4 @@
-"""Whether a model is still what an engine was made from."""
+"""Detects changes of a model since its engine was created."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import torch
 from transformers import PreTrainedModel
 
 WeightsState = tuple[object, ...]
-"""Address, size and version of every parameter, and which adapters are active."""
+"""Address, size and version of every parameter, and the active adapters."""
 
 _OF_ADAPTERS = ("_active_adapter", "_disable_adapters", "merged_adapters", "scaling")
-"""What a layer of PEFT is switched by; its weights stay as they are."""
+"""Attributes that switch a PEFT layer without changing its weights."""
 
 
 def weights_state(model: PreTrainedModel) -> WeightsState:
-    """Return what changes when weights are replaced or written to, as by an optimizer, or adapters are switched.
+    """Return a state that changes when weights are replaced or written to, as by an optimizer, or adapters are switched.
 
-    Writing through `parameter.data` goes unseen, as it does in autograd.
+    Writes through `parameter.data` are not detected, as in autograd.
     """
     weights = ((p.data_ptr(), p.numel(), _version(p)) for p in model.parameters())
     layers = (module for module in model.modules() if hasattr(module, "_active_adapter"))
@@ -31,5 +31,5 @@ def has_hooks(model: PreTrainedModel) -> bool:
 def _version(parameter: torch.Tensor) -> int:
     try:
         return parameter._version
-    except RuntimeError:  # made in inference mode: nothing counts what is written to it
+    except RuntimeError:  # created in inference mode: writes are not counted
         return -1

@@ -1,6 +1,6 @@
 """specdec's proposers in vLLM: `vllm serve MODEL --worker-cls specdec_vllm.CPUWorker`.
 
-Names load when they are first used, so that importing this package imports neither vLLM nor torch.
+Names are loaded on first use, so importing this package imports neither vLLM nor torch.
 """
 
 from __future__ import annotations

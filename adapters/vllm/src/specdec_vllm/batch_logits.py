@@ -1,4 +1,4 @@
-"""The logits of a batch that is verified, and what vLLM draws from them."""
+"""The logits of a batch to verify, and sampling from them with vLLM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class BatchLogits:
-    """The drafts of a batch and its logits, from which vLLM's temperature and cuts make distributions.
+    """The drafts and logits of a batch, with vLLM's temperature and top-k/top-p applied on demand.
 
     Args:
         metadata: vLLM's `SpecDecodeMetadata`.
@@ -21,9 +21,9 @@ class BatchLogits:
         self.final = final
         self.drafts: list[list[int]] = []
         self.starts: list[int] = []
-        """Row of the last committed token of each request; those of its draft follow."""
+        """Row of the last committed token of each request; the rows of its draft follow."""
         self.drawn: list[int] = []
-        """Requests above temperature 0."""
+        """Requests with a temperature above 0."""
         self._sampling = sampling
         self._sampler = sampler
         flat: list[int] = metadata.draft_token_ids.tolist()
@@ -34,7 +34,7 @@ class BatchLogits:
             place += count
 
     def draw(self, rows: list[int], depth: int) -> list[int]:
-        """Draw a token for each of some requests behind `depth` drafted ones, by vLLM's sampler and their generators."""
+        """Draw the token after `depth` drafted ones for each of these requests, with vLLM's sampler and their generators."""
         owners = torch.tensor(rows, device=self.final.device)
         places = torch.tensor([self.starts[row] + depth for row in rows], device=self.final.device)
         generators = self._sampling.generators
@@ -43,12 +43,12 @@ class BatchLogits:
         return [int(token) for token in drawn.tolist()]
 
     def places_of(self, rows: list[int]) -> torch.Tensor:
-        """Return the rows of `final` that belong to some requests, one request after another."""
+        """Return the rows of `final` that belong to these requests, one request after another."""
         places = [self.starts[row] + node for row in rows for node in range(len(self.drafts[row]) + 1)]
         return torch.tensor(places, dtype=torch.int64, device=self.final.device)
 
     def logits_of(self, rows: list[int]) -> torch.Tensor:
-        """Return these rows, temperature and cuts applied: what is cut has -inf."""
+        """Return these rows with temperature and top-k/top-p applied; removed ids have -inf."""
         from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p
 
         owners = [row for row in rows for _ in range(len(self.drafts[row]) + 1)]
@@ -61,7 +61,7 @@ class BatchLogits:
     def _heated(self, places: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
         logits = self.final[places].div_(self._sampling.temperature[owners].unsqueeze(1))
         for processor in self._sampling.logitsprocs.argmax_invariant:
-            logits = processor.apply(logits)  # none of vLLM's runs beside speculation
+            logits = processor.apply(logits)  # vLLM runs none of its own with speculation
         return logits
 
     def _cuts(self, owners: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:

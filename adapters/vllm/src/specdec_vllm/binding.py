@@ -1,4 +1,4 @@
-"""Puts a proposer in place of vLLM's drafter, and a sampler in place of its rejection sampler."""
+"""Replaces vLLM's drafter with a proposer, and its rejection sampler with a specdec sampler."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from specdec_vllm.verifier import Verifier
 
 
 class Binding:
-    """What one model runner of vLLM (`GPUModelRunner` or its subclass for CPUs) calls in place of its own functions.
+    """Functions that one vLLM model runner (`GPUModelRunner` or its CPU subclass) calls instead of its own.
 
     Args:
-        runner: vLLM's, with its target loaded and `custom_class` as its method.
-        requests: what is kept of requests.
+        runner: vLLM's model runner, with its target loaded and `custom_class` as its method.
+        requests: the adapter's state of requests.
         drafting: the proposer; None on tensor parallel ranks other than the first, whose drafts vLLM's scheduler does not read.
         verifier: replaces the rejection sampler.
-        aux_layer_ids: layers of the target whose inputs are given as well: all that the proposer reads, maybe more.
+        aux_layer_ids: target layers whose inputs are provided: all that the proposer reads, maybe more.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Binding:
         self._step_started = 0.0
 
     def attach(self) -> None:
-        """Take the runner's functions over; the last binding made for a runner counts."""
+        """Replace the runner's functions; the last binding attached to a runner is used."""
         runner = self._runner
         runner.propose_draft_token_ids = self.propose_draft_token_ids
         runner._update_states = self.update_states
@@ -56,7 +56,7 @@ class Binding:
         runner.use_aux_hidden_state_outputs = bool(self._aux_layer_ids)
 
     def update_states(self, scheduler_output: Any) -> Any:
-        """Tell the proposer which requests have left, then do what vLLM does at the beginning of a step."""
+        """Report finished requests to the proposer, then run vLLM's own function at the start of a step."""
         self._step_started = time.perf_counter()
         for name, reason in self._requests.take(scheduler_output.finished_req_ids).items():
             if self._drafting is not None:
@@ -75,7 +75,7 @@ class Binding:
         common_attn_metadata: Any,
         slot_mappings: Any,
     ) -> Rows:
-        """Return the drafts of the batch, in its order; of vLLM's signature."""
+        """Return the drafts of the batch, in batch order; has vLLM's signature."""
         num_requests = len(self._runner.input_batch.req_ids)
         if self._drafting is None:
             return [[] for _ in range(num_requests)]
@@ -125,13 +125,13 @@ class Binding:
     def _take_in(
         self, hosted: HostedProposer, name: str, row: int, num_emitted: int, num_drafted: int
     ) -> None:
-        """Start a request that is new, and commit what vLLM has appended to its tokens."""
+        """Start a new request, and commit the tokens that vLLM has appended."""
         batch, state = self._runner.input_batch, self._runner.requests[name]
         request = self._requests.of(name, state)
         tokens = batch.token_ids_cpu[row, : batch.num_tokens_no_spec[row]]
         num_before = len(tokens) - num_emitted
         if name in hosted.request_ids and hosted.num_tokens(name) not in (num_before, len(tokens)):
-            hosted.finish([name], FinishReason.ABORT)  # vLLM has changed its past: it is told anew
+            hosted.finish([name], FinishReason.ABORT)  # vLLM has changed earlier tokens: restart it
         if name not in hosted.request_ids:
             prompt = np.array(tokens[: request.num_prompt_tokens])
             before = tokens[request.num_prompt_tokens : num_before].tolist()
@@ -144,7 +144,7 @@ class Binding:
 
 
 def _num_prompt_rows(scheduler_output: Any, names: list[str], sampled_token_ids: list[list[int]]) -> int:
-    """Return the rows of a step that were tokens of prompts: all but one token, and the draft, of each request that sampled."""
+    """Return the number of prompt tokens of a step: all rows except, per sampling request, one token and its draft."""
     drafted = scheduler_output.scheduled_spec_decode_tokens
     others = sum(
         1 + len(drafted.get(name, ())) for name, ids in zip(names, sampled_token_ids, strict=True) if ids
@@ -153,5 +153,5 @@ def _num_prompt_rows(scheduler_output: Any, names: list[str], sampled_token_ids:
 
 
 def _is_last_stage(common_attn_metadata: Any) -> bool:
-    """Return whether drafts are wanted here. vLLM's own function also says no near the end of the context; caps see to that."""
+    """Return whether drafts are wanted here. vLLM's own function also returns False near the context end; caps handle that."""
     return common_attn_metadata is not None

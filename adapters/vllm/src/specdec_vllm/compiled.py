@@ -1,4 +1,4 @@
-"""Where code that is compiled beside vLLM is kept."""
+"""Location of the compiled-code cache when running with vLLM."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from specdec.folders import COMPILED_VARIABLE, cache_folder
 
 
 def keep_apart() -> None:
-    """Keep compiled code in a folder for vLLM's version of numba: another one would throw it away at every change."""
+    """Use a cache folder per numba version, because another version than vLLM's would discard the cache at every change."""
     if os.environ.get(COMPILED_VARIABLE) not in (None, str(cache_folder() / "compiled")):
-        return  # the user has said where
+        return  # set by the user
     try:
         found = version("numba")
     except PackageNotFoundError:

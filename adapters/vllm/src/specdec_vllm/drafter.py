@@ -10,8 +10,8 @@ from specdec import ConfigError
 class Proposer:
     """The `model` of `speculative_config={"method": "custom_class", "model": "specdec_vllm.Proposer", ...}`.
 
-    vLLM makes one and asks it for drafts once a step. `specdec_vllm.CPUWorker` and `GPUWorker` draft in its place, since what
-    vLLM tells a class is not enough for it; under any other worker it ends the start of the engine with a sentence.
+    vLLM creates one and calls it for drafts once per step. `specdec_vllm.CPUWorker` and `GPUWorker` draft in its place, because
+    vLLM does not pass enough information to such a class. Under any other worker it stops the engine's start with an error.
     """
 
     def __init__(self, vllm_config: Any) -> None:
@@ -24,8 +24,8 @@ class Proposer:
             )
 
     def load_model(self, target: Any) -> None:
-        """Do nothing: the worker loads the proposer when the target is there."""
+        """Do nothing: the worker loads the proposer after the target."""
 
     def propose(self, *_: Any, **__: Any) -> list[list[int]]:
-        """Draft nothing; the worker has put its own function in the runner's place."""
+        """Raise, because the worker replaces this function on the runner."""
         raise ConfigError("specdec_vllm.Proposer was asked for drafts: the worker is not bound to the runner")

@@ -1,4 +1,4 @@
-"""The proposer of one engine of vLLM; what fails in the adapter itself costs no more than what fails in the proposer."""
+"""The proposer of one vLLM engine; a failure in the adapter costs no more than a failure in the proposer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from specdec.hosting import HostedProposer
 logger = logging.getLogger("specdec")
 
 Rows = list[list[int]]
-"""Drafted tokens of each request of a batch, in its order."""
+"""Drafted tokens of each request of a batch, in batch order."""
 
 
 class Drafting:
-    """A proposer, and how often the adapter failed to ask it.
+    """A proposer, with a counter of adapter failures.
 
     Args:
         hosted: the proposer, on the rank that drafts.
@@ -25,10 +25,10 @@ class Drafting:
     def __init__(self, hosted: HostedProposer) -> None:
         self.hosted = hosted
         self.num_failures = 0
-        """Steps that drafted nothing because this adapter failed, not the proposer."""
+        """Number of steps without drafts because the adapter, not the proposer, failed."""
 
     def rows(self, num_requests: int, draft: Callable[[], Rows]) -> Rows:
-        """Return the rows that a function drafts. If it raises they are empty, and the proposer is told every request anew."""
+        """Return the rows that `draft` returns. If it raises, the rows are empty and all requests are restarted."""
         try:
             return draft()
         except Exception:
@@ -43,7 +43,7 @@ class Drafting:
             return [[] for _ in range(num_requests)]
 
     def counters(self) -> dict[str, int | float | list[int]]:
-        """Return what was counted, by the names of `LLM.get_metrics`."""
+        """Return the counters by the names of `LLM.get_metrics`."""
         counted: dict[str, int | float | list[int]] = {"specdec:adapter_failures": self.num_failures}
         for metric in self.hosted.metrics():
             if isinstance(metric, Counter):

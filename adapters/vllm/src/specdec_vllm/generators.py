@@ -1,4 +1,4 @@
-"""Mends what ends vLLM on CPUs: requests with a seed whose prompt is computed in pieces."""
+"""Workaround for a crash of vLLM on CPUs: seeded requests with chunked prefill."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 
 
 class Rewinding:
-    """Takes back what was drawn for requests whose prompt goes on, since nothing is emitted for them.
+    """Undoes the draws for requests with unfinished prompts, for which nothing is emitted.
 
-    vLLM (0.32) does it by the generator's offset, which those of CPUs have not: "CPU Generator does not use offset" ends the
-    engine. Here the generator's state is kept over the draw, and vLLM does not see these generators when it would move them.
+    vLLM (0.32) uses the generator's offset for this, which CPU generators do not have: "CPU Generator does not use offset"
+    ends the engine. Here the generator's state is restored after the draw, and these generators are hidden from vLLM's
+    bookkeeping.
 
     Args:
-        runner: vLLM's model runner for CPUs.
+        runner: vLLM's CPU model runner.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -30,7 +31,7 @@ class Rewinding:
         self._runner._bookkeeping_sync = self.bookkeeping_sync
 
     def sample(self, *arguments: Any, **keys: Any) -> Any:
-        """Sample as vLLM does, leaving the generators of unfinished prompts as they were."""
+        """Sample as vLLM does, leaving the generators of unfinished prompts unchanged."""
         kept = {row: generator.get_state() for row, generator in self._unfinished().items()}
         sampled = self._sample(*arguments, **keys)
         for row, state in kept.items():
@@ -38,7 +39,7 @@ class Rewinding:
         return sampled
 
     def bookkeeping_sync(self, *arguments: Any, **keys: Any) -> Any:
-        """Do vLLM's bookkeeping without these generators."""
+        """Run vLLM's bookkeeping without these generators."""
         unfinished = self._unfinished()
         generators = self._runner.input_batch.generators
         for row in unfinished:

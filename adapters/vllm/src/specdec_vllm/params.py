@@ -1,4 +1,4 @@
-"""Sampling parameters of vLLM as proposers of specdec see them."""
+"""Converts vLLM's sampling parameters for specdec proposers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ logger = logging.getLogger("specdec")
 LIMIT_KEY = "specdec_num_speculative_tokens"
 """The key of `vllm_xargs` that lowers the number of drafted tokens for one request; 0 turns drafting off."""
 MIN_TEMPERATURE = 1e-5
-"""Below it vLLM takes the best token."""
+"""Below this temperature vLLM is greedy."""
 
 _said: set[str] = set()
 
 
 def params_of(theirs: Any, *, is_noise_known: bool) -> SamplingParams:
-    """Return what a proposer is told of a request's sampling parameters.
+    """Return a request's sampling parameters for a proposer.
 
     Args:
-        theirs: vLLM's.
-        is_noise_known: whether tokens are chosen with noise that proposers can know; else drafts are best made greedily.
+        theirs: vLLM's sampling parameters.
+        is_noise_known: whether tokens are chosen with noise that proposers can compute; otherwise greedy drafts are best.
     """
     is_greedy = theirs.temperature < MIN_TEMPERATURE or not is_noise_known
     known: dict[str, Any] = {
@@ -38,13 +38,13 @@ def params_of(theirs: Any, *, is_noise_known: bool) -> SamplingParams:
     }
     try:
         return SamplingParams(**known)
-    except ConfigError as error:  # no reason to end an engine: the proposer learns less
+    except ConfigError as error:  # not fatal: the proposer gets fewer parameters
         _warn_once(str(error))
         return SamplingParams(temperature=known["temperature"], max_tokens=known["max_tokens"])
 
 
 def noise_seed(engine_seed: int | None, request_id: str) -> int:
-    """Return the seed of the noise of a request without a seed: the same on every rank."""
+    """Return the noise seed of a request without a seed; the same on every rank."""
     digest = hashlib.blake2b(f"{engine_seed}\0{request_id}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 

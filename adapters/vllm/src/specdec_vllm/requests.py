@@ -1,4 +1,4 @@
-"""What the adapter keeps of each request of vLLM."""
+"""The adapter's state of each vLLM request."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from specdec_vllm.params import noise_seed, params_of
 
 @dataclass
 class Request:
-    """One request, from the first step that vLLM runs it in."""
+    """One request, starting with the first step in which vLLM runs it."""
 
     theirs: Any
     """vLLM's sampling parameters."""
     params: SamplingParams
-    """What the proposer is told of them."""
+    """The parameters that the proposer gets."""
     seed: int
-    """Of specdec's noise, which tokens are chosen with unless `has_vllm_noise`."""
+    """Seed of specdec's noise, which is used to choose tokens unless `has_vllm_noise`."""
     num_prompt_tokens: int
     has_vllm_noise: bool
-    """Whether tokens are drawn from a generator of vLLM's that belongs to the request."""
+    """Whether tokens are drawn with the request's own vLLM generator."""
     ended: FinishReason | None = None
-    """Set once a token has ended the request; vLLM takes it out before the next step."""
+    """Set once a token has ended the request; vLLM removes it before the next step."""
 
     @property
     def has_grammar(self) -> bool:
-        """Whether vLLM holds its text to a grammar, and cuts drafts by it."""
+        """Whether vLLM constrains its text by a grammar and truncates drafts accordingly."""
         return self.theirs.structured_outputs is not None
 
     def until_end(self, token_ids: list[int], num_tokens: int, max_model_len: int) -> list[int]:
-        """Return the emitted tokens up to the one that ends the request, as vLLM's scheduler will, and note why it ends.
+        """Return the emitted tokens up to the one that ends the request, like vLLM's scheduler, and record the reason.
 
         Args:
-            token_ids: emitted in this step.
-            num_tokens: tokens before these.
-            max_model_len: vLLM's.
+            token_ids: tokens emitted in this step.
+            num_tokens: number of tokens before these.
+            max_model_len: vLLM's maximum model length.
         """
         theirs = self.theirs
         stops = set(theirs.stop_token_ids or ()) if theirs.ignore_eos else theirs.all_stop_token_ids
@@ -54,19 +54,19 @@ class Request:
 
     @property
     def reason(self) -> FinishReason:
-        """Why it ended, as far as a worker can know: stop strings are found elsewhere, and look like an abort from here."""
+        """The finish reason as far as a worker knows it; stop strings are found elsewhere and look like an abort here."""
         if self.ended is not None:
             return self.ended
         return FinishReason.STOP if self.theirs.stop else FinishReason.ABORT
 
 
 class Requests:
-    """The requests that run or wait to be resumed.
+    """The requests that are running or preempted.
 
     Args:
-        engine_seed: vLLM's seed; with a request's id it gives the noise of requests without a seed, on every rank the same.
-        vllm_noise: which requests draw their tokens with noise of vLLM's: those with a seed under `strict`, so that the same
-            seed gives the text that vLLM gives without speculation.
+        engine_seed: vLLM's seed; together with the request id it seeds requests without a seed, the same on every rank.
+        vllm_noise: the requests whose tokens are drawn with vLLM's noise: under `strict` those with a seed, so that the same
+            seed gives the same text as vLLM without speculation.
     """
 
     def __init__(self, engine_seed: int | None, vllm_noise: Literal["seeded", "all", "none"]) -> None:
@@ -75,7 +75,7 @@ class Requests:
         self._held: dict[str, Request] = {}
 
     def of(self, request_id: str, state: Any) -> Request:
-        """Return a request; made from vLLM's state of it when it is first asked for."""
+        """Return a request; created from vLLM's state on first use."""
         found = self._held.get(request_id)
         if found is None:
             theirs = state.sampling_params
@@ -88,10 +88,10 @@ class Requests:
         return found
 
     def find(self, request_id: str) -> Request | None:
-        """Return a request that was asked for before, or None."""
+        """Return a request that `of` has created, or None."""
         return self._held.get(request_id)
 
     def take(self, request_ids: Iterable[str]) -> dict[str, FinishReason]:
-        """Forget requests that have left; returns why they did."""
+        """Remove finished requests; return their finish reasons."""
         gone = {name: self._held.pop(name) for name in list(request_ids) if name in self._held}
         return {name: request.reason for name, request in gone.items()}

@@ -1,4 +1,4 @@
-"""What a user of vLLM asks of this adapter."""
+"""The adapter's settings in vLLM's configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specdec import ConfigError
 KEY = "specdec"
 """The key of vLLM's `additional_config` that holds our `speculative_config`."""
 MEMORY_KEY = "specdec_kv_cache_memory_bytes"
-"""The key for the memory of keys and values of models that the proposer runs."""
+"""The key for the KV cache memory of models that the proposer runs."""
 PROPOSER = "specdec_vllm.Proposer"
 """The `model` of vLLM's `speculative_config`."""
 _EXAMPLE = (
@@ -22,12 +22,12 @@ _EXAMPLE = (
 
 @dataclass(frozen=True)
 class Settings:
-    """The part of vLLM's configuration that is for this adapter."""
+    """The part of vLLM's configuration for this adapter."""
 
     speculative_config: Mapping[str, Any]
-    """Ours, with `num_speculative_tokens` set."""
+    """Our `speculative_config`, with `num_speculative_tokens` set."""
     num_speculative_tokens: int
-    """vLLM's: the most tokens its scheduler takes."""
+    """vLLM's value: the most tokens its scheduler accepts."""
     kv_cache_memory_bytes: int | None
 
 
@@ -36,10 +36,10 @@ def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Setting
 
     Args:
         vllm_config: vLLM's whole configuration.
-        is_newer_runner: whether vLLM runs its newer model runner, in which `ngram_gpu` is the way in.
+        is_newer_runner: whether vLLM uses its newer model runner, where the adapter is enabled through `ngram_gpu`.
 
     Raises:
-        ConfigError: if one of the two places is missing, they contradict each other, or a key of ours is not known.
+        ConfigError: if one of the two settings is missing, they contradict each other, or one of our keys is unknown.
     """
     additional = vllm_config.additional_config
     additional = additional if isinstance(additional, Mapping) else {}
@@ -67,10 +67,10 @@ def read_settings(vllm_config: Any, *, is_newer_runner: bool = False) -> Setting
 
 
 def with_limit(ours: Mapping[str, Any], limit: int) -> dict[str, Any]:
-    """Return our `speculative_config` with vLLM's `num_speculative_tokens` where it has none.
+    """Return our `speculative_config` with vLLM's `num_speculative_tokens` as default.
 
     Raises:
-        ConfigError: if it asks for more than vLLM's scheduler takes.
+        ConfigError: if it requests more than vLLM's scheduler accepts.
     """
     k = ours.get("num_speculative_tokens", limit)
     if isinstance(k, int) and k > limit:

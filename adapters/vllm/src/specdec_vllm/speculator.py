@@ -1,4 +1,4 @@
-"""A proposer in vLLM's newer model runner (`vllm/v1/worker/gpu`). Written to its signatures and not run: it needs a GPU."""
+"""A proposer in vLLM's newer model runner (`vllm/v1/worker/gpu`). Written against its signatures, not run: needs a GPU."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from specdec_vllm.requests import Request, Requests
 if TYPE_CHECKING:
 
     class BaseSpeculator:
-        """vLLM's, where types are checked."""
+        """Stub of vLLM's class for type checking."""
 
 else:
     from vllm.v1.worker.gpu.spec_decode.speculator import BaseSpeculator
 
 
 class Speculator(BaseSpeculator):
-    """Drafts in place of one of vLLM's speculators; vLLM's own rejection sampler verifies.
+    """Replaces one of vLLM's speculators; vLLM's own rejection sampler verifies.
 
-    Rows of its drafts are always k wide, so a short draft is filled with the last token, which is then verified like any other.
-    Tokens and lengths are read from the device in every step, which waits for it.
+    Draft rows are always k wide, so a short draft is padded with the last token, which is then verified like any other.
+    Tokens and lengths are read from the device in every step, which synchronises with it.
 
     Args:
         drafting: the proposer; None on tensor parallel ranks other than the first.
-        runner: vLLM's, with `method="ngram_gpu"`, which keeps all token ids where they can be read.
-        requests: what is kept of requests.
-        broadcast: gives every rank the drafts of the first one, in place; None with one rank.
+        runner: vLLM's model runner with `method="ngram_gpu"`, which keeps all token ids accessible.
+        requests: the adapter's state of requests.
+        broadcast: broadcasts the first rank's drafts to all ranks, in place; None with one rank.
     """
 
     supports_mm_inputs = False
@@ -60,21 +60,21 @@ class Speculator(BaseSpeculator):
         self.num_speculative_steps: int = runner.num_speculative_steps
 
     def attach(self) -> None:
-        """Take the place of the runner's speculator, and be told of requests that come and go."""
+        """Replace the runner's speculator, and hook into adding and finishing of requests."""
         runner = self._runner
         self._add, self._finish = runner.add_requests, runner.finish_requests
         runner.add_requests, runner.finish_requests = self.add_requests, self.finish_requests
         runner.speculator = self
 
     def add_requests(self, scheduler_output: Any) -> None:
-        """Note the sampling parameters of new requests, then do what vLLM does."""
+        """Record the sampling parameters of new requests, then run vLLM's own function."""
         for new in scheduler_output.scheduled_new_reqs:
             if new.sampling_params is not None:
                 self._requests.of(new.req_id, _State(new.sampling_params, new.prompt_len))
         self._add(scheduler_output)
 
     def finish_requests(self, scheduler_output: Any) -> None:
-        """Tell the proposer which requests have left, then do what vLLM does; it is the beginning of a step."""
+        """Report finished requests to the proposer, then run vLLM's own function; called at the start of a step."""
         self._step_started = time.perf_counter()
         for name, reason in self._requests.take(scheduler_output.finished_req_ids).items():
             if self._drafting is not None:
@@ -82,7 +82,7 @@ class Speculator(BaseSpeculator):
         self._finish(scheduler_output)
 
     def init_cudagraph_manager(self, cudagraph_mode: Any) -> None:
-        """Do nothing: no graph of vLLM's is used."""
+        """Do nothing: vLLM's CUDA graphs are not used."""
 
     def capture(self) -> None:
         """Do nothing, likewise."""
@@ -110,7 +110,7 @@ class Speculator(BaseSpeculator):
         is_profile: bool = False,
         num_speculative_tokens: int | None = None,
     ) -> torch.Tensor:
-        """Return drafts `[num_reqs, k]` int64 on the device; of vLLM's signature."""
+        """Return drafts `[num_reqs, k]` int64 on the device; has vLLM's signature."""
         width = self.num_speculative_steps
         drafts = last_sampled[input_batch.idx_mapping][:, :1].to(torch.int64).repeat(1, width)
         if dummy_run or is_profile:
@@ -188,7 +188,7 @@ class Speculator(BaseSpeculator):
 
 
 class _State:
-    """What `Requests` reads of vLLM's state of a request."""
+    """The fields of vLLM's request state that `Requests` reads."""
 
     def __init__(self, sampling_params: Any, num_prompt_tokens: int) -> None:
         self.sampling_params = sampling_params

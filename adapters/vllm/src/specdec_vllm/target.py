@@ -1,4 +1,4 @@
-"""vLLM's target as proposers of specdec borrow it."""
+"""vLLM's target in the form that specdec proposers use."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _EMBEDDINGS = ("model.embed_tokens.weight", "transformer.wte.weight", "model.dec
 _HEADS = ("lm_head.weight", "embed_out.weight")
 _HEAD_BIASES = ("lm_head.bias", "embed_out.bias")
 _DEVICE_SHARE = 20
-"""On a device a proposer's caches may take one part in so many of its memory, where nothing is said."""
+"""By default a proposer's caches may take 1 / this share of a device's memory."""
 
 
 def host_target(vllm_config: Any, model: nn.Module, device: torch.device, memory: int | None) -> HostTarget:
-    """Return what the target is and lends.
+    """Return the target's facts and modules for proposers.
 
     Args:
         vllm_config: vLLM's whole configuration.
         model: the loaded target.
-        device: where it runs.
-        memory: bytes for keys and values of the proposer's models, None for what fits.
+        device: the device it runs on.
+        memory: bytes for the KV cache of the proposer's models; None for what fits.
     """
     theirs = vllm_config.model_config
     config: PretrainedConfig = theirs.hf_config
@@ -57,7 +57,7 @@ def host_target(vllm_config: Any, model: nn.Module, device: torch.device, memory
 
 
 def _tokenizer(theirs: Any) -> Any:
-    """Return the target's tokenizer, which drafts of another vocabulary and files of remembered texts are matched by."""
+    """Return the target's tokenizer, used to match drafts with another vocabulary and cache files."""
     if theirs.skip_tokenizer_init:
         return None
     from transformers import AutoTokenizer
@@ -77,7 +77,7 @@ def _end_ids(theirs: Any, text: PretrainedConfig) -> tuple[int, ...]:
 def _projections(
     theirs: Any, model: nn.Module, text: PretrainedConfig, num_ids: int, device: torch.device
 ) -> tuple[nn.Module | None, nn.Module | None]:
-    """Return the input embedding and the output projection: vLLM's own weights where they are whole, else the checkpoint's."""
+    """Return the input embedding and output projection: vLLM's own weights if they are whole, else the checkpoint's."""
     inner, projection = getattr(model, "model", None), getattr(model, "lm_head", None)
     size = theirs.get_hidden_size()
     embed = _whole(getattr(inner, "embed_tokens", None), num_ids, size)
@@ -93,7 +93,7 @@ def _projections(
 
 
 def _whole(module: nn.Module | None, num_ids: int, size: int) -> torch.Tensor | None:
-    """Return the weight `[num_ids, size]` of a module that is neither packed, quantised nor spread over ranks."""
+    """Return the weight `[num_ids, size]` of a module; None if it is packed, quantised or sharded."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.ndim != 2 or not weight.is_floating_point():
         return None
@@ -101,7 +101,7 @@ def _whole(module: nn.Module | None, num_ids: int, size: int) -> torch.Tensor | 
 
 
 def _read(theirs: Any, names: tuple[str, ...], device: torch.device) -> torch.Tensor | None:
-    """Return the first of several tensors that the checkpoint has; None if it has none, or no safetensors."""
+    """Return the first of these tensors that the checkpoint has; None if it has none of them, or no safetensors."""
     try:
         checkpoint = HeadCheckpoint(theirs.model, theirs.revision)
         found = next((name for name in names if checkpoint.has(name)), None)

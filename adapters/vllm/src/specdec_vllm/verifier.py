@@ -1,4 +1,4 @@
-"""Decides in vLLM which drafted tokens are accepted."""
+"""Verifies drafts in vLLM."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from specdec_vllm.params import MIN_TEMPERATURE
 from specdec_vllm.requests import Request, Requests
 
 _REJECTED = -1
-"""What vLLM reads as no token."""
+"""Placeholder that vLLM reads as no token."""
 
 
 class Verifier(nn.Module):
-    """Takes the place of vLLM's rejection sampler and has its signature.
+    """Replaces vLLM's rejection sampler and has its signature.
 
-    At temperature 0 the longest path of best tokens is accepted. For a request with a seed, under `strict`, each token is drawn
-    from the target's distribution by vLLM's own sampler and the request's own generator, in the order in which it would be
-    without drafts, and a drafted token is accepted if it is the one drawn: so the text is what vLLM without speculation says.
-    All others are verified by the configured sampler of specdec.
+    At temperature 0 the longest prefix of argmax tokens is accepted. For a seeded request under `strict`, each token is drawn
+    from the target's distribution with vLLM's own sampler and the request's own generator, in the same order as without
+    drafts. A drafted token is accepted if it equals the drawn one, so the text is the same as in vLLM without speculation.
+    All other requests are verified by the configured specdec sampler.
 
     Args:
-        stock: vLLM's rejection sampler: its logits processors and log probabilities are used.
-        runner: vLLM's, for the batch.
-        requests: what is kept of requests.
-        sampler: specdec's.
+        stock: vLLM's rejection sampler, whose logits processors and log probabilities are used.
+        runner: vLLM's model runner, which holds the batch.
+        requests: the adapter's state of requests.
+        sampler: the specdec sampler.
     """
 
     def __init__(self, stock: Any, runner: Any, requests: Requests, sampler: Sampler) -> None:
@@ -43,7 +43,7 @@ class Verifier(nn.Module):
         self._draft: tuple[Draft, dict[str, int]] | None = None
 
     def note_drafts(self, draft: Draft, rows: dict[str, int]) -> None:
-        """Keep the draft that the next step verifies, and the row of each request in it."""
+        """Store the draft that the next step verifies, and the row of each request in it."""
         self._draft = (draft, rows) if draft.node_probs is not None else None
 
     def forward(
@@ -53,14 +53,14 @@ class Verifier(nn.Module):
 
         Args:
             metadata: vLLM's `SpecDecodeMetadata`.
-            draft_probs: vLLM's; not used, the proposer's q is taken from its draft.
+            draft_probs: vLLM's draft probabilities; not used, q is taken from the proposer's draft.
             logits: `[num_draft_tokens + batch_size, V]`, each request's rows together.
-            sampling_metadata: vLLM's, of the batch.
+            sampling_metadata: vLLM's sampling metadata of the batch.
 
         Returns:
-            vLLM's `SamplerOutput`; tokens `[batch_size, max_draft + 1]` int32, -1 where there is none.
+            vLLM's `SamplerOutput`; tokens `[batch_size, max_draft + 1]` int32, padded with -1.
         """
-        if not self._runner.input_batch.num_reqs:  # vLLM tries its samplers before it serves
+        if not self._runner.input_batch.num_reqs:  # vLLM runs its samplers once during warm-up
             return self.stock(metadata, draft_probs, logits, sampling_metadata)
         if self._are_final(sampling_metadata):
             final = logits.to(torch.float32)
@@ -74,7 +74,7 @@ class Verifier(nn.Module):
         return self._output(metadata, logits, batch, emitted, sampling_metadata)
 
     def _are_final(self, sampling: Any) -> bool:
-        """Return whether the best tokens can be read from the target's own logits: all are greedy and nothing changes them."""
+        """Return whether the argmax can be taken from the raw logits: all requests are greedy and nothing modifies logits."""
         if not sampling.all_greedy:
             return False
         budgets = sampling.thinking_budget_state_holder
@@ -83,7 +83,7 @@ class Verifier(nn.Module):
             or sampling.allowed_token_ids_mask is not None
             or sampling.bad_words_token_ids
             or (budgets is not None and budgets.has_tracked_requests())
-            # Beside speculation vLLM has one processor, which keeps requests from ending too early.
+            # With speculation vLLM has one processor, which enforces min_tokens.
             or any(self._request(name).theirs.min_tokens for name in self._runner.input_batch.req_ids)
         )
         return not is_changed
@@ -92,9 +92,9 @@ class Verifier(nn.Module):
         return self._requests.of(name, self._runner.requests[name])
 
     def _final_logits(self, metadata: Any, logits: torch.Tensor, sampling: Any) -> torch.Tensor:
-        """Return all rows after vLLM's logits processors, in float32 and in storage of their own."""
+        """Return all rows after vLLM's logits processors, in float32 and in new storage."""
         drafted, last = metadata.target_logits_indices, metadata.bonus_logits_indices
-        # In vLLM's order: the first of these two calls also brings the state of thinking budgets up to date.
+        # In vLLM's order: the first of these two calls also updates the state of thinking budgets.
         bonus = self.stock.sampler.apply_logits_processors(logits[last].to(torch.float32), sampling, True)
         target = self.stock.apply_logits_processors(logits[drafted].to(torch.float32), sampling, metadata)
         final = torch.empty_like(logits, dtype=torch.float32)
@@ -119,7 +119,7 @@ class Verifier(nn.Module):
         return emitted
 
     def _draw_in_turn(self, rows: Sequence[int], laws: BatchLogits, emitted: list[list[int]]) -> None:
-        """Draw one token of each request at a time, as vLLM does without drafts, as long as drafted tokens are drawn."""
+        """Draw one token per request at a time, as vLLM does without drafts, while the drawn tokens equal the draft."""
         waiting, depth = list(rows), 0
         while waiting:
             chosen = laws.draw(waiting, depth)
@@ -154,10 +154,10 @@ class Verifier(nn.Module):
     def _drafts_of(
         self, owners: list[tuple[str, Request]], drafts: list[list[int]], device: torch.device
     ) -> Draft:
-        """Return what is verified, a row with q where the proposer gave it for these very tokens.
+        """Return the draft to verify; a row has q if the proposer returned q for exactly these tokens.
 
-        vLLM cuts a draft before the first token that a grammar forbids. So whether a node is there depends on what was drawn
-        for it, and what is left of such a draft does not follow its q.
+        vLLM truncates a draft before the first token that a grammar forbids. Whether a node is present then depends on its own
+        token, so the rest of such a draft does not follow its q.
         """
         plain = Draft.from_lists(drafts, device=device)
         if self._draft is None:
@@ -201,7 +201,7 @@ class Verifier(nn.Module):
 
 
 def _standing(draft: list[int], best: list[int]) -> list[int]:
-    """Return the best tokens up to the first one that was not drafted."""
+    """Return the argmax tokens up to the first one that was not drafted."""
     for depth, token in enumerate(draft):
         if token != best[depth]:
             return best[: depth + 1]

@@ -1,4 +1,4 @@
-"""Which versions of vLLM this adapter was run with."""
+"""Supported versions of vLLM."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from specdec import ConfigError
 logger = logging.getLogger("specdec")
 
 TESTED = ("0.32.0",)
-"""Run with the tests of `tests/real`."""
+"""Versions tested with `tests/real`."""
 READ = ("0.33.0",)
-"""Their signatures are the same; not run."""
+"""Versions with the same signatures, not run."""
 VARIABLE = "SPECDEC_VLLM_ANY_VERSION"
-"""Environment variable that lets any version pass, with a warning."""
+"""Environment variable that allows any version, with a warning."""
 
 
 def check_version(version: str) -> None:
-    """Raise for a version of vLLM whose internals may differ from those that the adapter binds to.
+    """Raise for a version of vLLM whose internals may differ from those that the adapter uses.
 
     Raises:
-        ConfigError: naming the version, those that were tested and the way past the check.
+        ConfigError: naming the version, the tested versions and how to skip the check.
     """
     release = version.split("+")[0]
     if release in TESTED:

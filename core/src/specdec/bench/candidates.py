@@ -1,4 +1,4 @@
-"""The installed methods, as they run on the models of the demo."""
+"""The installed methods, configured for the models of the demo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specdec.registry import Group
 from specdec.registry.catalogue import known_method, known_methods
 
 DEFAULT_TOKENS = 5
-"""k of a method that has no default of its own."""
+"""k for a method without a default."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class LeftOut:
     method: str
     reason: str
     is_unfit: bool = False
-    """Whether it needs something that there is not for this model, which is nobody's mistake."""
+    """Whether it needs something that does not exist for this model, which is not an error."""
 
 
 def installed_methods() -> list[str]:
-    """Return the names of the installed methods; other names of the same method are left out.
+    """Return the names of the installed methods, without aliases.
 
-    Only a method that loads can tell its other names; one that does not is in the list under each.
+    Aliases are known only for a method that loads; one that does not load is listed under each of its names.
     """
     return [info.name for info in registry.installed(Group.PROPOSERS) if not _is_alias(info.name)]
 
@@ -48,16 +48,16 @@ def missing_distributions() -> list[str]:
 def contender_for(
     method: str, target: LoadedTarget, facts: TargetFacts, workload: Workload, model: str = ZOO
 ) -> Contender | LeftOut:
-    """Return an installed method ready to run on a model, or why it cannot.
+    """Return the contender for an installed method on a model, or why it cannot run.
 
-    The method is tried out: an engine is made and runs a few steps.
+    The method is tested: an engine is created and runs a few steps.
 
     Args:
-        method: its name.
+        method: the name of the method.
         target: the loaded model.
-        facts: of the model.
-        workload: what is tried.
-        model: the model's name, for the method's options in demos.
+        facts: facts about the model.
+        workload: the workload of the test.
+        model: the model's name, which selects the method's options for demos.
     """
     try:
         contender = _configured(method, facts, model)
@@ -65,7 +65,7 @@ def contender_for(
         session = Session(target, replace(contender, config=strict), workload)
         session.warm_up()
         session.close()
-    except Exception as error:  # whatever is wrong with one method is its row in the table, not the end
+    except Exception as error:  # an error of one method becomes its row in the table and must not end the run
         lines = str(error).splitlines() or [""]
         told = isinstance(error, ConfigError | PluginError)
         return LeftOut(method, lines[0] if told else f"{type(error).__name__}: {lines[0]}", told)

@@ -1,4 +1,4 @@
-"""Contenders take turns on the same prompts, round after round."""
+"""Runs the contenders on the same prompts, interleaved, in several rounds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specdec.loading.target import LoadedTarget
 
 
 class Comparison:
-    """Runs rounds in which every contender has one turn; the order is another one in every round.
+    """Runs rounds in which every contender has one turn; the order rotates from round to round.
 
     Args:
         target: the loaded target, shared by all.
-        workload: what is generated.
+        workload: the prompts and how text is generated for them.
         contenders: the first one is the baseline.
         on_done: called after each request, for a progress bar.
     """
@@ -39,11 +39,11 @@ class Comparison:
         """For each round the turns, in the order of the contenders."""
 
     def run_round(self) -> None:
-        """Let everybody have one more turn."""
+        """Run one more turn of every contender."""
         size = len(self._contenders)
         first = len(self.rounds) % size
         order = [*range(first, size), *range(first)]
-        gc.freeze()  # what was there before need not be searched for garbage after every turn
+        gc.freeze()  # existing objects need not be searched for garbage after every turn
         try:
             turns = {index: self._take_turn(self._contenders[index]) for index in order}
         finally:
@@ -51,7 +51,7 @@ class Comparison:
         self.rounds.append([turns[index] for index in range(size)])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row of a report per contender."""
+        """Return one report row per contender."""
         baseline = [turns[0] for turns in self.rounds]
         return [
             make_row(
@@ -65,7 +65,7 @@ class Comparison:
         ]
 
     def shown_rows(self) -> list[dict[str, Any]]:
-        """Return the rows with what tables and pages show besides."""
+        """Return the rows with the additional columns of tables and pages."""
         return [row | more_columns(row, self._turns(index)) for index, row in enumerate(self.rows())]
 
     def _turns(self, index: int) -> list[Turn]:

@@ -1,4 +1,4 @@
-"""One configuration of a run, and what it is called."""
+"""One configuration of a run, and its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def contenders_of(configs: Iterable[object], target: TargetFacts) -> list[Conten
         target: facts about the target.
 
     Raises:
-        ConfigError: for a configuration that is wrong.
+        ConfigError: for an invalid configuration.
         PluginError: for a method or sampler that cannot be loaded.
     """
     found = [BASELINE]
@@ -54,7 +54,7 @@ def _name(resolved: ResolvedSpeculation) -> str:
 
 
 def _unique(name: str, config: Mapping[str, Any], found: Sequence[Contender]) -> str:
-    """Return a name that nobody has: with the keys in which the configuration differs from that which has it, or a number."""
+    """Return a unique name: `name`, with the keys that differ from the contender of that name, or a number, added if taken."""
     taken = {contender.name: contender.config or {} for contender in found}
     if name in taken:
         other = taken[name]

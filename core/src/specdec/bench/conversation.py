@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Conversation(Protocol):
-    """Prompts of which each may depend on the answers to those before it."""
+    """A series of prompts, each of which may depend on the answers to the previous ones."""
 
     def prompt(self, answers: Sequence[str]) -> tuple[int, ...] | None:
         """Return the prompt that follows these answers, as token ids; None if nothing follows."""

@@ -20,14 +20,14 @@ KEYS = ("prompt", "prompt_token_ids")
 def read_dataset(path: Path, limit: int | None = None) -> list[Prompt]:
     """Return the prompts of a JSONL file: `{"prompt": ...}` or `{"prompt_token_ids": ...}` a line.
 
-    Other keys of a line are the file's own affair; blank lines are skipped.
+    Other keys of a line are ignored; blank lines are skipped.
 
     Args:
         path: the file.
-        limit: how many prompts to read at most, None for all.
+        limit: the most prompts to read; None for all.
 
     Raises:
-        ConfigError: naming the file and the number of the line that is wrong.
+        ConfigError: naming the file and the number of the invalid line.
     """
     lines = islice(json_lines(path), limit)
     prompts = [_prompt(entry, place) for place, entry in lines]

@@ -1,4 +1,4 @@
-"""Where a report was made: versions, hardware, command."""
+"""The environment of a report: versions, hardware, command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specdec.loading.target import LoadedTarget
 
 
 def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> dict[str, Any]:
-    """Return what is needed to repeat a run, as plain data."""
+    """Return the information needed to repeat a run, as plain data."""
     ours = sorted({info.distribution for info in registry.installed()} | {"specdec-core"})
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -46,7 +46,7 @@ def environment(target: LoadedTarget, workload: Workload, num_rounds: int) -> di
 
 
 def _model_name(path: str | None) -> str | None:
-    """Return `zoo` for the zoo's target, wherever it is installed, and every other name as it is."""
+    """Return `zoo` for the zoo's target, wherever it is installed; return every other name unchanged."""
     try:
         return ZOO if path == zoo_path("target") else path
     except ConfigError:
@@ -60,7 +60,7 @@ def _device(device: torch.device) -> str:
 
 
 def _cpu() -> str:
-    """Return the name of the processor; Linux tells it in a file, others through `platform`."""
+    """Return the name of the processor, from `/proc/cpuinfo` on Linux, else from `platform`."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
@@ -72,7 +72,7 @@ def _cpu() -> str:
 
 
 def _commit() -> str | None:
-    """Return the commit that runs, with a mark if files were changed; None for an installed wheel."""
+    """Return the running commit, marked as dirty if files were changed; None for an installed wheel."""
     folder = Path(__file__).parent
     command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"]
     if any(part in ("site-packages", "dist-packages") for part in folder.parts):

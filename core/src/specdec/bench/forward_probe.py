@@ -1,4 +1,4 @@
-"""Times the bare forward pass, in the run, on the very batches that the engine scores."""
+"""Times the bare forward pass during the run, on the batches that the engine scores."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 
 
 class ForwardProbe:
-    """Runs every n-th pass a second time, alone, and takes its time.
+    """Runs every n-th pass a second time and measures its time.
 
-    Hang it into `Scorer.on_pass`. A second run writes the same keys and values to the same cache rows, before
-    anything of the step is committed, so the engine does not notice; the time it takes is left out of all
+    Assign it to `Scorer.on_pass`. The second run writes the same keys and values to the same cache rows before
+    the step is committed, so it does not affect the engine. Its time is excluded from all
     other numbers.
 
     Args:
-        device: where the passes run.
-        every: n. The second pass of each n is taken, since the first one of a run is a prompt's.
+        device: the device the passes run on.
+        every: n. The second pass of each n is measured, because the first pass of a run is a prefill.
     """
 
     def __init__(self, device: torch.device, every: int = 8) -> None:
@@ -25,12 +25,12 @@ class ForwardProbe:
         self._every = every
         self._num_passes = 0
         self.last_ms: float | None = None
-        """Time of the latest pass, or None if it was run only once."""
+        """Time of the latest pass, or None if it ran only once."""
         self.total_s = 0.0
-        """Time that all second runs took."""
+        """Total time of all second runs."""
 
     def __call__(self, run_again: Callable[[], object]) -> None:
-        """Take note of one pass, and maybe run it again."""
+        """Count one pass, and run it again if it is to be timed."""
         self._num_passes += 1
         self.last_ms = None
         if self._num_passes % self._every != min(2, self._every) % self._every:

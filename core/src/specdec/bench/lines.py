@@ -1,4 +1,4 @@
-"""Files of JSON lines, and what is said of those that are wrong."""
+"""Reads files of JSON lines and reports invalid lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the location (file and number) of each line and its value; blank lines are skipped, `.gz` is decompressed.
 
     Raises:
-        ConfigError: naming the file, and the number of the line that is no JSON.
+        ConfigError: naming the file, and the number of the line that is not JSON.
     """
     open_file = gzip.open if path.suffix == ".gz" else open
     try:

@@ -1,4 +1,4 @@
-"""The most memory that was in use during a turn."""
+"""Peak memory use during a turn."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import psutil
 import torch
 
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-_SLACK = 32_000_000  # what other threads may take while the system forgets, in bytes
+_SLACK = 32_000_000  # bytes that other threads may allocate while the peak is being reset
 
 
 class PeakMemory:
-    """From its making on: the most device memory that torch had allocated, on the host the most of the process.
+    """Peak memory since construction: device memory allocated by torch, or resident memory of the process on a CPU.
 
-    Where the system cannot forget an earlier peak (other than Linux, or a sandbox that ignores the request), what
-    is in use when it is read stands in for the peak.
+    Where an earlier peak cannot be reset (systems other than Linux, or a sandbox that ignores the request), the memory
+    in use at the time of reading is returned instead of the peak.
 
     Args:
-        device: where the model is.
+        device: the model's device.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -38,7 +38,7 @@ class PeakMemory:
 
 
 def _forget_peak() -> bool:
-    """Make the system forget the process's peak; whether it did."""
+    """Reset the process's peak; return whether this worked."""
     in_use = psutil.Process().memory_info().rss
     try:
         _CLEAR.write_text("5", encoding="ascii")
@@ -48,7 +48,7 @@ def _forget_peak() -> bool:
 
 
 def _read_peak() -> int:
-    """Return the most that was resident, in bytes; 0 if the system does not say."""
+    """Return the peak resident memory, in bytes; 0 if the system does not report it."""
     for line in _STATUS.read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == "VmHWM":

@@ -22,19 +22,19 @@ def make_row(
     batch_size: int,
     speedup: Bounded | None = None,
 ) -> dict[str, Any]:
-    """Return what a contender did over all rounds.
+    """Return a contender's results over all rounds.
 
-    `output_tokens` and `wall_s` are those of one pass over the prompts, the latter the median over rounds;
-    times of steps are medians over all steps. `speedup` compares with the baseline's turn of the same round,
-    per generated token, so that it stays right where the texts differ in length.
+    `output_tokens` and `wall_s` are those of one pass over the prompts; `wall_s` is the median over rounds.
+    Step times are medians over all steps. `speedup` compares the time per generated token with the baseline's
+    turn of the same round, so it is valid even if the texts differ in length.
 
     Args:
-        contender: who.
+        contender: the contender.
         turns: the contender's turns, one per round.
         baseline: the baseline's turns in the same rounds.
-        num_prompts: prompts of a turn; questions of a suite.
+        num_prompts: prompts per turn; for a suite, questions.
         batch_size: requests in flight.
-        speedup: with its bounds; None for that by rounds.
+        speedup: speed-up with its bounds; None to compute it by rounds.
     """
     value, low, high = speedup_by_rounds(turns, baseline) if speedup is None else speedup
     outputs = [output for turn in turns for output in turn.outputs]
@@ -64,14 +64,14 @@ def make_row(
 
 
 def more_columns(row: Mapping[str, Any], turns: Sequence[Turn]) -> dict[str, Any]:
-    """Return what tables and pages show beside a row, and rows of suites hold too.
+    """Return the additional columns of tables and pages, which rows of suites have too.
 
-    `eta` is the share of the mean acceptance length that becomes speed-up; `drafted_share` that of the steps in which a
-    draft was verified; `tokens_per_step` counts steps without a draft as well, which the acceptance length leaves out.
+    `eta` is the speed-up divided by the mean acceptance length. `drafted_share` is the share of steps in which a
+    draft was verified. `tokens_per_step` includes steps without a draft, which the acceptance length excludes.
 
     Args:
-        row: of the contender.
-        turns: that the row is made of.
+        row: the contender's row.
+        turns: the turns the row was made from.
     """
     steps = [step for turn in turns for step in turn.steps]
     return {

@@ -1,4 +1,4 @@
-"""One engine of a run, from its making to its end."""
+"""One engine of a run, from its creation to its end."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ WARM_UP_STEPS = 8
 class Session:
     """A fresh engine on the shared target, for one pass over the prompts.
 
-    Every pass gets an engine of its own because proposers may learn from what they have seen: one that met
-    the same prompts in an earlier round would know the answers, and a prefix cache the prompts.
-    Several may live side by side.
+    Every pass has its own engine because proposers may learn from earlier requests: a proposer that saw
+    the same prompts in an earlier round would know the answers, and a prefix cache would hold the prompts.
+    Several sessions may exist at the same time.
 
     Args:
         target: the loaded target; its weights are shared, not copied.
-        contender: what is measured.
-        workload: what it generates.
+        contender: the configuration to measure.
+        workload: the prompts and sampling parameters.
 
     Raises:
-        ConfigError: for a configuration that is wrong.
+        ConfigError: for an invalid configuration.
         PluginError: for a method or sampler that cannot be loaded.
     """
 
@@ -57,9 +57,9 @@ class Session:
         )
 
     def warm_up(self, num_steps: int = WARM_UP_STEPS) -> None:
-        """Run a few steps and abort them: aborted requests teach a proposer nothing.
+        """Run a few steps and abort the requests; proposers do not learn from aborted requests.
 
-        The prompts are run backwards, so that a prefix cache knows none of them afterwards.
+        The prompts are reversed, so a prefix cache holds none of the real prompts afterwards.
         """
         engine, workload = self._built.engine, self._workload
         params = SamplingParams(
@@ -84,10 +84,10 @@ class Session:
     def converse(
         self, conversations: Sequence[tuple[int, Conversation]], on_done: Callable[[], None] = lambda: None
     ) -> Turn:
-        """Have conversations, `batch_size` of them at a time, the requests of each one after another.
+        """Run conversations, `batch_size` at a time; the requests of one conversation run one after another.
 
         Args:
-            conversations: each with the number that is added to the workload's seed.
+            conversations: conversations, each with the number that is added to the workload's seed.
             on_done: called after each conversation.
         """
         engine, workload = self._built.engine, self._workload
@@ -122,21 +122,21 @@ class Session:
         )
 
     def close(self) -> None:
-        """Drop the engine and its cache; the target stays."""
+        """Drop the engine and its cache; the target stays loaded."""
         del self._built
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def _new_errors(self) -> int:
-        """Return how often the proposer failed since the pass before this one; the first one's has the warm-up's."""
+        """Return how often the proposer failed since the previous pass; the first pass includes the warm-up."""
         before, self._num_errors = self._num_errors, self._built.engine.metrics.proposer_errors
         return self._num_errors - before
 
     def _ask(
         self, index: int, conversation: tuple[int, Conversation], answers: Sequence[RequestOutput]
     ) -> bool:
-        """Queue what comes next in a conversation; whether anything does."""
+        """Queue the next request of a conversation; return whether there is one."""
         number, prompts = conversation
         prompt = prompts.prompt([answer.outputs[0].text for answer in answers])
         if prompt is not None:

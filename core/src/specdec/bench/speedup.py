@@ -1,4 +1,4 @@
-"""Speed-ups over the baseline, and between which bounds they lie."""
+"""Speed-ups over the baseline, with their bounds."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ Bounded = tuple[float, float, float]
 
 
 def speedup_by_rounds(turns: Sequence[Turn], baseline: Sequence[Turn]) -> Bounded:
-    """Return the median of the rounds' ratios of seconds per token, and its bounds.
+    """Return the median over rounds of the ratio of seconds per token, and its bounds.
 
     Args:
-        turns: the contender's, one per round.
-        baseline: the baseline's in the same rounds.
+        turns: the contender's turns, one per round.
+        baseline: the baseline's turns in the same rounds.
     """
     return median_with_bounds(_ratios(turns, baseline))
 
 
 def speedup_by_questions(turns: Sequence[Sequence[Turn]], baseline: Sequence[Sequence[Turn]]) -> Bounded:
-    """Return the median of the rounds' ratios of seconds per token, and bounds by resampling questions.
+    """Return the median over rounds of the ratio of seconds per token, with bounds from resampling the questions.
 
     The questions (or the groups of them that were measured together) are drawn with replacement 2,000 times, contender and
-    baseline together, and the speed-up is computed anew; its bounds are the percentiles 2.5 and 97.5 (bootstrap, Efron
-    1979). They say how far the speed-up depends on which questions are asked, the machine's noise included. A single
-    question has no bounds: they are the value itself. The same measurements give the same bounds.
+    baseline together, and the speed-up is recomputed each time. Its bounds are the percentiles 2.5 and 97.5 (bootstrap,
+    Efron 1979). They show how much the speed-up depends on the choice of questions, including the machine's noise. For a
+    single question both bounds equal the value. The same measurements give the same bounds.
 
     Args:
         turns: for each round the contender's turns, one per group of questions.
-        baseline: the baseline's, of the same groups in the same rounds.
+        baseline: the baseline's turns, for the same groups and rounds.
     """
     own_s, own_tokens = _totals(turns)
     base_s, base_tokens = _totals(baseline)

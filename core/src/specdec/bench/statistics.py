@@ -1,4 +1,4 @@
-"""The few statistics that a report needs."""
+"""Statistics for reports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ GRAM_LENGTH = 4
 def median_with_bounds(values: Sequence[float]) -> tuple[float, float, float]:
     """Return the median and the bounds of its 95 % confidence interval.
 
-    The bounds are order statistics: the r-th smallest and the r-th largest value, which enclose the median of
-    whatever distribution the values come from with a probability that is binomial. Fewer than six values cannot give
+    The bounds are order statistics, the r-th smallest and the r-th largest value. For any distribution of the values
+    they enclose its median with a probability given by the binomial distribution. Fewer than six values cannot give
     95 %; then the bounds are the smallest and the largest value.
     """
     ordered = sorted(values)
@@ -31,9 +31,9 @@ def _miss(size: int, rank: int) -> float:
 
 
 def distinct_ratio(texts: Iterable[Sequence[int]], length: int = GRAM_LENGTH) -> float:
-    """Return distinct n-grams over all n-grams of token sequences; 1.0 if none is long enough to have one.
+    """Return the ratio of distinct n-grams to all n-grams of token sequences; 1.0 if all are too short for one.
 
-    Near 1 the text is varied; text that loops goes to 0, and drafts for it are easy to guess.
+    A value near 1 means varied text. Repetitive text goes to 0 and is easy to draft for.
     """
     grams = [tuple(text[start : start + length]) for text in texts for start in range(len(text) - length + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0

@@ -1,4 +1,4 @@
-"""Where the time of a step went."""
+"""Breakdown of the time of steps."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from specdec.interfaces.observer import StepStats
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step; times are in milliseconds."""
+    """The times of one step, in milliseconds."""
 
     is_decode: bool
-    """Whether no prompt was run in it."""
+    """Whether the step contains no prefill."""
     propose_ms: float
     score_ms: float
     verify_ms: float
     other_ms: float
-    """All the rest from the end of the step before to the end of this one."""
+    """The remaining time from the end of the previous step to the end of this one."""
     forward_ms: float | None
-    """The bare forward pass, where it was run a second time; then `score_ms` holds both runs."""
+    """The bare forward pass, if it was run a second time; then `score_ms` includes both runs."""
     num_requests: int = 0
     num_drafts: int = 0
-    """Requests that had a draft verified."""
+    """Number of requests whose draft was verified."""
     num_emitted_tokens: int = 0
 
 
@@ -34,7 +34,7 @@ class StepLog:
     """Collects the steps of a turn.
 
     Args:
-        probe: times the bare forward pass.
+        probe: measures the bare forward pass.
     """
 
     def __init__(self, probe: ForwardProbe) -> None:
@@ -43,7 +43,7 @@ class StepLog:
         self.steps: list[StepTime] = []
 
     def add(self, stats: StepStats) -> None:
-        """Take in a step that has just ended."""
+        """Record a step that has just ended."""
         now = perf_counter()
         measured = stats.propose_ms + stats.score_ms + stats.verify_ms
         self.steps.append(
@@ -63,10 +63,10 @@ class StepLog:
 
 
 def median_times(steps: Sequence[StepTime]) -> dict[str, float | None]:
-    """Return the medians, by column of a report.
+    """Return the medians, by column of the report.
 
-    Steps that run prompts count only if there are no others; steps whose pass ran twice count only for
-    `forward_ms`, which is None if there are none.
+    Steps with prefill count only if there are no others. Steps whose pass ran twice count only for
+    `forward_ms`, which is None if there are no such steps.
     """
     steps = [step for step in steps if step.is_decode] or steps
     once = [step for step in steps if step.forward_ms is None] or steps
@@ -81,14 +81,14 @@ def median_times(steps: Sequence[StepTime]) -> dict[str, float | None]:
 
 
 def drafted_share(steps: Sequence[StepTime]) -> float:
-    """Return in which share of the steps of a request a draft was verified; steps that run prompts do not count."""
+    """Return the share of a request's steps in which a draft was verified; steps with prefill do not count."""
     num_requests = sum(step.num_requests for step in steps if step.is_decode)
     num_drafts = sum(step.num_drafts for step in steps if step.is_decode)
     return num_drafts / num_requests if num_requests else 0.0
 
 
 def tokens_per_step(steps: Sequence[StepTime]) -> float:
-    """Return how many tokens a step gives a request, with a draft or without; steps that run prompts do not count."""
+    """Return the mean tokens per step and request, with or without a draft; steps with prefill do not count."""
     num_requests = sum(step.num_requests for step in steps if step.is_decode)
     num_tokens = sum(step.num_emitted_tokens for step in steps if step.is_decode)
     return num_tokens / num_requests if num_requests else 1.0

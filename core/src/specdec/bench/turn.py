@@ -1,4 +1,4 @@
-"""What one contender did in one go."""
+"""The results of one contender's pass over the prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Turn:
     """One pass over prompts."""
 
     wall_s: float
-    """From the first request to the last token, without the passes that ran a second time to be timed."""
+    """Time from the first request to the last token, without the second runs of timed passes."""
     outputs: tuple[RequestOutput, ...]
     """In the order of the prompts."""
     steps: tuple[StepTime, ...]
@@ -24,7 +24,7 @@ class Turn:
 
     @staticmethod
     def joined(turns: Sequence[Turn]) -> Turn:
-        """Return passes that one contender made after another as one."""
+        """Merge consecutive passes of one contender into one."""
         return Turn(
             wall_s=sum(turn.wall_s for turn in turns),
             outputs=tuple(output for turn in turns for output in turn.outputs),

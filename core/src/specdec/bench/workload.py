@@ -1,4 +1,4 @@
-"""What every contender of a run generates."""
+"""The workload that every contender of a run generates."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from specdec.sampling_params import SamplingParams
 
 @dataclass(frozen=True)
 class Workload:
-    """Prompts, and how text is generated for them: the same for every contender and in every round."""
+    """Prompts and generation settings, the same for every contender and round."""
 
     prompts: tuple[tuple[int, ...], ...]
     """Token ids."""
     max_tokens: int = 128
     batch_size: int = 1
-    """Requests in flight; when one ends the next begins."""
+    """Requests in flight; when one ends, the next one starts."""
     temperature: float = 0.8
     seed: int = 0
     """Prompt i is sampled with seed `seed + i`."""
     is_deterministic: bool = False
-    """Whether engines give each token the same logits whatever else is in the batch (`LLM(deterministic=True)`)."""
+    """Whether logits are independent of the other requests in the batch (`LLM(deterministic=True)`)."""
     is_prefix_cached: bool = False
-    """Whether engines reuse keys and values of equal prefixes, as they do by default outside of measurements."""
+    """Whether engines use prefix caching, which is on by default outside of measurements."""
 
     def params(self, index: int) -> SamplingParams:
         """Return the sampling parameters of one prompt."""

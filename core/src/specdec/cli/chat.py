@@ -1,4 +1,4 @@
-"""`specdec chat`: a conversation with a model, accepted drafts in colour."""
+"""`specdec chat`: a conversation with a model, with accepted drafts in colour."""
 
 from __future__ import annotations
 
@@ -120,11 +120,11 @@ def _talk(conversation: Conversation, *, is_terminal: bool) -> None:
 
 
 def _lines(*, is_terminal: bool) -> Iterator[str]:
-    """Yield what is typed, until Ctrl-D or Ctrl-C; a line can be edited, and earlier ones called back."""
+    """Yield the typed lines until Ctrl-D or Ctrl-C, with line editing and history."""
     if not is_terminal:
         yield from sys.stdin
         return
-    with suppress(ImportError):  # there is none on some systems; lines are read without it
+    with suppress(ImportError):  # some systems lack it; lines are then read without it
         import readline  # noqa: F401  it changes how input works
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""`specdec check`: whether a plugin keeps its promises."""
+"""`specdec check`: runs the conformance tests on a plugin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MOST_LINES = 40
-"""How many different lines of a plugin's own are shown."""
+"""The most different lines of a plugin's output to show."""
 
 
 @hookimpl
@@ -84,10 +84,10 @@ def _keys(text: str) -> Mapping[str, Any]:
 
 
 def _group_of(name: str) -> Group:
-    """Return which kind of plugin a name stands for, by metadata alone where it is no path.
+    """Return the group of a plugin; for a name, as opposed to a path, from metadata alone.
 
     Raises:
-        PluginError: for a name that is not installed, or a path that leads to no plugin.
+        PluginError: for a name that is not installed, or a path that names no plugin.
     """
     from specdec.registry.class_path import is_class_path, load_class
 
@@ -121,7 +121,7 @@ def _print(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> No
 
 
 def _print_output(reports: Sequence[PromiseReport]) -> None:
-    """Print what the plugin printed itself, a line that comes again once."""
+    """Print the plugin's own output, each distinct line once."""
     counts = Counter(line for report in reports for line in report.output.splitlines() if line.strip())
     if not counts:
         return
@@ -133,7 +133,7 @@ def _print_output(reports: Sequence[PromiseReport]) -> None:
 
 
 def _line(report: PromiseReport) -> str:
-    """Return a promise, why it is not kept, what to mend and what was measured, in one line."""
+    """Return a promise, why it is not kept, how to fix it and what was measured, in one line."""
     parts = [report.promise.removesuffix(".")]
     if report.reason:
         parts.append(report.reason)

@@ -1,4 +1,4 @@
-"""`specdec config`: the schema of `speculative_config`, and whether one is right."""
+"""`specdec config`: prints the schema of `speculative_config`, or checks a configuration."""
 
 from __future__ import annotations
 

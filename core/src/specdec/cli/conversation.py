@@ -1,4 +1,4 @@
-"""A conversation with a model: what was said, and what its drafts did."""
+"""A conversation with a model: its messages and the statistics of its drafts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """Messages and answers, shown as they are made.
+    """Messages and answers, shown as they are generated.
 
     Args:
-        llm: what answers.
-        params: of every answer.
-        system: what the model is told before all else; None for nothing.
+        llm: the engine that answers.
+        params: sampling parameters of every answer.
+        system: system message; None for none.
     """
 
     def __init__(self, llm: LLM, params: SamplingParams, system: str | None) -> None:
@@ -35,18 +35,18 @@ class Conversation:
         self._last: RequestOutput | None = None
         self._num_tokens = self._num_drafted = self._num_accepted = 0
         self.is_drafting = llm.method is not None
-        """Whether drafts are made for the next answer."""
+        """Whether the next answer uses drafts."""
         self.restart()
 
     def restart(self) -> None:
-        """Forget what was said."""
+        """Forget all messages."""
         self._messages = [] if self._system is None else [{"role": "system", "content": self._system}]
 
     def ask(self, text: str) -> None:
-        """Say something and show the answer; Ctrl-C ends the answer, and what there is of it counts.
+        """Send a message and show the answer; Ctrl-C ends the answer, and the text so far is kept.
 
         Raises:
-            ConfigError: if the conversation has become too long; what was asked last is forgotten.
+            ConfigError: if the conversation has become too long; the last message is dropped.
         """
         asked = [*self._messages, {"role": "user", "content": text}]
         params = self._params if self.is_drafting else self._params.model_copy(update={"speculative": False})
@@ -60,13 +60,13 @@ class Conversation:
         self._count(asked)
 
     def last_summary(self) -> str | None:
-        """Return what the last answer took, in one line; None if there is none."""
+        """Return tokens, time and acceptance of the last answer in one line; None if there is no answer."""
         if self._last is None:
             return None
         return summary(len(self._last.outputs[0].token_ids), self._last.metrics, self._llm.sampler)
 
     def stats(self) -> list[str]:
-        """Return lines about the last answer and about all."""
+        """Return lines about the last answer and about all answers."""
         last = self.last_summary()
         if last is None:
             return ["nothing has been answered yet"]
@@ -80,7 +80,7 @@ class Conversation:
         return [*lines, f"all answers: {self._num_tokens} tokens, {drafted}"]
 
     def _count(self, asked: list[dict[str, str]]) -> None:
-        """Add the last answer, if there is one, to what was said before it and to the totals."""
+        """Add the last answer, if there is one, to the messages and to the totals."""
         if self._last is None:
             return
         answer, metrics = self._last.outputs[0], self._last.metrics

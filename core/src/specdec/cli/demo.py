@@ -1,4 +1,4 @@
-"""`specdec demo`: every installed method at work on SmolLM2, or on the zoo's small model."""
+"""`specdec demo`: runs every installed method on SmolLM2, or on the zoo's small model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEMPERATURES = (0.8, 0.0)
 MOST_PROMPTS = 8
 MIN_ROUNDS = 2
 SECONDS = 150.0
-"""No further round is begun once this much time is likely to be exceeded."""
+"""No further round starts if it would probably exceed this time."""
 
 
 @hookimpl
@@ -77,7 +77,7 @@ def _demo(
     from specdec.loading.target import load_target
 
     hush_libraries()
-    # With 16 bits logits depend on how many rows a pass has, unless they are held to the same bits in any pass.
+    # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
     is_deterministic = name in PACKAGED and _has_compiled_loops()
     target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
     tokens = tokenize(in_chat_format(prompts, target.tokenizer), target.tokenizer, target.max_model_len)
@@ -116,7 +116,7 @@ def _demo(
 
 
 def _chosen(model: str | None) -> str:
-    """Return the model's name, after a look whether it is there.
+    """Return the model's name after checking that it is installed.
 
     Raises:
         ConfigError: for a model that is not one of the two, or not installed.
@@ -136,7 +136,7 @@ def _chosen(model: str | None) -> str:
 
 
 def _prompts(model: str, count: int) -> Sequence[str | list[int]]:
-    """Return questions for a chat model, and beginnings of code for the zoo's."""
+    """Return questions for a chat model, or code prefixes for the zoo's model."""
     if model in PACKAGED:
         from specdec.cli.demo_prompts import CHATS
 
@@ -149,7 +149,7 @@ def _prompts(model: str, count: int) -> Sequence[str | list[int]]:
 def in_chat_format(
     prompts: Sequence[str | list[int]], tokenizer: PreTrainedTokenizerBase | None
 ) -> list[str | list[int]]:
-    """Return prompts as the model's chat template writes them, and as they are where it has none."""
+    """Return the prompts formatted with the model's chat template; unchanged if it has none."""
     if tokenizer is None or tokenizer.chat_template is None:
         return list(prompts)
     from specdec.engine.conversation import conversation_prompt
@@ -161,7 +161,7 @@ def in_chat_format(
 
 
 def _has_compiled_loops() -> bool:
-    """Return whether the host is what runs here, through compiled loops, which keep the bits of a row."""
+    """Return whether models run on the CPU through compiled loops, whose results do not depend on the other rows."""
     import torch
 
     from specdec.runner.host.threads import is_available
@@ -172,7 +172,7 @@ def _has_compiled_loops() -> bool:
 def _contenders(
     model: str, target: LoadedTarget, workload: Workload
 ) -> tuple[list[Contender], list[LeftOut]]:
-    """Return the installed methods that run on a model, and the others with their reasons."""
+    """Return the installed methods that run on a model, and the others with the reasons."""
     from specdec.bench.candidates import LeftOut, contender_for, installed_methods
     from specdec.config.fit import target_facts
 
@@ -191,7 +191,7 @@ def _contenders(
 
 
 def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> int:
-    """Return how many prompts everybody can finish in time, going by plain decoding of one."""
+    """Return how many prompts all contenders can finish in time, estimated from plain decoding of one prompt."""
     from specdec.bench import BASELINE, Session
 
     session = Session(target, BASELINE, sample)
@@ -202,7 +202,7 @@ def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> 
 
 
 def _run(comparisons: Sequence[Comparison], most: int, in_a_round: int, steps: Steps) -> int:
-    """Run rounds of all comparisons in turn until the time is used up; return how many."""
+    """Run rounds, each of all comparisons, until the time is used up; return the number of rounds."""
     started = perf_counter()
     for done in range(1, most + 1):
         for comparison in comparisons:

@@ -1,4 +1,4 @@
-"""What the demo asks a chat model: edits, summaries and conversions, in which much of the answer is in the prompt."""
+"""The demo's prompts for a chat model: edits, summaries and conversions whose answers repeat much of the prompt."""
 
 from __future__ import annotations
 

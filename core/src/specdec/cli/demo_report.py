@@ -1,4 +1,4 @@
-"""What `specdec demo` shows: a table, what was left out, and an answer with the accepted drafts in colour."""
+"""Output of `specdec demo`: a table, the methods left out, and an answer with the accepted drafts in colour."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 DIM = "\x1b[2m"
 PROMPT_LINES = 8
-"""How much of the end of a prompt is shown before its text."""
+"""Number of lines from the end of a prompt that are shown before the answer."""
 
 
 def print_demo(
     rows: Sequence[dict[str, Any]], left_out: Sequence[LeftOut], environment: dict[str, Any]
 ) -> None:
-    """Print the table and how it came about.
+    """Print the table and the settings of the run.
 
     Args:
-        rows: of all temperatures, each a row of `specdec bench` with its temperature.
-        left_out: methods that cannot run, and why.
-        environment: of the run.
+        rows: rows of `specdec bench` for all temperatures, each with its temperature.
+        left_out: methods that cannot run, with the reasons.
+        environment: environment of the run.
     """
     _print_table(rows)
     first = rows[0]
@@ -54,12 +54,12 @@ def print_demo(
 
 
 def print_answer(target: LoadedTarget, contender: Contender, workload: Workload) -> None:
-    """Let a method answer the first prompt while one looks on, its accepted drafts in colour.
+    """Stream a method's answer to the first prompt, with accepted drafts in colour.
 
     Args:
         target: the loaded model.
         contender: the method.
-        workload: whose first prompt it is.
+        workload: the workload whose first prompt is answered.
     """
     if target.tokenizer is None:
         return

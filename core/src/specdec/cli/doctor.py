@@ -33,7 +33,7 @@ def doctor(
     The exit code is 1 if an installed plugin does not load.
     """
     with ThreadPoolExecutor(1) as pool:
-        plugins = pool.submit(_plugins, timeout)  # processes of their own, while torch is imported here
+        plugins = pool.submit(_plugins, timeout)  # runs in other processes while torch is imported here
         report = {
             "versions": _versions(),
             "folders": _folders(),

@@ -1,4 +1,4 @@
-"""Installed methods that need no model of their own, for commands that are not told how to speculate."""
+"""Installed methods that need no draft model; commands use them by default."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NUM_TOKENS = 5
 
 
 def draftless_configs() -> list[dict[str, object]]:
-    """Return a `speculative_config` for each installed method that drafts from tokens alone, the best known first."""
+    """Return a `speculative_config` for each installed method that drafts from tokens alone, in catalogue order."""
     installed = {info.name for info in registry.installed(Group.PROPOSERS) if registry.may_load(info)}
     names = [name for name, known in known_methods().items() if known.draft == "none" and name in installed]
     return [{"method": name, "num_speculative_tokens": NUM_TOKENS} for name in names]

@@ -1,4 +1,4 @@
-"""`specdec generate`: text from a prompt, as it is made."""
+"""`specdec generate`: streams text generated from a prompt."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _read_prompt(prompt: str | None, file: Path | None) -> str:
 
 
 def _prompt(text: str, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> Prompt:
-    """Return the prompt, as a message if it is to be one."""
+    """Return the prompt, formatted as a chat message if `is_chat`."""
     if is_chat:
         from specdec.engine.conversation import conversation_prompt
 
@@ -157,7 +157,7 @@ def _prompt(text: str, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> 
 
 
 def _tell(output: RequestOutput, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> None:
-    """Say what may have gone wrong where the model said nothing, or soon ended what was not asked as a message."""
+    """Warn if the output is empty; suggest `--chat` if a model with a chat template ended a plain prompt."""
     completion, prompt = output.outputs[0], output.prompt or ""
     is_ended = completion.finish_reason == "stop" and completion.stop_reason is None
     if is_ended and not completion.text.strip():

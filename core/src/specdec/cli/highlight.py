@@ -1,4 +1,4 @@
-"""Text as it grows, cut into pieces that tell which tokens a draft had guessed."""
+"""Splits streamed text into pieces that are marked as drafted or not."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PLAIN = "\x1b[0m"
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text, and whether all tokens that spell it were guessed by a draft."""
+    """A piece of text, and whether all of its tokens come from accepted drafts."""
 
     text: str
     is_guessed: bool
 
 
 class GrowingText:
-    """Turns the outputs of a stream into new pieces; together they are the output's text, character for character.
+    """Splits the outputs of a stream into pieces; joined they equal the output's text exactly.
 
-    A character whose bytes are spread over several tokens belongs to the piece of the last of them, which
-    counts as guessed if all of them were.
+    A character whose bytes are spread over several tokens belongs to the piece of the last one, which
+    counts as guessed if all of these tokens were guessed.
 
     Args:
         tokenizer: the target's tokenizer.
@@ -43,7 +43,7 @@ class GrowingText:
         self._num_shown = 0
 
     def update(self, output: CompletionOutput) -> Iterator[Piece]:
-        """Yield what is new; text that a stop string may yet take away is held back by the engine and here."""
+        """Yield the new pieces; text that may become part of a stop string is held back by the engine and here."""
         for index in range(self._num_tokens, len(output.token_ids)):
             self._is_guessed &= output.is_from_draft[index]
             text = self._stream.push(output.token_ids[index])
@@ -63,10 +63,10 @@ class GrowingText:
 
 
 def paint(piece: Piece, *, is_coloured: bool) -> str:
-    """Return a piece as a terminal takes it."""
+    """Return a piece with its terminal colours."""
     return f"{GUESSED}{piece.text}{PLAIN}" if is_coloured and piece.is_guessed else piece.text
 
 
 def takes_colour() -> bool:
-    """Return whether the standard output takes colours: a terminal does, unless `NO_COLOR` is set."""
+    """Return whether the standard output supports colours: a terminal does, unless `NO_COLOR` is set."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""A group of commands that are plugins: listed from metadata, imported when they run."""
+"""A command group whose commands are plugins: listed from metadata, imported when they run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specdec.registry import Group, PluginInfo
 from specdec.registry.catalogue import packages_of_commands
 
 if TYPE_CHECKING:
-    # Newer typers bring their own copy of click; the type is whatever their group takes.
+    # Newer versions of typer bundle their own copy of click, so the type depends on the version.
     Context = Any
     Command = Any
 
@@ -34,30 +34,30 @@ OFFICIAL = {
     "train": ("specdec-train", "Train a draft head for a model."),
     "warmup": ("specdec-core", "Compile for this machine what the first start would compile."),
 }
-"""Official commands: the package that has each, and its line in the list of commands."""
+"""Official commands: the package of each, and its line in the list of commands."""
 
 
 class PluginCommands(TyperGroup):
     """The commands of entry-point group `specdec.commands`.
 
-    The list of commands shows stand-ins made from metadata. Only the command that runs, or whose help is
-    asked for, is imported.
+    The list of commands shows placeholders made from metadata. A command is imported only when it runs or its
+    help is requested.
     """
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """Return the names of all commands, without importing one."""
+        """Return the names of all commands without importing any."""
         return sorted({info.name for info in registry.commands()})
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
-        """Return a stand-in that has a name and a line of help."""
+        """Return a placeholder with a name and a line of help."""
         info = next((info for info in registry.commands() if info.name == cmd_name), None)
         return None if info is None else TyperCommand(cmd_name, help=_line_of_help(info))
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """Return the command that the first argument names, imported, and the other arguments.
+        """Import and return the command that the first argument names, with the other arguments.
 
         Raises:
-            ConfigError: if there is none of that name; names the package that has it, or the nearest one.
+            ConfigError: if there is none of that name; names the package that provides it, or the nearest command.
             PluginError: if it cannot be loaded.
         """
         name, *rest = args

@@ -40,7 +40,7 @@ def specdec(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and return its exit code; what the user can mend is one line and exit code 2."""
+    """Run a command line and return its exit code; user errors print one line and return 2."""
     try:
         result = app(arguments, prog_name="specdec", standalone_mode=False)
     except (ConfigError, PluginError, ModelError) as mistake:
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _usage_message(error: Exception) -> int | None:
-    """Show a mistake in the usage of a command; return its exit code, or None for any other error."""
+    """Show a usage error of a command; return its exit code, or None for any other error."""
     code, text = getattr(error, "exit_code", None), getattr(error, "format_message", None)
     if not isinstance(code, int) or not callable(text):
         return None

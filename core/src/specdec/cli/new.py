@@ -1,4 +1,4 @@
-"""`specdec new`: the skeleton of a plugin package."""
+"""`specdec new`: writes the skeleton of a plugin package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specdec.errors import ConfigError
 from specdec.scaffold import KINDS, plugin_names, write_package
 
 _OTHERS = {"policy": ": how much is drafted is a proposer's own judgement, or that of one that wraps others"}
-"""What people ask for that is not a kind of plugin, and what does it."""
+"""Names that are not kinds of plugin, with advice on what to use instead."""
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Says of a run that nothing was drafted in it, and why."""
+"""Messages for runs in which nothing was drafted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from specdec.registry.catalogue import known_method
 
 
 def no_drafts_message(name: str, method: str | None, num_errors: int = 0) -> str:
-    """Return that a configuration drafted nothing, why that may be, and what to do about it.
+    """Return the message for a configuration that drafted nothing, with a likely cause and remedy.
 
     Args:
-        name: what the configuration is called.
+        name: the name of the configuration.
         method: its method.
         num_errors: how often its proposer failed.
     """
@@ -25,11 +25,11 @@ def no_drafts_message(name: str, method: str | None, num_errors: int = 0) -> str
 
 
 def no_drafts_warning(method: str | None, metrics: Sequence[Metric]) -> str | None:
-    """Return what to say of an engine that has drafted nothing; None if it has, or if there was nothing to draft for.
+    """Return a warning if an engine has drafted nothing; None if it has, or if there was nothing to draft for.
 
     Args:
-        method: that drafts; None without speculation.
-        metrics: of the engine.
+        method: the engine's method; None without speculation.
+        metrics: the engine's metrics.
     """
     counts = {metric.name: int(metric.value) for metric in metrics if isinstance(metric, Counter | Gauge)}
     num_tokens, num_steps = counts["specdec:num_emitted_tokens"], counts["specdec:num_steps"]

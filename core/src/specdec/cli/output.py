@@ -1,4 +1,4 @@
-"""What commands share: JSON, tables and errors."""
+"""Output shared by the commands: JSON, tables and errors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 USER_ERROR = 2
-"""Exit code for what the user can mend."""
+"""Exit code for errors that the user can fix."""
 
 
 def print_json(data: object, path: Path | None = None) -> None:
-    """Write data as JSON to a file, or to the standard output; `-` as path means the latter too."""
+    """Write data as JSON to a file, or to the standard output if the path is None or `-`."""
     text = json.dumps(data, indent=2, ensure_ascii=False, default=str)
     if path is None or str(path) == "-":
         print(text)
@@ -21,7 +21,7 @@ def print_json(data: object, path: Path | None = None) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under a heading, columns aligned, in plain text that other programs can cut."""
+    """Print rows under a heading as plain text with aligned columns, easy to parse."""
     print("\n".join(table_lines(columns, rows)))
 
 

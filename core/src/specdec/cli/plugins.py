@@ -1,4 +1,4 @@
-"""`specdec plugins`: what is installed, by metadata, and whether it loads."""
+"""`specdec plugins`: lists installed plugins from metadata, and optionally checks that they load."""
 
 from __future__ import annotations
 

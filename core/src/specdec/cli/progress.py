@@ -1,4 +1,4 @@
-"""How far a command has come: a bar on a terminal, and elsewhere a line now and then."""
+"""Progress of a command: a bar on a terminal, an occasional line elsewhere."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 LINE_EVERY_S = 15.0
-"""Seconds between two lines where no terminal shows a bar."""
+"""Seconds between two progress lines if there is no terminal."""
 
 
 class Steps:
     """Counts the steps of a task and shows the count.
 
     Args:
-        description: what is done.
-        total: how many steps it has.
+        description: description of the task.
+        total: its number of steps.
         display: bar on a terminal; None writes lines to the standard error stream.
     """
 
@@ -33,7 +33,7 @@ class Steps:
         self._started = self._told = perf_counter()
 
     def advance(self, count: float = 1) -> None:
-        """Count steps that are done."""
+        """Count finished steps."""
         self._done += count
         if self._display is not None and self._task is not None:
             self._display.advance(self._task, count)
@@ -45,7 +45,7 @@ class Steps:
             print(f"specdec: {self._description}: {share}", file=sys.stderr, flush=True)
 
     def expect(self, total: float) -> None:
-        """Correct how many steps there are."""
+        """Change the total number of steps."""
         self._total = total
         if self._display is not None and self._task is not None:
             self._display.update(self._task, total=total)
@@ -56,8 +56,8 @@ def progress(description: str, total: float) -> Iterator[Steps]:
     """Show progress on the standard error stream: a bar on a terminal, a line every `LINE_EVERY_S` seconds elsewhere.
 
     Args:
-        description: what is done.
-        total: how many steps it has.
+        description: description of the task.
+        total: its number of steps.
     """
     if not sys.stderr.isatty():
         yield Steps(description, total, None)
@@ -65,14 +65,14 @@ def progress(description: str, total: float) -> Iterator[Steps]:
     from rich.console import Console
     from rich.progress import Progress
 
-    # The time left goes by the pace of the last ten minutes, since a part may take long.
+    # The remaining time is estimated over the last ten minutes, because one step may take long.
     with Progress(console=Console(stderr=True), transient=True, speed_estimate_period=600) as display:
         yield Steps(description, total, display)
 
 
 @contextmanager
 def loading(model: str) -> Iterator[None]:
-    """Show on a terminal that a model is being loaded; nothing elsewhere."""
+    """Show on a terminal that a model is being loaded; show nothing elsewhere."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""Keeps what others say between a command's output short: progress bars of libraries, and notices that come again."""
+"""Suppresses noise between a command's output: progress bars of libraries, and repeated notices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 def hush_libraries() -> None:
-    """Turn off the bar of transformers that counts weights, and in a pipe also those of downloads."""
+    """Disable the weight-loading bar of transformers, and the download bars if the output is a pipe."""
     from huggingface_hub.utils.tqdm import disable_progress_bars
     from transformers.utils import logging
 
@@ -20,7 +20,7 @@ def hush_libraries() -> None:
 
 @contextmanager
 def notices_once() -> Iterator[None]:
-    """Log each warning of specdec once, for a command that makes an engine again and again."""
+    """Log each specdec warning once, for commands that create many engines."""
     said: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""What a run did, in one line and as JSON."""
+"""Summary of a run, as one line and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def as_json(output: RequestOutput, sampler: type[Sampler]) -> dict[str, Any]:
-    """Return a finished output with its metrics, as `--json` prints it."""
+    """Return a finished output with its metrics, in the form that `--json` prints."""
     completion, metrics = output.outputs[0], output.metrics
     return {
         "prompt": output.prompt,

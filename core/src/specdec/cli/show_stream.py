@@ -1,4 +1,4 @@
-"""Shows text on the standard output as it is made."""
+"""Streams generated text to the standard output."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def show_stream(
     outputs: Iterable[RequestOutput], tokenizer: PreTrainedTokenizerBase, *, is_coloured: bool
 ) -> RequestOutput:
-    """Write the text of a request as it grows; return the finished output.
+    """Write the text of a request as it is generated; return the finished output.
 
     Args:
-        outputs: the request, as `LLM.stream` yields it.
-        tokenizer: the target's.
-        is_coloured: whether what a draft had guessed is in colour, where the standard output takes colours.
+        outputs: the outputs of the request, as `LLM.stream` yields them.
+        tokenizer: the target's tokenizer.
+        is_coloured: whether accepted drafts are coloured, if the standard output supports colours.
     """
     from specdec.cli.highlight import GrowingText, paint, takes_colour
 

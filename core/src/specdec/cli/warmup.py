@@ -1,4 +1,4 @@
-"""`specdec warmup`: compiles what a first start would otherwise wait for."""
+"""`specdec warmup`: compiles in advance what the first start would compile."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def warmup(
 
 
 def _generate(target: Any, config: Any) -> None:
-    """Generate a little, greedily and sampled, alone and in a batch."""
+    """Generate a few tokens, greedy and sampled, alone and in a batch."""
     from specdec.llm import LLM
     from specdec.sampling_params import SamplingParams
 
@@ -86,5 +86,5 @@ def _generate(target: Any, config: Any) -> None:
 
 
 def _num_kept() -> int:
-    """Return how many functions numba has kept, each for one combination of types."""
+    """Return how many compiled functions numba has cached, counting each combination of types."""
     return sum(1 for _ in compiled_folder().glob("*/*.nbc"))

@@ -1,4 +1,4 @@
-"""Code that numba compiles: what is shared by the noise, the logits and the host's layers."""
+"""Code compiled by numba that the noise, the logits and the host's layers share."""
 
 from pathlib import Path
 

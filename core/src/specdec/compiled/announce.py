@@ -1,4 +1,4 @@
-"""Says that code of specdec is being compiled, once per process: the first start on a machine is not silent."""
+"""Logs, once per process, that code of specdec is being compiled, so that the first start on a machine is not silent."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ logger = logging.getLogger("specdec.compiled")
 
 
 class _Announcer(event.Listener):
-    """Logs a line when the first function is compiled; one that is read from the cache is not compiled."""
+    """Logs a line when the first function is compiled; functions read from the cache are not compiled."""
 
     def __init__(self) -> None:
         self._is_said = False
 
     def on_start(self, event: Any) -> None:
-        """Say it, unless it has been said, or the function is not ours."""
+        """Log the line, unless it has been logged or the function is not ours."""
         function = getattr(event.data.get("dispatcher"), "py_func", None)
         if self._is_said or not str(getattr(function, "__module__", "")).startswith("specdec"):
             return
@@ -30,9 +30,9 @@ class _Announcer(event.Listener):
         )
 
     def on_end(self, event: Any) -> None:
-        """Say nothing: the next function may follow."""
+        """Do nothing; further functions may follow."""
 
 
 def announce() -> None:
-    """Say so when something is compiled in this process."""
+    """Register the announcement of compilations in this process."""
     event.register("numba:compile", _Announcer())  # type: ignore[no-untyped-call]  # numba is not annotated

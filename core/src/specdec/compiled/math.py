@@ -26,7 +26,7 @@ EXP_TERMS = tuple(
         ),
     )
 )
-"""Coefficients of e^x between -ln 2 / 2 and ln 2 / 2, beyond 1 + x, highest power first."""
+"""Coefficients of e^x between -ln 2 / 2 and ln 2 / 2, after the terms 1 + x, highest power first."""
 
 
 @njit(inline="always", fastmath=True)
@@ -51,17 +51,17 @@ def fast_exp(x: np.float32) -> np.float32:
 
 
 def exp(x: Any) -> Any:
-    """Return e^x for x up to 0: fast for float32, where below e^-87 it is 0, and exact for float64."""
+    """Return e^x for x up to 0: fast for float32, with results below e^-87 set to 0, and exact for float64."""
     raise NotImplementedError("compiled code only")
 
 
 def widen(number: Any) -> Any:
-    """Return a stored number as float32; uint16 holds the upper half of a float32, that is a bfloat16."""
+    """Return a stored number as float32; uint16 holds a bfloat16, the upper half of a float32."""
     raise NotImplementedError("compiled code only")
 
 
 def narrow(number: Any, like: Any) -> Any:
-    """Return a float32 in the form of `like`; to bfloat16 it is rounded to the nearest, ties to even."""
+    """Return a float32 in the form of `like`; rounding to bfloat16 is to nearest, ties to even."""
     raise NotImplementedError("compiled code only")
 
 

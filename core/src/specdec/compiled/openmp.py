@@ -1,4 +1,4 @@
-"""Threads that OpenMP keeps for a thread that has ended its parallel work."""
+"""Releases the threads that OpenMP keeps for a thread that has finished its parallel work."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from functools import lru_cache
 from pathlib import Path
 
 _SOFT = 1
-"""`omp_pause_soft` of OpenMP 5: what is given up comes back when it is needed."""
+"""`omp_pause_soft` of OpenMP 5: released resources come back when they are needed."""
 
 
 def release_threads() -> None:
-    """Have OpenMP end the threads that it keeps for the calling thread, until this one works in parallel again.
+    """End the threads that OpenMP keeps for the calling thread, until this thread works in parallel again.
 
-    GNU's OpenMP counts the threads that it keeps for all of them. Where they are more than there are processors, threads that
-    wait sleep at once instead of looking for work a little longer, and a pass of a small model, with a hundred short waits,
-    takes five times as long. Elsewhere nothing happens.
+    GNU's OpenMP counts the threads that it keeps for all calling threads. If there are more than processors, waiting threads
+    sleep at once instead of spinning for a while, and a pass of a small model, with a hundred short waits, takes five times
+    as long. On other platforms and with other OpenMP libraries nothing happens.
     """
     for pause in _pauses(len(sys.modules)):
         pause(_SOFT)
@@ -26,7 +26,7 @@ def release_threads() -> None:
 
 @lru_cache(maxsize=1)
 def _pauses(num_modules: int) -> list[Callable[[int], int]]:
-    """Return that function of each OpenMP of this process; modules bring them, so it is looked for again after an import."""
+    """Return the pause function of each libgomp of this process; `num_modules` makes imports trigger a new search."""
     if not sys.platform.startswith("linux"):
         return []
     try:
@@ -35,6 +35,6 @@ def _pauses(num_modules: int) -> list[Callable[[int], int]]:
         return []
     found: list[Callable[[int], int]] = []
     for path in sorted({line.split()[-1] for line in maps if "libgomp" in line}):
-        with suppress(OSError, AttributeError):  # a file that is gone, or an OpenMP before version 5
+        with suppress(OSError, AttributeError):  # the file is gone, or OpenMP is older than version 5
             found.append(ctypes.CDLL(path).omp_pause_resource_all)
     return found

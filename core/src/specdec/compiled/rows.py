@@ -1,4 +1,4 @@
-"""Operations on rows of logits on the host, each in one pass where torch takes several."""
+"""Operations on rows of logits on the host, each in one pass over memory where torch needs several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.floating]
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def heat(logits: Floats, temperature: float, out: Floats) -> None:
-    """Write `(logits - their highest) / temperature` to `out`; both `[R, V]`. A row with a NaN becomes NaN."""
+    """Write `(logits - max) / temperature` to `out`, with the maximum of each row; both `[R, V]`. NaN spreads over its row."""
     for r in range(logits.shape[0]):
         row = logits[r]
         highest = row[0]
@@ -28,7 +28,7 @@ def heat(logits: Floats, temperature: float, out: Floats) -> None:
 
 @njit(nogil=True, cache=True)
 def are_sound(logits: Floats, out: npt.NDArray[np.bool_]) -> bool:
-    """Write to `out [R]` which rows of `logits [R, V]` have no NaN and something above -inf; returns whether all have."""
+    """Write to `out [R]` which rows of `logits [R, V]` have no NaN and a value above -inf; returns whether all do."""
     is_all = True
     for r in range(logits.shape[0]):
         row = logits[r]
@@ -43,7 +43,7 @@ def are_sound(logits: Floats, out: npt.NDArray[np.bool_]) -> bool:
 
 @njit(nogil=True, cache=True)
 def best_ids(logits: Floats, out: npt.NDArray[np.int64]) -> None:
-    """Write the id `[R]` of the highest of `logits [R, V]`, the lowest of equals; a NaN is never it."""
+    """Write the argmax `[R]` of `logits [R, V]`, ignoring NaN; ties go to the lowest id."""
     for r in range(logits.shape[0]):
         row = logits[r]
         highest = row.dtype.type(-np.inf)

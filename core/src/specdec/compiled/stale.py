@@ -1,7 +1,7 @@
-"""Drops compiled code that was made from other sources than those that are installed.
+"""Drops cached compiled code that was made from other sources than the installed ones.
 
-numba looks at the file of a function only, not at those of the functions it calls; after an upgrade, or an edit, code compiled
-from an older callee would go on running.
+numba checks only the file of a function, not the files of the functions it calls. After an upgrade or an edit, code compiled
+from an older callee would still run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def kept_folder(folder: Path) -> Path:
 
 
 def drop_stale(*folders: Path) -> None:
-    """Delete what numba has kept for the modules of some folders, unless it was made from all their sources as they are.
+    """Delete numba's cache for the modules of some folders, unless it was made from exactly their current sources.
 
-    Does nothing where that cannot be written to: there numba keeps its files elsewhere, by path and time.
+    Does nothing if the cache cannot be written; numba then keeps its files elsewhere, by path and time.
 
     Args:
         folders: packages whose functions call each other.

@@ -1,4 +1,4 @@
-"""Configuration: what users write, checked and resolved into what the engine runs."""
+"""Configuration: checks the user's settings and resolves them for the engine."""
 
 from specdec.config.legacy import translate_llm_arguments
 from specdec.config.resolve import ResolvedSpeculation, default_sampler, parse_speculative_config

@@ -1,4 +1,4 @@
-"""A checkpoint seen from outside: its `config.json` and the names of its tensors, no weight loaded."""
+"""Reads a checkpoint's `config.json` and tensor names without loading weights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specdec.errors import ConfigError
 HEADER_LIMIT = 100_000_000
 HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 OLD_IDS = frozenset({"gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2"})
-"""Decoders from the time when hub ids had no owner; any other name without one is a typing error for a directory."""
+"""Decoders whose hub ids have no owner. Any other name without an owner is treated as a mistyped directory."""
 
 
 class Checkpoint:
-    """Reads what the files of a checkpoint say about it, from a directory or from a hub's cache.
+    """Reads the metadata of a checkpoint, from a directory or from the hub's cache.
 
     Args:
         model: directory or hub id.
@@ -32,7 +32,7 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> Mapping[str, Any] | None:
-        """The `config.json`, or None if there is none to be read (see `problem`)."""
+        """The `config.json`, or None if it cannot be found (see `problem`)."""
         file = self._file("config.json")
         if file is None:
             return None
@@ -46,7 +46,7 @@ class Checkpoint:
 
     @cached_property
     def tensor_names(self) -> frozenset[str]:
-        """The names of all tensors, from the index or headers of safetensors files; empty without these."""
+        """The names of all tensors, from the index or headers of safetensors files; empty if there are none."""
         if not self.directory.is_dir():
             return frozenset()
         index = self.directory / "model.safetensors.index.json"
@@ -59,7 +59,7 @@ class Checkpoint:
 
     @property
     def directory(self) -> Path:
-        """Where the files are; for a hub id a path that does not exist."""
+        """The directory of the files; for a hub id a path that does not exist."""
         return Path(self.model).expanduser()
 
     @property
@@ -74,7 +74,7 @@ class Checkpoint:
         return f"{self.model!r} is no directory, and its config.json cannot be had from a hub or its cache"
 
     def number(self, *keys: str) -> int | None:
-        """Return the first of several keys of `config` that holds a positive integer; dots reach inside."""
+        """Return the value of the first key of `config` that holds a positive integer; dots reach into nested mappings."""
         return find_number(self.config or {}, *keys)
 
     def _file(self, name: str) -> Path | None:
@@ -85,17 +85,17 @@ class Checkpoint:
 
     @property
     def leads_nowhere(self) -> bool:
-        """Whether there is neither such a directory nor, by its form or in the cache, such a hub id; nothing is asked for."""
+        """Whether the name is neither a directory, nor a possible hub id, nor cached. Does not contact the hub."""
         return not self.directory.is_dir() and not _is_asked_for(self.model) and self.config is None
 
     @property
     def is_hub_id(self) -> bool:
-        """Whether the name has the form `name` or `owner/name`, and no directory of that name is there."""
+        """Whether the name has the form `name` or `owner/name` and is not a directory."""
         return HUB_ID.fullmatch(self.model) is not None and not self.directory.is_dir()
 
 
 def find_number(config: Mapping[str, Any], *keys: str) -> int | None:
-    """Return the first of several keys that holds a positive integer; dots reach into nested mappings."""
+    """Return the value of the first key that holds a positive integer; dots reach into nested mappings."""
     for key in keys:
         found: Any = config
         for part in key.split("."):
@@ -120,12 +120,12 @@ def _header(file: Path) -> Mapping[str, Any]:
 
 
 def _is_asked_for(model: str) -> bool:
-    """Return whether a hub is asked for a name."""
+    """Return whether the hub may be queried for a name."""
     return model in OLD_IDS or ("/" in model and HUB_ID.fullmatch(model) is not None)
 
 
 def _from_hub(model: str, name: str, revision: str | None) -> Path | None:
-    """Return a file of a hub's repository, from the cache where it is there; None if it cannot be had."""
+    """Return a file of a hub repository, from the cache if present; None if it is not available."""
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

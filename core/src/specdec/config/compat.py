@@ -1,4 +1,4 @@
-"""Keys and arguments of vLLM that mean something else here, or nothing: data in `vllm.json`."""
+"""vLLM keys and arguments that have another meaning or no effect here; the data is in `vllm.json`."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from specdec.errors import ConfigError
 
 @dataclass(frozen=True)
 class Compatibility:
-    """How the names of one source (`speculative_config`, or the arguments of `LLM`) are treated."""
+    """How names from one source (`speculative_config` or the arguments of `LLM`) are handled."""
 
     place: str
-    """What messages call the source."""
+    """The name of the source in messages."""
     notices: Mapping[str, str]
-    """Names that change how vLLM runs but not what comes out, and why they do nothing here."""
+    """Names that change how vLLM runs but not its output, with the reason why they have no effect here."""
     refused: Mapping[str, Mapping[str, Any]]
-    """Names that would change the result or the memory: the reason, and the values that would not."""
+    """Names that would change the output or the memory use: the reason, and the values that are harmless."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Old names and those that took their place."""
+    """Old names and their replacements."""
     legacy: Mapping[str, str] = field(default_factory=dict)
     """Arguments of `LLM` that became keys of `speculative_config`."""
     renamed_values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Old values of a key and those that took their place."""
+    """Old values of a key and their replacements."""
     foreign_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Values of an argument that both have which only vLLM knows: with them it is a name of `notices`."""
+    """Values that only vLLM knows, of arguments that both have. With such a value the argument is handled as in `notices`."""
 
     def is_foreign(self, key: str, value: object) -> bool:
-        """Return whether an argument that both have is given a value that only vLLM knows."""
+        """Return whether a shared argument has a value that only vLLM knows."""
         return value in self.foreign_values.get(key, ())
 
     def absorbs(self, key: str, value: object) -> bool:
-        """Return whether a name is vLLM's and does nothing here, telling so once.
+        """Return whether a name is vLLM's and has no effect here; logs this once.
 
         Raises:
-            ConfigError: if it would change the result or the memory.
+            ConfigError: if it would change the output or the memory use.
         """
         if key in self.notices:
             if value is not None:
@@ -56,7 +56,7 @@ class Compatibility:
         return False
 
     def with_new_names(self, mapping: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the mapping with old names and values replaced, one deprecation warning each.
+        """Return the mapping with old names and values replaced, with one deprecation warning each.
 
         Raises:
             ConfigError: if an old name and the new one are both given.
@@ -81,13 +81,13 @@ class Compatibility:
 
 @cache
 def speculative_keys() -> Compatibility:
-    """Return how vLLM's keys of `speculative_config` are treated."""
+    """Return how vLLM's keys of `speculative_config` are handled."""
     return Compatibility(place="speculative_config", **_data()["speculative_config"])
 
 
 @cache
 def llm_arguments() -> Compatibility:
-    """Return how vLLM's arguments of `LLM` are treated."""
+    """Return how vLLM's arguments of `LLM` are handled."""
     return Compatibility(place="LLM", **_data()["llm"])
 
 

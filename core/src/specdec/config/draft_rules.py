@@ -1,4 +1,4 @@
-"""What a draft allows: how many tokens, over how many ranks, with which vocabulary and context."""
+"""Limits of a draft: number of tokens, number of ranks, vocabulary and context length."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specdec.interfaces import Proposer
 
 N_PREDICT = ("n_predict", "num_lookahead_tokens")
-"""Keys of a draft's `config.json` that say how many tokens it was trained to guess, whatever the method."""
+"""Keys of a draft's `config.json`, for any method, that hold the number of tokens it was trained to predict."""
 CONTEXT_KEYS = (
     "max_position_embeddings",
     "n_positions",
@@ -30,27 +30,27 @@ CONTEXT_KEYS = (
 VOCABULARY_KEYS = ("vocab_size", "text_config.vocab_size")
 
 _ON_ONE_RANK = ("head", "target")
-"""Drafts that are small beside the target: rank 0 has all of one."""
+"""Drafts that are small compared with the target: rank 0 holds the whole draft."""
 
 
 @dataclass(frozen=True)
 class DraftFacts:
-    """What is known of a draft when its keys are checked."""
+    """What is known about a draft when its keys are checked."""
 
     inferred: Inferred
     proposer: type[Proposer]
     own: Mapping[str, Any]
-    """The keys of the plugin's own."""
+    """The plugin's own keys."""
     checkpoint: Checkpoint | None
     """None for a draft without weights of its own."""
     target: TargetFacts | None
 
 
 def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
-    """Return k: as given, or what the checkpoint was trained for, or the plugin's own default.
+    """Return k: the given value, else the one the checkpoint was trained for, else the plugin's default.
 
     Raises:
-        ConfigError: if nothing tells it, or if it is no multiple of what the checkpoint was trained for.
+        ConfigError: if none of these exists, or if k is above the number the checkpoint was trained for and no multiple of it.
     """
     inferred, given = facts.inferred, config.num_speculative_tokens
     trained = _trained_tokens(facts, is_needed=given is None)
@@ -91,10 +91,10 @@ def _trained_tokens(facts: DraftFacts, *, is_needed: bool) -> int | None:
 
 
 def choose_ranks(config: SpeculativeConfig, facts: DraftFacts) -> int:
-    """Return the number of ranks the draft is spread over.
+    """Return the number of ranks the draft is sharded over.
 
     Raises:
-        ConfigError: if it is neither 1 nor the target's.
+        ConfigError: if it is neither 1 nor the target's `tensor_parallel_size`.
     """
     known, given = facts.inferred.known, config.draft_tensor_parallel_size
     forced = None
@@ -121,7 +121,7 @@ def choose_ranks(config: SpeculativeConfig, facts: DraftFacts) -> int:
 
 
 def check_draft(common: Mapping[str, Any], facts: DraftFacts) -> None:
-    """Raise where keys ask of a draft what it cannot do, or where it does not fit the target.
+    """Raise if the keys request something the draft does not support, or if it does not fit the target.
 
     Raises:
         ConfigError: naming the key, both values and the remedy.
@@ -176,13 +176,13 @@ def _check_vocabulary(facts: DraftFacts) -> None:
 
 
 def _whole_model(facts: DraftFacts) -> Checkpoint | None:
-    """Return the draft if it is a model with vocabulary and context of its own."""
+    """Return the draft if it is a model with its own vocabulary and context length."""
     known = facts.inferred.known
     return facts.checkpoint if known is not None and known.draft == "model" else None
 
 
 def _redeclares(proposer: type[Proposer], key: str) -> bool:
-    """Return whether the plugin declares a key of `ProposerConfig` anew, as one that it honours."""
+    """Return whether the plugin redeclares a key of `ProposerConfig`, which means that it supports it."""
     from specdec.interfaces import ProposerConfig
 
     classes = proposer.Config.__mro__

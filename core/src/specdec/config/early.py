@@ -1,4 +1,4 @@
-"""What is wrong with a `speculative_config` at first sight, told before torch is imported or a model loaded."""
+"""Early checks of a `speculative_config`, made before torch is imported or a model is loaded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from specdec.registry.class_path import is_class_path
 
 
 def check_first(value: object) -> None:
-    """Raise where a configuration cannot be read, or names a method that nobody has; the rest is checked when it is resolved.
+    """Raise if a configuration cannot be read or names a method that is not installed.
+
+    Everything else is checked when the configuration is resolved.
 
     Args:
-        value: as `LLM` takes it; None for no speculation.
+        value: in any form that `LLM` accepts; None for no speculation.
 
     Raises:
-        ConfigError: for text or a file that holds no mapping.
+        ConfigError: for text or a file that does not hold a mapping.
         PluginError: for a method that is not installed.
     """
     if value is None:

@@ -1,4 +1,4 @@
-"""Whether draft and target fit, and what memory the draft takes, from their files alone."""
+"""Checks from files alone whether draft and target fit, and how much memory the draft takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specdec.errors import ConfigError
 
 HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model", "emb_dim", "text_config.hidden_size")
 TARGET_HIDDEN_KEYS = ("target_hidden_size", "emb_dim")
-"""Keys of a head that say which hidden size it takes."""
+"""Keys of a head that hold the hidden size of its target."""
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "text_config.num_hidden_layers")
 HEAD_KEYS = ("num_attention_heads", "n_head", "text_config.num_attention_heads")
 KV_HEAD_KEYS = ("num_key_value_heads", "text_config.num_key_value_heads")
@@ -21,7 +21,7 @@ DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a checkpoint's files say of its size; None where they do not."""
+    """Sizes read from a checkpoint's files; None where the files do not state them."""
 
     model: str
     vocab_size: int | None
@@ -38,15 +38,15 @@ class Sizes:
 
 
 def target_facts(model: str, revision: str | None = None, dtype: str = "auto") -> TargetFacts:
-    """Return what the `config.json` of a target says.
+    """Return the facts about a target from its `config.json`.
 
     Args:
         model: directory or hub id, as `resolve_name` returns it.
         revision: revision on the hub.
-        dtype: what the engine is to run in.
+        dtype: the dtype the engine runs in.
 
     Raises:
-        ConfigError: if there is none to be read.
+        ConfigError: if it cannot be found.
     """
     checkpoint = Checkpoint(model, revision)
     if checkpoint.config is None:
@@ -81,10 +81,10 @@ def sizes_of(checkpoint: Checkpoint) -> Sizes:
 
 
 def check_fit(resolved: ResolvedSpeculation, target: TargetFacts) -> dict[str, object]:
-    """Return the sizes of target and draft; vocabulary and context were checked when resolving.
+    """Return the sizes of target and draft; vocabulary and context are checked when resolving.
 
     Raises:
-        ConfigError: if there is no draft where one is said to be, or if it was made for a target of another hidden size.
+        ConfigError: if the draft is not found, or if it was made for a target of another hidden size.
     """
     report: dict[str, object] = {}
     wanted = None

@@ -1,4 +1,4 @@
-"""Which GGUF file the name of a model leads to: a file, a folder, or a hub's repository."""
+"""Resolves the name of a model to a GGUF file: the name is a file, a folder or a hub repository."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _MAGIC = b"GGUF"
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 _OTHER_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _PROJECTORS = "mmproj"
-"""How the files of a vision or audio tower begin, which lie beside the model's own."""
+"""Prefix of the files of a vision or audio tower, which are stored beside the model's own file."""
 
 
 def local_gguf(name: str, gguf_file: str | None = None) -> Path | None:
-    """Return the GGUF file that a path leads to, None if it leads to none.
+    """Return the GGUF file that a path names, or None if there is none.
 
-    A folder with weights in another format is that model's, unless `gguf_file` is given.
+    A folder that also has weights in another format is not treated as GGUF unless `gguf_file` is given.
 
     Args:
-        name: a file or a folder; any other name leads to none.
-        gguf_file: which file of a folder.
+        name: a file or a folder; None is returned for any other name.
+        gguf_file: the file to use in a folder.
 
     Raises:
-        ConfigError: if there is no such file, or several to choose from.
-        ModelError: if the file is none of the format, or a part of one.
+        ConfigError: if there is no such file, or if there are several candidates.
+        ModelError: if the file is not GGUF, or is one part of a split file.
     """
     path = Path(name).expanduser()
     if path.is_dir():
@@ -47,16 +47,16 @@ def local_gguf(name: str, gguf_file: str | None = None) -> Path | None:
 
 
 def hub_gguf(name: str, revision: str | None = None, gguf_file: str | None = None) -> Path | None:
-    """Return the GGUF file of a hub's repository, fetched unless it is cached; None for any other name.
+    """Return the GGUF file of a hub repository, downloaded unless it is cached; None for any other name.
 
     Args:
-        name: `owner/name/file.gguf`; or `owner/name`, which is looked into if it has `gguf` in it or `gguf_file` is given.
+        name: `owner/name/file.gguf`; or `owner/name`, which is searched if it contains `gguf` or `gguf_file` is given.
         revision: revision on the hub.
-        gguf_file: which file of the repository.
+        gguf_file: the file to use in the repository.
 
     Raises:
-        ConfigError: if there are several to choose from.
-        ModelError: if the repository or the file cannot be had, or is a part of one.
+        ConfigError: if there are several candidates.
+        ModelError: if the repository or the file is not available, or if the file is one part of a split file.
     """
     found = _hub_path(name)
     if found is not None:
@@ -89,7 +89,7 @@ def _of_folder(folder: Path, gguf_file: str | None) -> Path | None:
 
 
 def _only(names: Sequence[str], where: str) -> str | None:
-    """Return the one model among GGUF files."""
+    """Return the only model among GGUF files; None if there is none."""
     models = [name for name in names if not Path(name).name.startswith(_PROJECTORS)]
     if len(models) > 1 and not _PART.search(models[0]):
         raise ConfigError(
@@ -118,7 +118,7 @@ def _starts_right(file: Path) -> bool:
 
 
 def _hub_path(name: str) -> tuple[str, str] | None:
-    """Return repository and file of `owner/name/file.gguf`."""
+    """Return the repository and file name of `owner/name/file.gguf`."""
     owner, _, rest = name.partition("/")
     repository, _, file = rest.partition("/")
     found = f"{owner}/{repository}"

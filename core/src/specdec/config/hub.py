@@ -9,16 +9,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 CONNECT_SECONDS = 5.0
-"""How long a connection to the hub may take to be made."""
+"""Timeout for connecting to the hub."""
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 
 @cache
 def is_hub_reachable() -> bool:
-    """Return whether the hub can be connected to, tried once per process.
+    """Return whether the hub can be reached; tried once per process.
 
-    Without this the client retries for half a minute for each file that it is asked for. Behind a proxy nothing is tried:
-    the proxy may reach what this machine cannot.
+    Without this check the client retries for half a minute for every requested file. Behind a proxy no connection is tried,
+    because the proxy may reach hosts that this machine cannot.
     """
     from huggingface_hub import constants
 
@@ -36,16 +36,16 @@ def is_hub_reachable() -> bool:
 
 
 def offline_arguments(model: str) -> dict[str, bool]:
-    """Return what to pass to `from_pretrained` so that it asks for nothing where the hub cannot be reached.
+    """Return arguments for `from_pretrained` that disable downloads if the hub cannot be reached.
 
     Args:
-        model: a directory, for which nothing is looked up, or a hub id.
+        model: a directory, for which no arguments are needed, or a hub id.
     """
     return {} if Path(model).exists() or is_hub_reachable() else {"local_files_only": True}
 
 
 def hub_ggufs(repository: str, revision: str | None) -> list[str]:
-    """Return the names of the GGUF files of a repository, of those in the cache where the hub cannot be reached.
+    """Return the names of the GGUF files of a repository; only cached ones if the hub cannot be reached.
 
     Raises:
         OSError: if neither the hub nor its cache has the repository.
@@ -65,7 +65,7 @@ def hub_ggufs(repository: str, revision: str | None) -> list[str]:
 
 
 def hub_file(repository: str, name: str, revision: str | None) -> Path:
-    """Return a file of a repository, fetched into the hub's cache unless it is there.
+    """Return a file of a repository, downloaded into the hub's cache unless it is cached.
 
     Raises:
         OSError: if neither the hub nor its cache has it.
@@ -82,5 +82,5 @@ def hub_file(repository: str, name: str, revision: str | None) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    """Return why something cannot be had, in one line."""
+    """Return in one line why something is not available."""
     return str(error).strip().split("\n")[0] if is_hub_reachable() else "the hub cannot be reached"

@@ -1,7 +1,7 @@
-"""Finds the method where the user named none, and checks the name where they did.
+"""Infers the method if the user named none, and checks the name if they did.
 
-The order is vLLM's, with two differences: a method that was given is never replaced by another one, and what
-a checkpoint's files say counts more than how its path is spelled.
+The order is vLLM's, with two differences: a given method is never replaced by another one, and the
+contents of a checkpoint take precedence over the spelling of its path.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from specdec.registry.class_path import is_class_path
 
 @dataclass(frozen=True)
 class Inferred:
-    """The method, and what else came to light on the way to it."""
+    """The inferred method and the facts found while inferring it."""
 
     method: str
     known: KnownMethod | None
-    """What core knows of it; None for a third party's method."""
+    """Core's entry for the method; None for a third-party method."""
     model: str | None
-    """The draft: `model`, unless that was only a way of naming the method."""
+    """The draft: `model`, unless `model` only named the method."""
     num_speculative_tokens: int | None = None
-    """k, where a checkpoint in the speculators format says it."""
+    """k, if a checkpoint in the speculators format states it."""
     implied: Mapping[str, Any] = field(default_factory=dict)
     """Common keys that the checkpoint implies."""
 
@@ -43,10 +43,10 @@ def infer_method(config: SpeculativeConfig, target: TargetFacts | None = None) -
 
     Args:
         config: the common keys; `model` is a directory, a hub id, `zoo` or another way of naming the method.
-        target: what the zoo's drafts are chosen for; None for the zoo's own target.
+        target: the target that zoo drafts are chosen for; None for the zoo's own target.
 
     Raises:
-        ConfigError: if nothing tells the method, or if the method lacks the model it needs.
+        ConfigError: if the method cannot be inferred, or if it needs a model and none is given.
     """
     method, model = config.method, config.model
     if method is None:
@@ -76,7 +76,7 @@ def infer_method(config: SpeculativeConfig, target: TargetFacts | None = None) -
 
 
 def _named_by_model(model: str | None) -> tuple[str, str | None] | None:
-    """Return the method that `model` names by itself, and the model that is left."""
+    """Return the method that `model` names by itself, and the remaining model."""
     if model is None:
         return None
     methods = known_methods().values()
@@ -136,7 +136,7 @@ def _with_checkpoint(known: KnownMethod, checkpoint: Checkpoint) -> Inferred:
 
 
 def _recognised(checkpoint: Checkpoint) -> KnownMethod | None:
-    """Return the method that a checkpoint's files give away: its config first, then its tensor names."""
+    """Return the method inferred from a checkpoint's files: from its config first, then from its tensor names."""
     speculators = read_speculators(checkpoint)
     if speculators is not None:
         return known_methods()[speculators.method]

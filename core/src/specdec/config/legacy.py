@@ -1,4 +1,4 @@
-"""Arguments of `LLM` from older guides, and those of vLLM that mean nothing here."""
+"""Legacy arguments of `LLM`, and arguments of vLLM that have no effect here."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ TARGET_KEY = "speculative_config"
 
 
 def translate_llm_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Return the arguments of `LLM` in today's spelling: names of `known`, and `speculative_config`.
+    """Return the arguments of `LLM` under their current names: names in `known`, and `speculative_config`.
 
     Older speculative arguments (`speculative_model=...`) move into `speculative_config`, with one deprecation
     warning each. Arguments of vLLM that change only how vLLM runs are dropped, with one notice each.
 
     Args:
-        arguments: what the user gave, by name.
-        known: the names that `LLM` takes today.
+        arguments: the user's arguments, by name.
+        known: the names that `LLM` currently accepts.
 
     Raises:
-        ConfigError: for arguments that nobody knows, that are not supported, or that say one thing twice.
+        ConfigError: for arguments that are unknown, unsupported, or given both in the old and the new form.
     """
     compat = llm_arguments()
     result: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Messages about keys and values, written for the person who typed them."""
+"""User-facing error messages about keys and values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def explain(error: ValidationError, what: str, model: type[BaseModel]) -> str:
 
     Args:
         error: what pydantic found.
-        what: what was being read, e.g. `SamplingParams`; begins every line.
+        what: what was being read, e.g. `SamplingParams`; starts every line.
         model: the class that was validated, for the list of valid keys.
     """
     problems: dict[str, list[str]] = {}
@@ -32,7 +32,7 @@ def explain(error: ValidationError, what: str, model: type[BaseModel]) -> str:
 
 
 def unknown_key(key: str, valid: Iterable[str]) -> str:
-    """Return the message for a key that nobody knows: the nearest valid one, and all of them."""
+    """Return the message for an unknown key, with the nearest valid key and the list of all valid keys."""
     names = sorted(valid)
     return f"unknown key {key!r}{did_you_mean(key, names)} Valid keys: {', '.join(names)}"
 
@@ -44,12 +44,12 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def _value(location: tuple[int | str, ...], found: object) -> object:
-    """Return what to show of a value: the whole of it is known only where the problem is not inside it."""
+    """Return the value to show, or None if the error is inside it and only a part of it is known."""
     return found if not any(isinstance(part, int) for part in location) else None
 
 
 def _said(message: str) -> str:
-    """Return pydantic's message as part of a sentence, a validator's own as it is."""
+    """Return pydantic's message with a lower-case first letter; return a validator's own message unchanged."""
     own = message.removeprefix("Value error, ")
     return own if own != message else message[0].lower() + message[1:]
 

@@ -1,4 +1,4 @@
-"""What the name of a model means: the one module where words, GGUF files and their cache are looked up."""
+"""Resolves the name of a model: the only module that looks up named models, GGUF files and their cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STORED = {
     "auto": "bfloat16", "bfloat16": "bfloat16", "float16": "float16", "half": "float16",
     "float32": "float32", "float": "float32", "float64": "float32", "double": "float32",
 }  # fmt: skip
-"""What a GGUF file is dequantised to, by the `dtype` of the run."""
+"""The dtype a GGUF file is dequantised to, by the `dtype` of the run."""
 
 
 def resolve_name(
@@ -20,18 +20,18 @@ def resolve_name(
     """Return the directory or hub id of a model.
 
     `zoo` and `smollm2` are models of `specdec-zoo`. A GGUF file (or a folder or hub repository with one) is dequantised
-    once and kept, so that what is returned is a directory with `config.json`, safetensors and tokenizer. Every other name,
-    and what this function returned, is returned as it is.
+    once and kept; the result is a directory with `config.json`, safetensors and tokenizer. Every other name is returned
+    unchanged, including a result of this function.
 
     Args:
-        name: a directory, a file, a hub id, or one of the words.
+        name: a directory, a file, a hub id, `zoo` or `smollm2`.
         revision: revision on the hub.
-        gguf_file: which GGUF file of a folder or repository.
-        dtype: the run's, which a GGUF file is dequantised to; `auto` means bfloat16.
+        gguf_file: the GGUF file to use in a folder or repository.
+        dtype: dtype of the run, which decides what a GGUF file is dequantised to; `auto` means bfloat16.
 
     Raises:
-        ConfigError: for a name that leads nowhere or to several files, or a package that is missing.
-        ModelError: for a GGUF file that cannot be read or kept.
+        ConfigError: for a name that matches no file or several files, or a package that is missing.
+        ModelError: for a GGUF file that cannot be read or stored.
     """
     if name in (ZOO, *PACKAGED):
         if gguf_file is not None:
@@ -50,14 +50,14 @@ def resolve_name(
 
 
 def check_name(name: str, option: str) -> None:
-    """Raise where a name leads nowhere, before anything slow is imported, fetched or dequantised.
+    """Raise if a name does not exist, before anything slow is imported, downloaded or dequantised.
 
     Args:
         name: as for `resolve_name`.
-        option: what the message calls the option that the name was given in.
+        option: name of the option, for the error message.
 
     Raises:
-        ConfigError: saying what is not there.
+        ConfigError: naming what does not exist.
         ModelError: for a damaged GGUF file.
     """
     if name in PACKAGED:
@@ -69,10 +69,10 @@ def check_name(name: str, option: str) -> None:
 
 
 def stored_dtype(dtype: object) -> str:
-    """Return what a GGUF file is dequantised to for a run in `dtype`, a name or a `torch.dtype`.
+    """Return the dtype a GGUF file is dequantised to for a run in `dtype`, which is a name or a `torch.dtype`.
 
     Raises:
-        ConfigError: if there is no such type.
+        ConfigError: if there is no such dtype.
     """
     name = str(dtype).removeprefix("torch.")
     if name not in _STORED:

@@ -1,4 +1,4 @@
-"""Things said once per process: notices of keys without an effect, and deprecations."""
+"""Messages logged once per process: notices about keys without effect, and deprecations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def deprecated(key: str, message: str) -> None:
 
 
 def reset() -> None:
-    """Forget what was said, so that tests see it again."""
+    """Forget which messages were logged; for tests."""
     _said.clear()
 
 

@@ -1,4 +1,4 @@
-"""Turns `speculative_config` into what the engine runs: classes, and a configuration for each."""
+"""Resolves `speculative_config` to proposer and sampler classes with a configuration for each."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 
 _INHERITED = ("draft_sample_method", "max_model_len", "draft_tensor_parallel_size")
-"""Common keys that a configuration inside another takes from it where it does not say them."""
+"""Common keys that a nested configuration inherits from the outer one unless it sets them."""
 DEFAULT_SAMPLER: str = SpeculativeConfig.model_fields["rejection_sample_method"].default
 
 
 @dataclass(frozen=True)
 class ResolvedSpeculation:
-    """A `speculative_config` in which nothing is left open."""
+    """A fully resolved `speculative_config`."""
 
     config: SpeculativeConfig
     """The common keys; `method`, `num_speculative_tokens`, `draft_sample_method` and
-    `draft_tensor_parallel_size` are set, and `model` is a directory or hub id, or None for a draft without
-    weights of its own."""
+    `draft_tensor_parallel_size` are set. `model` is a directory or hub id, or None for a draft without
+    its own weights."""
     proposer_class: type[Proposer]
     proposer_config: ProposerConfig
     sampler_class: type[Sampler]
@@ -51,14 +51,14 @@ class ResolvedSpeculation:
 def parse_speculative_config(
     value: object, *, target: TargetFacts | None = None
 ) -> ResolvedSpeculation | None:
-    """Return what a `speculative_config` means, checked against the plugins it names and the target.
+    """Resolve a `speculative_config` and check it against the plugins it names and the target.
 
     Args:
         value: a mapping, JSON or YAML text, the path of a file with either, or None for no speculation.
-        target: facts about the target; None leaves out what has to be checked against it.
+        target: facts about the target; None skips the checks against it.
 
     Raises:
-        ConfigError: naming the key that is wrong, its value and the remedy.
+        ConfigError: naming the invalid key, its value and the remedy.
         PluginError: if the method or the sampler is not installed or cannot be loaded.
     """
     if value is None:
@@ -71,7 +71,7 @@ def parse_speculative_config(
 
 
 def default_sampler() -> tuple[type[Sampler], SamplerConfig]:
-    """Return the sampler, and its configuration, of an engine without speculation."""
+    """Return the sampler and its configuration for an engine without speculation."""
     sampler = registry.sampler(DEFAULT_SAMPLER)
     return sampler, sampler.Config()
 
@@ -79,7 +79,7 @@ def default_sampler() -> tuple[type[Sampler], SamplerConfig]:
 def resolve(
     config: SpeculativeConfig, rest: Mapping[str, Any], target: TargetFacts | None
 ) -> ResolvedSpeculation:
-    """Return what validated common keys and all other keys mean; see `parse_speculative_config`."""
+    """Resolve validated common keys and all other keys; see `parse_speculative_config`."""
     config = _with_directory(config, target)
     inferred = infer_method(config, target)
     is_class = inferred.known is not None and inferred.known.draft == "class"
@@ -112,7 +112,7 @@ def resolve(
 def _member(
     whole: SpeculativeConfig, target: TargetFacts | None, value: Mapping[str, Any]
 ) -> ResolvedSpeculation:
-    """Return what a configuration inside another means: the sampler is that of the whole, which also has its own defaults."""
+    """Resolve a nested configuration. The sampler, and defaults for `_INHERITED` keys, come from the outer one."""
     given = whole.model_dump(exclude_unset=True)
     defaults = {key: given[key] for key in _INHERITED if given.get(key) is not None}
     shared = {k: v for k, v in given.items() if k == "rejection_sample_method" or k.startswith("synthetic_")}
@@ -122,7 +122,7 @@ def _member(
 
 
 def _with_directory(config: SpeculativeConfig, target: TargetFacts | None) -> SpeculativeConfig:
-    """Return the keys with a GGUF draft dequantised to the target's dtype; the zoo's depends on the method, and comes later."""
+    """Return the keys with a GGUF draft dequantised to the target's dtype; `zoo` is resolved later, it needs the method."""
     if config.model is None or config.model == ZOO:
         return config
     dtype = "auto" if target is None else target.dtype
@@ -134,7 +134,7 @@ def _with_directory(config: SpeculativeConfig, target: TargetFacts | None) -> Sp
 
 
 def _common_keys(config: SpeculativeConfig, facts: DraftFacts, sampler: type[Sampler]) -> dict[str, Any]:
-    """Return the common keys with all that follows from other keys, the draft or the target."""
+    """Return the common keys with all values derived from other keys, the draft or the target."""
     inferred = facts.inferred
     common = dict(inferred.implied) | config.model_dump(exclude_unset=True)
     common |= {
@@ -151,7 +151,7 @@ def _common_keys(config: SpeculativeConfig, facts: DraftFacts, sampler: type[Sam
 
 
 def _without_traps(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Raise for keys that people put here though they belong elsewhere."""
+    """Raise for keys that are often put here but belong elsewhere."""
     if mapping.get("tensor_parallel_size") is not None:
         raise ConfigError(
             f"{PLACE}: 'tensor_parallel_size' is the target's, an argument of LLM; for the draft use "
@@ -189,7 +189,7 @@ def _stray(key: str, proposer: type[Proposer], sampler: type[Sampler]) -> str:
 
 
 def _sampler_keys(config: SpeculativeConfig, sampler: type[Sampler]) -> dict[str, Any]:
-    """Return the common keys a sampler declares, the `synthetic_*` ones as one rate for each position."""
+    """Return the common keys that a sampler declares; `synthetic_*` keys become one rate per position."""
     rates = config.acceptance_rates()
     wants_rates = "synthetic_acceptance_rates" in sampler.Config.model_fields
     if rates is not None and not wants_rates:

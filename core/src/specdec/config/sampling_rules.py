@@ -1,4 +1,4 @@
-"""Which drafts fit which sampler."""
+"""Chooses the draft sampling that fits proposer and sampler."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def choose_draft_sampling(config: SpeculativeConfig, proposer: type[Proposer], sampler: type[Sampler]) -> str:
-    """Return `draft_sample_method`, from what the sampler can use and the proposer can give.
+    """Return `draft_sample_method`, based on the capabilities of sampler and proposer.
 
-    Unless told otherwise a sampler that uses q gets drawn drafts, and one that is coupled gets coupled ones: measured on the
-    zoo, those are accepted at least as often as greedy ones at every temperature. Both sides say by
-    `Capability.DRAFT_PROBS` whether they use and give q.
+    By default a sampler that uses q gets probabilistic drafts, and a coupled sampler gets coupled drafts: measured on the
+    zoo, these are accepted at least as often as greedy ones at every temperature. `Capability.DRAFT_PROBS` states whether
+    the sampler uses q and whether the proposer returns it.
 
     Raises:
         ConfigError: if the given method does not fit the proposer or the sampler.

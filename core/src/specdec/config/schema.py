@@ -1,4 +1,4 @@
-"""The JSON Schema of `speculative_config`, for everything that is installed."""
+"""The JSON Schema of `speculative_config` for all installed plugins."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 CLASS_PATH = r"\.py:|^\w+(\.\w+)+$"
-"""What a `method` looks like that is the path of a class."""
+"""Pattern of a `method` that is the path of a class."""
 
 
 def json_schema() -> dict[str, Any]:
-    """Return a schema with one alternative for each installed method, with the keys of all samplers.
+    """Return a schema with one alternative per installed method; each includes the keys of all samplers.
 
-    A plugin that cannot be loaded is left out and named under `$comment`.
+    A plugin that cannot be loaded is omitted and named under `$comment`.
     """
     definitions: dict[str, Any] = {}
     broken: list[str] = []

@@ -1,4 +1,4 @@
-"""Reads `speculative_config` from whatever form it is given in."""
+"""Reads `speculative_config` from any of its forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE = '{"method": "...", "num_speculative_tokens": 5}'
 
 
 def read_mapping(value: object) -> dict[str, Any]:
-    """Return a mapping given as such, as JSON or YAML text, or as the path of a file with either.
+    """Return the mapping that is given as a mapping, as JSON or YAML text, or as the path of a JSON or YAML file.
 
     Raises:
         ConfigError: if it is none of these, or does not hold a mapping with string keys.

@@ -168,10 +168,10 @@ class SpeculativeConfig(BaseModel):
 
 
 def split(mapping: Mapping[str, Any]) -> tuple[SpeculativeConfig, dict[str, Any]]:
-    """Return the common keys, validated, and all others untouched; asks no plugin.
+    """Return the validated common keys, and all other keys unchanged; loads no plugin.
 
     Raises:
-        ConfigError: naming the key that is wrong.
+        ConfigError: naming the invalid key.
     """
     common = {key: value for key, value in mapping.items() if key in SpeculativeConfig.model_fields}
     rest = {key: value for key, value in mapping.items() if key not in common}

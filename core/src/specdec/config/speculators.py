@@ -17,21 +17,21 @@ FORMAT_KEY = "speculators_config"
 
 @dataclass(frozen=True)
 class SpeculatorsFile:
-    """What a `config.json` with `speculators_config` says."""
+    """The contents of a `config.json` with `speculators_config`."""
 
     method: str
     num_speculative_tokens: int
     target: str | None
     """Directory or hub id of the model the draft was trained for."""
     implied: Mapping[str, Any]
-    """Common keys that its type implies."""
+    """Common keys implied by the speculator type."""
 
 
 def read_speculators(checkpoint: Checkpoint) -> SpeculatorsFile | None:
-    """Return what a checkpoint in the speculators format says, or None for one in another format.
+    """Read a checkpoint in the speculators format; return None for another format.
 
     Raises:
-        ConfigError: if the format is broken or its type is not known.
+        ConfigError: if the file is invalid or its type is unknown.
     """
     config = checkpoint.config
     if config is None or FORMAT_KEY not in config:
@@ -57,12 +57,12 @@ def read_speculators(checkpoint: Checkpoint) -> SpeculatorsFile | None:
 
 
 def target_of(model: str, revision: str | None = None) -> tuple[str, dict[str, Any]] | None:
-    """Return target and `speculative_config` of a draft given as the model to serve, None for other models.
+    """Return the target and `speculative_config` of a draft given as the model to serve; None for other models.
 
-    So `LLM(model="path/of/speculator")` serves the target that the speculator names.
+    With this `LLM(model="path/of/speculator")` serves the target that the speculator names.
 
     Raises:
-        ConfigError: if the format is broken or names no target.
+        ConfigError: if the file is invalid or names no target.
     """
     is_whole_model = model in (ZOO, *PACKAGED) or local_gguf(model) is not None
     found = None if is_whole_model else read_speculators(Checkpoint(model, revision))

@@ -1,4 +1,4 @@
-"""Acceptance rates for samplers that accept by rate instead of by content."""
+"""Acceptance rates for samplers that accept tokens at a given rate, regardless of their content."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import pairwise
 
 
 def rates_of_length(length: float, num_speculative_tokens: int) -> tuple[float, ...]:
-    """Return the rates with mean acceptance length `length` whose accepted number varies least.
+    """Return rates that give the mean acceptance length `length` with the least variance.
 
-    The first `floor(length - 1)` tokens are always accepted, the next one with the fraction that is left as probability.
+    The first `floor(length - 1)` tokens are always accepted; the next one with the remaining fraction as probability.
 
     Args:
-        length: mean acceptance length, bonus token counted, in `[1, num_speculative_tokens + 1]`.
+        length: mean acceptance length, bonus token included, in `[1, num_speculative_tokens + 1]`.
         num_speculative_tokens: number of rates.
     """
     if not 1.0 <= length <= num_speculative_tokens + 1:
@@ -42,7 +42,7 @@ def rates_of_mean(rate: float, num_speculative_tokens: int) -> tuple[float, ...]
 
 
 def check_rates(rates: Sequence[float], num_speculative_tokens: int | None = None) -> None:
-    """Raise unless these are rates in [0, 1] that never rise, one for each drafted token.
+    """Raise unless the rates are in [0, 1] and non-increasing, with one rate per drafted token.
 
     Raises:
         ValueError: saying what is wrong.

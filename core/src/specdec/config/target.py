@@ -1,4 +1,4 @@
-"""What configuration needs to know of the target."""
+"""Facts about the target that the configuration needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TargetFacts:
-    """Facts about the target that are known from its `config.json` and the engine's arguments."""
+    """Facts about the target from its `config.json` and the engine's arguments."""
 
     model: str | None
     """Directory or hub id; None for a model that was passed as an object."""
@@ -17,7 +17,7 @@ class TargetFacts:
     """Its `config.json`."""
     vocab_size: int | None = None
     max_model_len: int | None = None
-    """The longest context, in tokens, the engine runs."""
+    """The longest context the engine runs, in tokens."""
     tensor_parallel_size: int = 1
     dtype: str = "auto"
-    """What the engine runs in, which a GGUF draft is dequantised to."""
+    """The engine's dtype; a GGUF draft is dequantised to it."""

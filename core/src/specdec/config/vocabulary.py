@@ -1,4 +1,4 @@
-"""Which token each id means, from a checkpoint's `tokenizer.json`."""
+"""Maps tokens to ids, from a checkpoint's `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def read_tokens(directory: Path) -> dict[str, int] | None:
-    """Return the ids of all tokens of the tokenizer in a directory, or None where no `tokenizer.json` says them."""
+    """Return the ids of all tokens of the tokenizer in a directory, or None without a readable `tokenizer.json`."""
     try:
         content = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
         vocabulary = content["model"]["vocab"]
@@ -24,12 +24,12 @@ def read_tokens(directory: Path) -> dict[str, int] | None:
 
 
 def first_differences(ours: Mapping[str, int], theirs: Mapping[str, int], limit: int = 3) -> str:
-    """Return the first ids that mean different tokens, as text; empty if there are none.
+    """Return the first ids that stand for different tokens, as text; empty if there are none.
 
     Args:
-        ours: ids by token, of the target.
-        theirs: ids by token, of the draft.
-        limit: how many ids to name.
+        ours: the target's ids by token.
+        theirs: the draft's ids by token.
+        limit: the most ids to name.
     """
     names, others = ({index: token for token, index in tokens.items()} for tokens in (ours, theirs))
     found = [i for i in sorted({*names, *others}) if names.get(i) != others.get(i)]

@@ -1,4 +1,4 @@
-"""What `specdec-zoo` has: its models by name, and its drafts for `"model": "zoo"`."""
+"""Access to `specdec-zoo`: its models by name, and its drafts for `"model": "zoo"`."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from specdec.errors import ConfigError
 from specdec.registry.catalogue import KnownMethod
 
 ZOO = "zoo"
-"""The value of `model` that means the zoo's small target, or the zoo's artefact of a method."""
+"""The value of `model` for the zoo's small target, or for the zoo's artefact of a method."""
 PACKAGED = ("smollm2",)
-"""Values of `model` that mean a published model, whose file the zoo finds in a package of its own."""
+"""Values of `model` for published models, which the zoo finds in separately installed packages."""
 
 
 def zoo_draft(method: str, known: KnownMethod | None, target: TargetFacts | None = None) -> str:
     """Return the directory of the zoo's artefact for a method and a target.
 
     Args:
-        method: the method's name; also the artefact's, for a method that core knows nothing of.
-        known: what core knows of the method.
-        target: what the artefact is for; None for the zoo's small target.
+        method: the method's name; also the artefact's name for a method that core does not know.
+        known: core's entry for the method.
+        target: the target that the artefact is for; None for the zoo's small target.
 
     Raises:
-        ConfigError: if the zoo is not installed or has none.
+        ConfigError: if the zoo is not installed or has no such artefact.
     """
     artefact = method if known is None else known.zoo
     if artefact is None:
@@ -39,10 +39,10 @@ def zoo_draft(method: str, known: KnownMethod | None, target: TargetFacts | None
 
 
 def zoo_path(artefact: str) -> str:
-    """Return the directory of one of the zoo's artefacts, `target` among them.
+    """Return the directory of a zoo artefact, such as `target`.
 
     Raises:
-        ConfigError: if the zoo is not installed or has none.
+        ConfigError: if the zoo is not installed or has no such artefact.
     """
     zoo = _zoo("model 'zoo'")
     try:
@@ -58,7 +58,7 @@ def packaged_model(name: str) -> Path:
         name: one of `PACKAGED`.
 
     Raises:
-        ConfigError: if the zoo or the model's package is not installed, with the line that installs it.
+        ConfigError: if the zoo or the model's package is not installed; includes the install command.
     """
     zoo = _zoo(f"model {name!r}")
     try:

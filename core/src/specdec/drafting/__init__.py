@@ -1,4 +1,4 @@
-"""A toolkit for proposers that run a model: choosing tokens from logits, exact q, reduced vocabularies, drafts that grow."""
+"""A toolkit for proposers that run a model: token selection, exact q, reduced vocabularies, draft trees."""
 
 from specdec.drafting.assemble import draft_of
 from specdec.drafting.chains import ChainCall, ChainLoop, Places

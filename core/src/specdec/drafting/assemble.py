@@ -1,4 +1,4 @@
-"""From sketches to a `Draft`."""
+"""Assembles a `Draft` from sketches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def draft_of(
 
     Args:
         sketches: `[B]` one for each row, None for rows without a draft.
-        capabilities: what the proposer gives: `TREE` adds parents, `CONFIDENCE` the nodes' probabilities.
-        device: where the draft's tensors go.
-        vocab_map: `[V']` the target's id of each of the draft's, or None where they are the same.
+        capabilities: the proposer's capabilities: `TREE` adds parents, `CONFIDENCE` the nodes' probabilities.
+        device: device of the draft's tensors.
+        vocab_map: `[V']` the target's id of each draft id, or None if they are the same.
     """
     rows = [[] if s is None else s.token_ids for s in sketches]
     if not any(rows):
@@ -53,7 +53,7 @@ def draft_of(
 
 
 def _laws(draft: Draft, sketches: Sequence[Sketch | None]) -> torch.Tensor:
-    """Return `node_probs [B, N + 1, V']`; rows below which nothing was drawn are uniform."""
+    """Return `node_probs [B, N + 1, V']`; rows from which no child was drawn are uniform."""
     width = next(law.shape[0] for s in sketches if s is not None for law in s.laws.values())
     num_rows, num_nodes = draft.token_ids.shape
     probs = torch.full((num_rows, num_nodes + 1, width), 1.0 / width, device=draft.token_ids.device)

@@ -1,4 +1,4 @@
-"""Chains drafted in one compiled call, put into sketches."""
+"""Fills sketches with chains drafted in one compiled call."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from specdec.runner import ChainRules, Chains, ChainWork
 from specdec.sampling_params import SamplingParams
 
 ChainCall = Callable[[ChainWork], Chains]
-"""Drafts what is asked, from what it holds already."""
+"""Drafts the requested chains from logits or rows that are already bound to the call."""
 Places = tuple[Sequence[int], Sequence[int]]
-"""Of each sketch the cache slot of position 0, and the rows in the cache."""
+"""For each sketch, the cache slot of position 0 and the number of rows in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """What a call has left behind."""
+    """Result of a call."""
 
     fed: list[list[int]]
-    """For each sketch the tokens that have been run: all but the last that was chosen or that it may have."""
+    """For each sketch the tokens that have been run: all chosen tokens, up to its depth limit, but the last."""
     chains: Chains
 
 
 class ChainLoop:
-    """Decides whether the compiled loop of a runner chooses what a batch wants, and uses it.
+    """Drafts with a runner's compiled loop, if the loop supports what a batch needs.
 
     Args:
         method: `greedy`, `coupled` or `probabilistic`.
-        vocabulary: which ids may be drafted.
-        num_logits: logits of the draft.
-        threshold: a draft ends after the first token whose probability is below; 0 for never.
+        vocabulary: the ids that may be drafted.
+        num_logits: number of logits of the draft.
+        threshold: a draft ends after the first token with a probability below this; 0 for never.
     """
 
     def __init__(self, method: str, vocabulary: DraftVocabulary, num_logits: int, threshold: float) -> None:
@@ -44,7 +44,7 @@ class ChainLoop:
         self.rules = ChainRules(num_ids, target_ids, is_drawn=method == "probabilistic", threshold=threshold)
 
     def can_draft(self, batch: ProposeBatch, drafting: Sequence[Sketch], max_rows: int) -> bool:
-        """Return whether these rows can be drafted together in the loop: no grammar, and no cuts where tokens are drawn."""
+        """Return whether the loop can draft these rows together: no grammar, and no top-k, top-p or min-p for sampling."""
         if not self._is_possible or batch.allowed_after is not None or not 0 < len(drafting) <= max_rows:
             return False
         if self._method == "greedy":
@@ -59,7 +59,7 @@ class ChainLoop:
         places: Places,
         eos_token_ids: tuple[int, ...],
     ) -> Drafted:
-        """Fill the sketches; rows that may have fewer tokens than others end earlier."""
+        """Fill the sketches; rows with a lower limit end earlier than others."""
         rows = [sketch.row for sketch in drafting]
         depths = [min(sketch.max_depth, sketch.max_nodes) for sketch in drafting]
         params = [batch.sampling_params[row] for row in rows]
@@ -86,5 +86,5 @@ class ChainLoop:
 
 
 def _has_cuts(params: SamplingParams) -> bool:
-    """Return whether a request's distribution is cut, which only `cut_logits` does."""
+    """Return whether a request's distribution is cut, which needs `cut_logits`."""
     return not params.is_greedy and (params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0)

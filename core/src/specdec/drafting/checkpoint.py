@@ -1,4 +1,4 @@
-"""Reads the checkpoint of a draft head: its `config.json`, and its tensors one by one."""
+"""Reads the checkpoint of a draft head: its `config.json`, and single tensors."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ class HeadCheckpoint:
     """A directory with `config.json` and safetensors, or the same on a hub; nothing is unpickled.
 
     Weights are `model.safetensors`, or the shards named by `model.safetensors.index.json`, or else every
-    `*.safetensors` there is. Files are looked at when something of them is asked for.
+    `*.safetensors` file. Files are read lazily.
 
     Args:
-        path: directory, or hub id; what a hub has is fetched into its cache, as `transformers` does it.
+        path: directory, or hub id; files on a hub are fetched into its cache, as `transformers` does.
         revision: revision on the hub.
 
     Raises:
-        ModelError: if the path leads nowhere.
+        ModelError: if the path does not exist.
     """
 
     def __init__(self, path: str, revision: str | None = None) -> None:
         self.path = path
-        """As it was given."""
+        """The path as given."""
         self.directory = _directory(path, revision)
-        """Where the files are."""
+        """The directory of the files."""
 
     def __str__(self) -> str:
         return str(self.directory)
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What `config.json` holds.
+        """The content of `config.json`.
 
         Raises:
-            ModelError: if there is none, or if it holds no mapping.
+            ModelError: if there is no such file, or if it holds no mapping.
         """
         file = self.directory / "config.json"
         if not file.is_file():
@@ -90,14 +90,14 @@ class HeadCheckpoint:
             raise ModelError(_unreadable(file, error)) from None
 
     def read(self, name: str, shape: Sequence[int] | None = None) -> torch.Tensor:
-        """Return one tensor, on the host and in the type it is stored in.
+        """Return one tensor on the host, in its stored dtype.
 
         Args:
-            name: of the tensor.
-            shape: what it has to be, where the caller knows that.
+            name: name of the tensor.
+            shape: the expected shape, if the caller knows it.
 
         Raises:
-            ModelError: if there is no such tensor, if its shape is another one, or if its file cannot be read.
+            ModelError: if there is no such tensor, if its shape differs, or if its file cannot be read.
         """
         file = self._file_of(name)
         if shape is not None and self.shape(name) != tuple(shape):
@@ -172,7 +172,7 @@ class HeadCheckpoint:
 
 
 def _directory(path: str, revision: str | None) -> Path:
-    """Return where the files of a head are, fetched if they are on a hub."""
+    """Return the directory of a head's files; they are fetched if they are on a hub."""
     seen = Checkpoint(path, revision)
     if seen.directory.is_dir():
         return seen.directory
@@ -201,7 +201,7 @@ def _json(file: Path) -> Any:
 
 
 def _tensors(file: Path) -> Iterator[str]:
-    """Yield the names of the tensors of a file, whose header is checked against its length."""
+    """Yield the tensor names of a file; opening it checks its header against its length."""
     try:
         with safe_open(file, "pt") as opened:
             yield from opened.keys()
@@ -217,6 +217,6 @@ def _unreadable(file: Path, error: Exception) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first few names, and how many there are besides."""
+    """Return the first few names, and the number of the others."""
     shown = ", ".join(names[:4]) or "none"
     return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"

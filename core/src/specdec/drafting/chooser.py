@@ -1,4 +1,4 @@
-"""Chooses drafted tokens from a draft's logits: greedily, coupled with the noise of `strict`, or drawn."""
+"""Chooses drafted tokens from a draft's logits: greedily, with the noise of `strict` (coupled), or by sampling."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from specdec.logits import cut_logits
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request's draft goes on."""
+    """The position at which a request's draft continues."""
 
     row: int
     """Row of the batch."""
     path: tuple[int, ...]
-    """Drafted tokens before it, as ids of the target."""
+    """Drafted tokens before it, as the target's ids."""
     node: int
-    """Index that the first node chosen here will have in its row of the draft."""
+    """Index, in its row of the draft, of the first node chosen here."""
     num_wanted: int
-    """How many siblings."""
+    """Number of siblings to choose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Siblings chosen at some positions; row i belongs to position i and is empty where a grammar leaves nothing to choose."""
+    """Siblings chosen at several positions; row i belongs to position i, and is empty if a grammar allows no token."""
 
     target_ids: list[list[int]]
     draft_ids: list[list[int]]
     probs: torch.Tensor | None
-    """`[R, V']` the distributions they were drawn from, if any was."""
+    """`[R, V']` the distributions they were drawn from; None if nothing was drawn."""
     confidence: list[list[float]] | None
-    """The draft's own probability of each, where asked for."""
+    """The draft's own probability of each, if requested."""
 
 
 class Chooser:
-    """Chooses greedily, with the noise of `strict`, or by drawing; greedy requests always greedily.
+    """Chooses greedily, with the noise of `strict`, or by sampling; for greedy requests always greedily.
 
     Args:
         method: `greedy`, `coupled` or `probabilistic`.
-        vocabulary: which ids may be drafted.
+        vocabulary: the ids that may be drafted.
         wants_confidence: whether probabilities are reported.
     """
 
@@ -79,7 +79,7 @@ class Chooser:
                 indices[rows] = _best(allowed[rows], most)
         target_ids, draft_ids = [], []
         counts = [0 if index in closed else place.num_wanted for index, place in enumerate(places)]
-        if most > 1:  # ids that are forbidden or cut are no siblings
+        if most > 1:  # forbidden or cut ids must not become siblings
             possible = (allowed.gather(1, indices) > -torch.inf).long().cumprod(1).sum(1).tolist()
             counts = list(map(min, counts, possible))
         for row, count in zip(indices.tolist(), counts, strict=True):
@@ -101,17 +101,17 @@ class Chooser:
         threshold: float,
         eos_token_ids: tuple[int, ...],
     ) -> dict[int, int]:
-        """Add one depth to each sketch, and end those that nothing is to be drafted behind.
+        """Add one depth to each sketch, and end sketches that must not be continued.
 
         Args:
             sketches: `[R]`, of different rows of the batch.
-            logits: `[R, Vd]` the draft's, of the token that each continues.
+            logits: `[R, Vd]` the draft's, at the token that each sketch continues.
             batch: the step's batch.
-            threshold: a token whose probability is below it ends its draft, and stays in it.
+            threshold: a token with a probability below this is the last of its draft.
             eos_token_ids: ids that end a text.
 
         Returns:
-            by row of the batch, what each sketch continues with, as the draft's input takes it.
+            by row of the batch, the token that each sketch continues with, as an id of the draft's input.
         """
         places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in sketches]
         choice = self.choose(logits, places, batch)
@@ -129,9 +129,9 @@ class Chooser:
         return {s.row: ids[0] for s, ids in zip(sketches, choice.draft_ids, strict=True) if ids}
 
     def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
-        """Return the likeliest siblings at each position with the confidence in each, as point masses.
+        """Return the most probable siblings at each position with the confidence in each, as point masses.
 
-        Where tokens are coupled, confidence includes the noise of `strict` there: what it lifts to the top is accepted.
+        If tokens are coupled, confidence includes the noise of `strict`, because the target chooses with that noise.
 
         Args:
             logits: `[R, Vd]` the draft's.
@@ -155,7 +155,7 @@ class Chooser:
         return Choice(target_ids, draft_ids, None, confidence)
 
     def _add_noise(self, scores: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> None:
-        """Add to `scores [R, V']` the noise of each position; greedy requests have none."""
+        """Add the noise of each position to `scores [R, V']`; greedy requests get none."""
         known: dict[tuple[int, int], torch.Tensor] = {}
         for index, place in enumerate(places):
             if batch.sampling_params[place.row].is_greedy:
@@ -170,7 +170,7 @@ class Chooser:
     def _drawn(
         self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch, most: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return `[R, most]` indices into V', drawn without replacement, and the distribution of the first if drawn."""
+        """Return `[R, most]` indices into V', drawn without replacement, and the first draw's distribution if sampled."""
         rows = [place.row for place in places]
         left = logits
         columns = []
@@ -187,7 +187,7 @@ class Chooser:
         return torch.stack(columns, 1), law
 
     def _coupled(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> torch.Tensor:
-        """Choose with the noise that `strict` has for each position; positions of one call may differ in depth."""
+        """Choose with the noise of `strict` at each position; the positions of one call may differ in depth."""
         wide = self._vocabulary.spread(logits)
         chosen = torch.empty(len(places), dtype=torch.int64, device=logits.device)
         by_depth: dict[int, list[int]] = {}
@@ -202,7 +202,7 @@ class Chooser:
     def _masked(
         self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch
     ) -> tuple[torch.Tensor, set[int]]:
-        """Forbid what a request's grammar forbids; returns logits, and the positions where it leaves nothing to choose."""
+        """Mask ids that a request's grammar forbids; returns logits, and the positions where it allows no token."""
         closed: set[int] = set()
         if batch.allowed_after is None:
             return logits, closed
@@ -222,7 +222,7 @@ class Chooser:
 
 
 def _best(logits: torch.Tensor, count: int) -> torch.Tensor:
-    """Return `[R, count]` the indices of the highest logits, best first."""
+    """Return the indices `[R, count]` of the highest logits, best first."""
     if count == 1:
         return logits.argmax(-1, keepdim=True)
     return logits.topk(min(count, logits.shape[1]), -1).indices
@@ -231,7 +231,7 @@ def _best(logits: torch.Tensor, count: int) -> torch.Tensor:
 def _sample(
     logits: torch.Tensor, places: Sequence[Place], rows: list[int], batch: ProposeBatch, sibling: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw one index per position; positions of one call may differ in their node's index."""
+    """Draw one index per position; the positions of one call may differ in node index."""
     nodes = np.array([place.node + sibling for place in places])
     if (nodes == nodes[0]).all():
         return batch.draws.sample(logits, rows, int(nodes[0]))
@@ -244,7 +244,7 @@ def _sample(
 
 
 def _without(logits: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-    """Return logits in which a taken index of each row cannot be chosen again, unless nothing else is left."""
+    """Return logits with one taken index per row masked, except in rows where nothing else is left."""
     left = logits.scatter(1, taken[:, None], -torch.inf)
     is_empty = (left == -torch.inf).all(-1, keepdim=True)
     return torch.where(is_empty, logits, left)

@@ -70,5 +70,5 @@ class HeadConfig(ProposerConfig):
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether trees are expanded by confidence; drawn tokens may not be chosen among, so theirs are static."""
+        """Whether trees are expanded by confidence. Sampled tokens must not be chosen among, so their trees are static."""
         return self.tree_top_k > 1 and self.draft_sample_method != "probabilistic"

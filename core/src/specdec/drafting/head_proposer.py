@@ -1,4 +1,4 @@
-"""The proposer of every head that reads the target's states beside the tokens."""
+"""The base class of proposers that run a head on the target's hidden states."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from specdec.runner import ChainWork, DraftHead, HeadOutput, NewRows, PackedBatc
 
 
 class HeadProposer(Proposer):
-    """Runs a head on core's cache: new tokens are taken in with the target's states, then a chain or tree is drafted.
+    """Runs a head on core's cache: processes new tokens with the target's states, then drafts a chain or tree.
 
-    A subclass says how its head is loaded. Drafted tokens use the head's own states in place of the target's; once tokens are
-    committed their rows are made again with the true ones.
+    A subclass defines how its head is loaded. Drafted tokens use the head's own states in place of the target's. Once
+    tokens are committed, their rows are recomputed with the target's states.
     """
 
     Config: ClassVar[type[ProposerConfig]] = HeadConfig
@@ -108,7 +108,7 @@ class HeadProposer(Proposer):
         self._loop = ChainLoop(self._method, self._vocabulary, self._head.num_logits, threshold)
         self._growth = TreeGrowth(config, self._chooser, self._vocabulary, info.eos_token_ids)
         if self._runner.max_chain_rows:
-            # Has the loop compiled, so that the first step is as fast as the others.
+            # Warm-up: compiles the loop, so that the first step is as fast as the others.
             zero = np.zeros(1, np.int64)
             output = HeadOutput(torch.zeros(1, self._head.num_logits), self._runner.probe_features(1))
             work = ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules)
@@ -116,7 +116,7 @@ class HeadProposer(Proposer):
 
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Take in the new tokens with their states, and draft for every row that wants it."""
+        """Process the new tokens with their states, and draft for every row that needs a draft."""
         news = self._news(batch)
         grown = self._draft_after(batch, news)
         if grown is None:
@@ -134,16 +134,16 @@ class HeadProposer(Proposer):
         )
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Take over the rows of a known prefix."""
+        """Reuse the rows of a cached prefix."""
         return self._rows.resume(request_id, token_ids)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """Drop what is held of these requests."""
+        """Drop the state of these requests."""
         for request_id in request_ids:
             self._rows.drop(request_id)
 
     def _news(self, batch: ProposeBatch) -> News:
-        """Bring the contexts up to date; returns what each has to take in."""
+        """Update the contexts; returns the tokens that each row has to process."""
         assert batch.hidden_states is not None, "heads need states"
         features = self._combine(batch.hidden_states, batch.aux_hidden_states)
         ids = batch.new_token_ids.astype(np.int64)
@@ -162,7 +162,7 @@ class HeadProposer(Proposer):
         return News(ids, features, rows, spans)
 
     def _draft_after(self, batch: ProposeBatch, news: News) -> list[Sketch] | None:
-        """Take in what is new and draft chains in one call; None where not every row has news, or not all fit a call."""
+        """Process new tokens and draft chains in one call; None if a row has no new tokens, or if they do not fit."""
         most = self._runner.max_new_rows
         if not 0 < len(news.ids) <= most or not news.is_all_of(batch) or not self._is_chain:
             return None
@@ -181,7 +181,7 @@ class HeadProposer(Proposer):
         return sketches
 
     def _take_in(self, batch: ProposeBatch, news: News) -> list[Sketch]:
-        """Run all new tokens through every stage; returns an empty sketch for each row that a draft can be made for."""
+        """Run all new tokens through every stage; returns an empty sketch for each row that can be drafted for."""
         num_stages = self._head.num_stages
         rows = list(news.rows)
         carries = [news.features[span] for span in news.spans]
@@ -192,7 +192,7 @@ class HeadProposer(Proposer):
             for index, row in enumerate(rows):
                 context = self._rows.contexts[batch.request_ids[row]]
                 if stage:
-                    # Each token but the first goes with the state that the stage before made at the token before it.
+                    # Each token but the first uses the carry that the previous stage produced at the previous token.
                     before, given = befores[index], carries[index]
                     carries[index] = given[:-1] if before is None else torch.cat((before[None], given[:-1]))
                     tokens[index] = tokens[index][len(tokens[index]) - len(carries[index]) :]
@@ -238,7 +238,7 @@ class HeadProposer(Proposer):
         return Sketch(row, batch.max_nodes[row], max_depth, width=1)
 
     def _grow(self, batch: ProposeBatch, drafting: list[Sketch]) -> list[Sketch]:
-        """Draft for rows whose new tokens have been taken in."""
+        """Draft for rows whose new tokens have been processed."""
         contexts = [self._rows.contexts[batch.request_ids[sketch.row]] for sketch in drafting]
         logits = torch.stack([context.last_logits for context in contexts])  # type: ignore[misc]  # set by _take_in
         if self._config.is_tree and self._head.num_stages == 1:
@@ -265,7 +265,7 @@ class HeadProposer(Proposer):
         self._loop.draft(batch, drafting, call, self._places(batch, drafting), self.target_info.eos_token_ids)
 
     def _places(self, batch: ProposeBatch, drafting: list[Sketch]) -> tuple[list[int], list[int]]:
-        """Return the first slot of each row, and its rows in the cache."""
+        """Return each row's first slot and number of cached rows."""
         ids = [batch.request_ids[sketch.row] for sketch in drafting]
         pool = self._rows.pool
         return [pool.first_slot(i) for i in ids], [self._rows.contexts[i].num_rows[0] for i in ids]
@@ -273,7 +273,7 @@ class HeadProposer(Proposer):
     def _draft_in_turn(
         self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]
     ) -> None:
-        """Draft one depth after the other, each stage in its turn and the first again after the last."""
+        """Draft depth by depth, cycling through the stages."""
         for sketch in drafting:
             sketch.width = self._config.tree_top_k
             deepest = self._config.tree_depth or sketch.max_depth
@@ -294,7 +294,7 @@ class HeadProposer(Proposer):
             pieces = []
             for index, i in enumerate(active):
                 context = contexts[i]
-                # A stage has one drafted row of each earlier turn, and the first stage those of this turn too.
+                # A stage has one drafted row per earlier turn; the first stage has none in turn 0.
                 cached = context.num_rows[stage] + turn - (1 if stage == 0 else 0)
                 position = context.num_tokens - 2 + depth - stage
                 piece = self._piece(
@@ -305,7 +305,7 @@ class HeadProposer(Proposer):
             logits, carry = self._run(pieces, stage)
 
     def _draft_at_once(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
-        """Draft in parallel: the first token from the last row, the others from mask tokens behind it."""
+        """Draft in parallel: the first token from the last row, the others from mask tokens after it."""
         assert self._head.mask_id is not None and self._head.mask_feature is not None
         counts = [min(s.max_depth, s.max_nodes) - 1 for s in drafting]
         further = logits[:0]
@@ -330,14 +330,14 @@ class HeadProposer(Proposer):
             depth += 1
 
     def _extend(self, batch: ProposeBatch, active: list[Sketch], logits: torch.Tensor) -> dict[int, int]:
-        """Add one depth to each sketch; returns the id that each continues with, by row of the batch."""
+        """Add one depth to each sketch; returns, by row of the batch, the id that each continues with."""
         threshold = self._config.draft_confidence_threshold
         return self._chooser.extend(active, logits, batch, threshold, self.target_info.eos_token_ids)
 
     def _piece(
         self, batch: ProposeBatch, row: int, ids: np.ndarray, features: torch.Tensor, stage: int
     ) -> Piece:
-        """Rows behind those that a stage holds of a request."""
+        """Return a piece with rows that follow those a stage holds of a request."""
         request_id = batch.request_ids[row]
         cached = self._rows.contexts[request_id].num_rows[stage]
         return Piece(ids, self._rows.pool.first_slot(request_id), cached, 1, features)
@@ -349,7 +349,7 @@ class HeadProposer(Proposer):
         nodes: list[list[int]],
         features: list[torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run nodes of trees, all at one depth; returns their logits and carries, tree after tree."""
+        """Run nodes of trees, all at one depth; returns their logits and carries, concatenated tree by tree."""
         pieces = []
         for tree, chosen, given in zip(trees, nodes, features, strict=True):
             piece = self._piece(batch, tree.row, np.array([tree.draft_ids[n] for n in chosen]), given, 0)

@@ -1,4 +1,4 @@
-"""The rows of all requests in a head's cache: where they lie, and what of them a request holds."""
+"""Manages the rows of all requests in a head's cache."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from specdec.runner import HeadRunner, LayerShape, SlotPool
 
 
 class HeadRows:
-    """Keeps requests in the cache of a head, and takes over the rows of earlier ones that began alike.
+    """Keeps requests in the cache of a head, and reuses the rows of earlier requests with the same prefix.
 
-    A row depends on the tokens up to its own and nothing else, so a block of rows is known by the tokens of the block. Of heads
-    of several stages the cache also has the carry of each row, from which the stage behind it goes on wherever a text changes.
+    A row depends only on the tokens up to its own, so blocks of rows are identified by their tokens. For heads with several
+    stages the cache also stores the carry of each row, from which the next stage continues after a rollback.
 
     Args:
-        runner: of the head. Its cache may be made later.
-        info: says how long prefixes are.
-        max_len: the longest text that is drafted for.
+        runner: the head's runner. Its cache may be allocated later.
+        info: gives the prefix block size.
+        max_len: maximum text length that is drafted for.
     """
 
     def __init__(self, runner: HeadRunner, info: TargetInfo, max_len: int) -> None:
@@ -35,13 +35,13 @@ class HeadRows:
 
     @property
     def pool(self) -> SlotPool:
-        """Where requests lie; made with the first of them."""
+        """The slot allocator; created with the first request."""
         if self._made is None:
             self._made = SlotPool(self._runner.cache, self._prefix_block_size)
         return self._made
 
     def update(self, batch: ProposeBatch, row: int, num_ahead: int) -> HeadContext:
-        """Return a request's context, up to date with where its new tokens start, with room for them and `num_ahead` rows."""
+        """Return a request's context, set to where its new tokens start, with room for them and `num_ahead` rows."""
         request_id, start = batch.request_ids[row], batch.starts[row]
         context = self.contexts.get(request_id)
         if context is None or start == 0:
@@ -49,7 +49,7 @@ class HeadRows:
         self._forget_from(request_id, context, start)
         if start > context.num_tokens:
             context.is_lost = True
-        has_rows = batch.counts[row] or context.num_tokens  # else its states are gone, or still to come
+        has_rows = batch.counts[row] or context.num_tokens  # else its states are gone, or not there yet
         if not context.is_lost and has_rows and not self._reserve(batch, row, num_ahead, context):
             self.pool.release(request_id)
             context.is_lost = True
@@ -57,7 +57,7 @@ class HeadRows:
         return context
 
     def _reserve(self, batch: ProposeBatch, row: int, num_ahead: int, context: HeadContext) -> bool:
-        """Make room for a request, if need be in place of those that do not run: these begin anew, or go on from a prefix."""
+        """Make room for a request, evicting requests outside the batch if needed; these restart, or resume from a prefix."""
         num_tokens, num_kept = batch.num_tokens[row], max(context.num_rows)
         if num_tokens > self._max_len:
             return False
@@ -74,26 +74,29 @@ class HeadRows:
         return False
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Return how many tokens of a prefix `[n]` are held, having taken over their rows; see `Proposer.resume`.
+        """Reuse the cached rows of a prefix `[n]`; returns how many of its tokens are held. See `Proposer.resume`.
 
-        n where there is no room for the request, or it is too long: nothing will be drafted for it.
+        Returns n if the request is too long; nothing is then drafted for it. If there is no room, returns 0: `update`, which
+        knows the batch, makes room.
         """
         count = len(token_ids)
         context = self.contexts.get(request_id)
         if context is not None and not context.is_lost and context.num_tokens >= count:
             self._forget_from(request_id, context, count)  # it was preempted
             return count
-        held = self.pool.resume(request_id, token_ids) if count < self._max_len else None
-        if held == 0:
+        if count >= self._max_len:
+            self._begin(request_id, count).is_lost = True
+            return count
+        held = self.pool.resume(request_id, token_ids)
+        if not held:
             self.drop(request_id)
             return 0
-        context = self._begin(request_id, count if held is None else held)
-        context.is_lost = held is None
+        context = self._begin(request_id, held)
         self._read_carries(request_id, context)
-        return context.num_tokens
+        return held
 
     def keep(self, request_id: str, stage: int, carries: torch.Tensor) -> None:
-        """Note the carries `[n, F]`, n > 0, of rows that a stage has just run for a request."""
+        """Record the carries `[n, F]`, n > 0, of rows that a stage has just run for a request."""
         context = self.contexts[request_id]
         if stage < self._num_stages - 1:
             first = self.pool.first_slot(request_id) + context.num_rows[stage]
@@ -102,11 +105,11 @@ class HeadRows:
         context.keep(stage, carries)
 
     def publish(self, request_id: str, token_ids: HostIds) -> None:
-        """Make known the rows of a request that has taken in all of `token_ids` `[n]`."""
+        """Publish the rows of a request that has processed all of `token_ids` `[n]`, for prefix reuse."""
         self.pool.publish(request_id, token_ids)
 
     def drop(self, request_id: str) -> None:
-        """Drop what is held of a request; nothing happens for one that is not known."""
+        """Drop the state of a request; unknown requests are ignored."""
         self.contexts.pop(request_id, None)
         if self._made is not None:
             self._made.release(request_id)
@@ -123,7 +126,7 @@ class HeadRows:
             self._read_carries(request_id, context)
 
     def _read_carries(self, request_id: str, context: HeadContext) -> None:
-        """Take up the carry of each stage's last row, but for the last stage's, which nothing goes on from."""
+        """Read the carry of each stage's last row; the last stage's is not needed, because no stage follows it."""
         if context.is_lost:
             return
         for stage, num_rows in enumerate(context.num_rows[:-1]):
@@ -133,5 +136,5 @@ class HeadRows:
 
 
 def _carry_layer(stage: int) -> int:
-    """Return the layer of the cache that has the carries of a stage; the head's own are counted from 0."""
+    """Return the cache layer that stores the carries of a stage; the head's own layers are counted from 0."""
     return -1 - stage

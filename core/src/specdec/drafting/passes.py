@@ -14,29 +14,29 @@ from specdec.runner.sent import sent
 
 Int64s = npt.NDArray[np.int64]
 MAX_PASS_ROWS = 2048
-"""Rows of one pass; what more there is to take in goes into further ones."""
+"""Maximum rows of one pass; further rows go into further passes."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """Rows of one request that a pass adds behind those in the cache."""
+    """Rows of one request that a pass appends to those in the cache."""
 
     ids: Int64s
     """`[n]` the draft's ids."""
     first_slot: int
     num_cached: int
     num_logits: int
-    """How many of the last rows give logits."""
+    """Number of rows, the last ones, that need logits."""
     features: torch.Tensor | None = None
     """`[n, F]` for heads."""
     positions: Int64s | None = None
-    """`[n]`; None for those that follow the rows in the cache."""
+    """`[n]`; None for the positions that follow the cached rows."""
     tree_mask: torch.Tensor | None = None
     """`[n, num_branched + n]`, see `Segment`; None for a chain."""
     num_branched: int = 0
 
     def part(self, start: int, end: int, *, is_last: bool) -> Piece:
-        """Return some of the rows of a chain; logits only come with the last of them."""
+        """Return some of the rows of a chain; only the last part has logits."""
         return replace(
             self,
             ids=self.ids[start:end],
@@ -48,21 +48,21 @@ class Piece:
 
 
 Pass = Callable[[PackedBatch, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]]
-"""Runs a packed batch with the features `[T, F]` of its rows, if there are any; returns logits `[R, V]` and carry `[T, F]`."""
+"""Runs a packed batch with the features `[T, F]` of its rows, if any; returns logits `[R, V]` and carry `[T, F]`."""
 
 
 def run(
     forward: Pass, pieces: Sequence[Piece], device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Run pieces, in as many passes as they need.
+    """Run pieces in as many passes as they need.
 
     Args:
-        forward: one pass.
-        pieces: at least one row in all.
+        forward: runs one pass.
+        pieces: the pieces, with at least one row in total.
         device: where the model runs.
 
     Returns:
-        logits `[R, Vd]` of the rows that give some, in order, and the carry `[T, F]` of all rows.
+        logits `[R, Vd]` of the rows that need them, in order, and the carry `[T, F]` of all rows.
     """
     outputs = [_run(forward, portion, device) for portion in _portions(pieces)]
     logits = [part for part, _ in outputs if part is not None]
@@ -74,7 +74,7 @@ def run(
 
 
 def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Yield the pieces of one pass after the other; a long piece is spread over several."""
+    """Yield the pieces of each pass; a long piece is split over several passes."""
     if sum(len(piece.ids) for piece in pieces) <= MAX_PASS_ROWS:
         yield list(pieces)
         return
@@ -83,7 +83,7 @@ def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
     for piece in pieces:
         start, size = 0, len(piece.ids)
         while start < size:
-            # The rows that give logits stay together.
+            # The rows that need logits stay in one pass.
             count = min(size - start, room)
             if start + count < size:
                 count = min(count, size - start - piece.num_logits)
@@ -121,7 +121,7 @@ def _run(
         slots.append(places + piece.first_slot)
         row += count
         wanted.extend(range(row - piece.num_logits, row))
-    # One row is asked for where none is wanted: a pass over the head of the model is always made.
+    # Request the logits of one row if none are needed: a pass always runs the output projection.
     rows = wanted or [0]
     features = [piece.features for piece in pieces if piece.features is not None]
     logits, carry = forward(

@@ -1,4 +1,4 @@
-"""The draft of one request while it grows."""
+"""The draft of one request under construction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 @dataclass(slots=True)
 class Sketch:
-    """Nodes so far: at each depth some siblings, of which the first is continued."""
+    """The nodes so far: at each depth some siblings, the first of which is continued."""
 
     row: int
     """Row of the batch."""
@@ -23,20 +23,20 @@ class Sketch:
     path: tuple[int, ...] = ()
     """Target ids of the nodes that were continued."""
     laws: dict[int, torch.Tensor] = field(default_factory=dict)
-    """`[V']` by row of `Draft.node_probs`: the distribution that the children of that node were drawn from."""
+    """`[V']` by row of `Draft.node_probs`: the distribution from which that node's children were drawn."""
     is_ended: bool = False
     last: int = -1
     """The node that is continued next."""
 
     @property
     def num_wanted(self) -> int:
-        """Siblings to choose next; 0 if the draft has all it may have."""
+        """Number of siblings to choose next; 0 if the draft is complete."""
         if self.is_ended or len(self.path) == self.max_depth:
             return 0
         return min(self.width, self.max_nodes - len(self.token_ids))
 
     def add(self, target_ids: list[int], confidence: list[float] | None, law: torch.Tensor | None) -> None:
-        """Add siblings below the node that is continued, and continue the first of them."""
+        """Add siblings below the current node, and make the first of them the current node."""
         if law is not None:
             self.laws[self.last + 1] = law
         first = len(self.token_ids)

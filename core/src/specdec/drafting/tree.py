@@ -1,4 +1,4 @@
-"""A draft tree while it grows, and the choice of its best nodes."""
+"""A draft tree under construction, and the selection of its best nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specdec.drafting.sketch import Sketch
 
 @dataclass(slots=True)
 class GrowingTree:
-    """The nodes of one request's draft so far; some of them have been run, so that they have children."""
+    """The nodes of one request's draft so far. Nodes that have been run can have children."""
 
     row: int
     """Row of the batch."""
@@ -21,33 +21,33 @@ class GrowingTree:
     max_depth: int
     token_ids: list[int] = field(default_factory=list)
     draft_ids: list[int] = field(default_factory=list)
-    """The same tokens as the draft's input takes them."""
+    """The same tokens as ids of the draft's input."""
     parents: list[int] = field(default_factory=list)
     paths: list[tuple[int, ...]] = field(default_factory=list)
     """Target ids from the first drafted token down to the node."""
     ranks: list[tuple[int, ...]] = field(default_factory=list)
-    """The same way down as ranks among siblings, counted from 0."""
+    """The same paths as ranks among siblings, counted from 0."""
     chances: list[float] = field(default_factory=list)
     """Confidence in each node, given its parent."""
     scores: list[float] = field(default_factory=list)
-    """Logarithm of the joint confidence in a node and all above it."""
+    """Logarithm of the joint confidence in a node and its ancestors."""
     laws: dict[int, torch.Tensor] = field(default_factory=dict)
-    """By row of `Draft.node_probs`."""
+    """Distributions by row of `Draft.node_probs`."""
     _places: dict[int, int] = field(default_factory=dict)
-    """Where the row of a node that has been run lies behind the committed ones."""
+    """Index of a run node's row after the committed rows."""
     _ancestors: dict[int, list[int]] = field(default_factory=dict)
-    """The same of a node that has been run and of all above it."""
+    """These indices of a run node and its ancestors."""
 
     def add(
         self, parent: int, target_ids: list[int], draft_ids: list[int], chances: list[float]
     ) -> list[int]:
-        """Add children of a node (-1: of the last committed token), best or first drawn first; returns the new nodes.
+        """Add children of a node (-1: the last committed token), in order of rank or of drawing; returns the new nodes.
 
         Args:
             parent: the node.
-            target_ids: the children's ids; a repeated one ends them.
-            draft_ids: the same as the draft's input takes them.
-            chances: confidence in each, given its parent.
+            target_ids: the children's ids; a repeated id ends the list.
+            draft_ids: the same tokens as ids of the draft's input.
+            chances: confidence in each child, given its parent.
         """
         base, path, ranks = (
             self.scores[parent] if parent >= 0 else 0.0,
@@ -69,20 +69,20 @@ class GrowingTree:
         return list(range(first, len(self.token_ids)))
 
     def path_of(self, node: int) -> tuple[int, ...]:
-        """Target ids down to a node; none for -1."""
+        """Return the target ids down to a node; empty for -1."""
         return self.paths[node] if node >= 0 else ()
 
     def ranks_of(self, node: int) -> tuple[int, ...]:
-        """Ranks down to a node; none for -1."""
+        """Return the ranks down to a node; empty for -1."""
         return self.ranks[node] if node >= 0 else ()
 
     @property
     def num_run(self) -> int:
-        """Nodes that have rows."""
+        """Number of nodes that have rows."""
         return len(self._places)
 
     def run(self, nodes: list[int]) -> torch.Tensor:
-        """Give nodes rows behind those of the nodes run before; returns what each sees of them, `[n, num_run]` bool."""
+        """Append rows for nodes to those of earlier nodes; returns which rows each node sees, `[n, num_run]` bool."""
         for node in nodes:
             place = self._places[node] = len(self._places)
             parent = self.parents[node]
@@ -93,13 +93,13 @@ class GrowingTree:
         return torch.from_numpy(visible)
 
     def best(self, nodes: list[int], count: int) -> list[int]:
-        """Return the nodes of highest joint confidence, best first; of equal ones the earlier."""
+        """Return the nodes of highest joint confidence, best first; ties go to the earlier node."""
         return sorted(nodes, key=lambda node: (-self.scores[node], node))[:count]
 
     def sketch(self, *, is_pruned: bool) -> Sketch:
         """Return the draft: all nodes in the order added, or the best `max_nodes` of them, best first.
 
-        A node never has more joint confidence than its parent, and comes after it, so that with a node all above it are kept.
+        A node follows its parent and never has more joint confidence, so the ancestors of a kept node are kept too.
         """
         nodes = list(range(len(self.token_ids)))
         if is_pruned:
@@ -118,16 +118,16 @@ class GrowingTree:
 
 
 def comb_paths(num_nodes: int, width: int) -> tuple[tuple[int, ...], ...]:
-    """Return the static tree with `width` siblings at each depth, of which the first is continued."""
+    """Return the static tree with `width` siblings at each depth, the first of which is continued."""
     paths = [((0,) * (node // width)) + (node % width,) for node in range(num_nodes)]
     return tuple(paths)
 
 
 def children_of(paths: tuple[tuple[int, ...], ...]) -> dict[tuple[int, ...], int]:
-    """Return how many children each inner node of a static tree has, by its path of ranks; () is the last committed token.
+    """Return the number of children of each inner node of a static tree, by path of ranks; () is the last committed token.
 
     Raises:
-        ValueError: if a path's beginning, or an earlier sibling, is missing.
+        ValueError: if a path's parent or an earlier sibling is missing.
     """
     known = set(paths)
     counts: dict[tuple[int, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Grows draft trees depth by depth: static ones, and those expanded by joint confidence."""
+"""Grows draft trees depth by depth: static trees, and trees expanded by joint confidence."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _DEFAULT_DEPTH = 5
 RunNodes = Callable[
     [list[GrowingTree], list[list[int]], list[torch.Tensor]], tuple[torch.Tensor, torch.Tensor]
 ]
-"""Runs nodes of trees with the carries `[n, F]` of their parents; returns logits and carries, tree after tree."""
+"""Runs nodes of trees with the carries `[n, F]` of their parents; returns logits and carries, tree by tree."""
 
 
 class TreeGrowth:
     """Decides which nodes a tree gets.
 
     Args:
-        config: the shape.
+        config: the shape of the tree.
         chooser: chooses children.
-        vocabulary: which ids may be drafted.
-        eos_token_ids: ids that nothing is drafted behind.
+        vocabulary: the ids that may be drafted.
+        eos_token_ids: ids after which nothing is drafted.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TreeGrowth:
         self._depth = config.tree_depth or (_DEFAULT_DEPTH if self._is_dynamic else None)
 
     def most_rows(self, num_nodes: int) -> int:
-        """Return the most rows behind the committed ones that drafts of `num_nodes` nodes take."""
+        """Return the maximum number of rows, after the committed ones, for drafts of `num_nodes` nodes."""
         if self._is_dynamic:
             return self._config.tree_top_k * min(num_nodes, self._depth or num_nodes)
         return num_nodes
@@ -60,10 +60,10 @@ class TreeGrowth:
 
         Args:
             batch: the step's batch.
-            trees: one for each row that a draft is wanted for, without nodes.
+            trees: one empty tree for each row to draft for.
             logits: `[R, V']` of each row's last committed token.
             carries: `[R, F]` likewise.
-            run_nodes: runs nodes.
+            run_nodes: runs nodes of the trees.
         """
         if self._depth is not None:
             for tree in trees:
@@ -94,7 +94,7 @@ class TreeGrowth:
         return [tree.sketch(is_pruned=self._is_dynamic) for tree in trees]
 
     def _shape(self, tree: GrowingTree) -> dict[tuple[int, ...], int] | None:
-        """Return how many children each path of ranks of a static tree has; None for a tree expanded by confidence."""
+        """Return the number of children per path of ranks of a static tree; None for a tree expanded by confidence."""
         if self._is_dynamic:
             return None
         paths = self._config.tree_choices
@@ -112,7 +112,7 @@ class TreeGrowth:
         shapes: list[dict[tuple[int, ...], int] | None],
         logits: torch.Tensor,
     ) -> list[tuple[int, list[int]]]:
-        """Give the nodes of the frontier children; returns the new nodes of each tree."""
+        """Add children to the nodes of the frontier; returns the new nodes of each tree."""
         places: list[Place] = []
         owners: list[tuple[int, int]] = []
         for index, nodes in frontier:

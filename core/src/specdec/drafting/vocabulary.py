@@ -1,4 +1,4 @@
-"""The ids that a draft model or head can name, beside the target's."""
+"""The mapping between the ids of a draft model or head and those of the target."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Int64s = npt.NDArray[np.int64]
 
 
 class DraftVocabulary:
-    """The ids that both models have, and how a text of the target reads in the draft's ids.
+    """The ids that both models share, and the translation of the target's text into the draft's ids.
 
     Args:
         columns: `[V']` the draft's ids that may be drafted, or a slice of its first ids.
-        target_ids: `[V']` the target's id of each, or None where they are the same and all of them.
-        pieces: the draft's ids of each of the target's ids, or None where every id means the same to both.
-        vocab_size: V, of the target.
+        target_ids: `[V']` the target's id of each, or None if they are the same and cover the target's vocabulary.
+        pieces: the draft's ids for each target id, or None if ids mean the same in both models.
+        vocab_size: V, the target's vocabulary size.
         device: where logits are.
-        reads_target_ids: whether the draft's input takes the target's ids, whatever its output names.
+        reads_target_ids: whether the draft's input takes the target's ids, whatever ids its output has.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class DraftVocabulary:
             self._pieces = np.array([token for piece in pieces for token in piece], np.int64)
 
     def to_draft(self, target_ids: npt.NDArray[np.integer]) -> Int64s:
-        """Return the draft's ids `[m]` of a text `[n]` of the target's; m is n unless vocabularies differ."""
+        """Return the draft's ids `[m]` for a text `[n]` in the target's ids; m is n unless vocabularies differ."""
         if self._offsets is None:
             return target_ids.astype(np.int64)
         if not len(target_ids):
@@ -57,26 +57,26 @@ class DraftVocabulary:
         return np.concatenate([self._pieces[a:b] for a, b in zip(starts, ends, strict=True)])
 
     def num_draft_ids(self, target_ids: npt.NDArray[np.integer]) -> int:
-        """Return how many of the draft's ids a text of the target has."""
+        """Return the length in draft ids of a text in the target's ids."""
         if self._offsets is None:
             return len(target_ids)
         return int((self._offsets[target_ids + 1] - self._offsets[target_ids]).sum())
 
     def num_within(self, target_ids: npt.NDArray[np.integer], num_draft_ids: int) -> int:
-        """Return how many of the first ids of a text of the target's have no more than `num_draft_ids` of the draft's."""
+        """Return the length of the longest prefix of a target text that has at most `num_draft_ids` draft ids."""
         if self._offsets is None:
             return min(len(target_ids), num_draft_ids)
         ends = np.cumsum(self._offsets[target_ids + 1] - self._offsets[target_ids])
         return int(np.searchsorted(ends, num_draft_ids, side="right"))
 
     def chain_ids(self, num_logits: int) -> tuple[int, Int64s | None] | None:
-        """Return how many of the first logits name a token, and the target's ids of these (None where they are the same).
+        """Return how many leading logits have a target id, and these ids (None if they are the same).
 
-        None where a compiled chain cannot tell: ids that are not the first ones, that do not rise, or that are not what the
-        draft's input takes.
+        Returns None if a compiled chain does not support the mapping: the draft's ids are not its first ones, the target's
+        ids are not ascending, or the draft's input does not take them.
 
         Args:
-            num_logits: logits of the draft.
+            num_logits: number of logits of the draft.
         """
         if not isinstance(self._columns, slice):
             return None
@@ -89,11 +89,11 @@ class DraftVocabulary:
         return (len(ids), ids) if self._reads_target_ids and bool((np.diff(ids) > 0).all()) else None
 
     def restrict(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the logits `[R, V']` of ids that may be drafted, of the draft's logits `[R, Vd]`."""
+        """Select the logits `[R, V']` of ids that may be drafted from the draft's logits `[R, Vd]`."""
         return logits[:, self._columns]
 
     def spread(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return logits `[R, V']` over all of the target's ids, `[R, V]`; -inf where the draft has none."""
+        """Expand logits `[R, V']` to all of the target's ids, `[R, V]`; -inf for ids that the draft lacks."""
         if self.target_ids is None:
             return logits
         wide = logits.new_full((logits.shape[0], self.vocab_size), -torch.inf)
@@ -101,11 +101,11 @@ class DraftVocabulary:
         return wide
 
     def narrow(self, wide: torch.Tensor) -> torch.Tensor:
-        """Return what `[R, V]` over the target's ids has for those that may be drafted, `[R, V']`."""
+        """Select from values `[R, V]` over the target's ids those of ids that may be drafted, `[R, V']`."""
         return wide if self.target_ids is None else wide[:, self.target_ids]
 
     def name(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return indices into V' as the target's ids, and as the ids that the draft's input takes."""
+        """Convert indices into V' to the target's ids, and to ids of the draft's input."""
         if self._host_target_ids is None:
             return list(indices), list(indices)
         target = self._host_target_ids[list(indices)].tolist()
@@ -124,11 +124,11 @@ class DraftVocabulary:
 
 
 def equal_vocabulary(num_target: int, num_draft: int, device: torch.device) -> DraftVocabulary:
-    """Return the vocabulary of a draft whose ids mean what the target's do; either may have unused ids at its end.
+    """Return the vocabulary of a draft with the target's ids; either model may have unused ids at the end.
 
     Args:
-        num_target: logits of the target.
-        num_draft: logits of the draft.
+        num_target: number of logits of the target.
+        num_draft: number of logits of the draft.
         device: where logits are.
     """
     if num_draft >= num_target:
@@ -138,11 +138,11 @@ def equal_vocabulary(num_target: int, num_draft: int, device: torch.device) -> D
 
 
 def reduced_vocabulary(target_ids: Int64s, num_target: int, device: torch.device) -> DraftVocabulary:
-    """Return the vocabulary of a head whose logits are over some of the target's ids, but which reads all of them.
+    """Return the vocabulary of a head that reads all of the target's ids but has logits for only some of them.
 
     Args:
         target_ids: `[V']` the target's id of each logit, all different.
-        num_target: logits of the target.
+        num_target: number of logits of the target.
         device: where logits are.
     """
     return DraftVocabulary(

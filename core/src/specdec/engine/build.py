@@ -1,4 +1,4 @@
-"""Puts an engine together from options and a speculative configuration."""
+"""Builds an engine from options and a speculative configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """An engine and the facts about its target that the front needs."""
+    """An engine, its parts, and the facts about its target that `LLM` and `AsyncLLM` need."""
 
     engine: Engine | FollowingEngine
     scorer: Scorer
@@ -48,7 +48,7 @@ class BuiltEngine:
     speculation: ResolvedSpeculation | None
 
     def metrics(self) -> list[Metric]:
-        """Return what the engine and the scorer have counted so far, and what runs now."""
+        """Return the counters of the engine and the scorer, and gauges of the current load."""
         counted = [Counter("specdec:" + name, value) for name, value in self.scorer.counts().items()]
         held = [Gauge("specdec:" + name, value) for name, value in self.scorer.levels().items()]
         num_running, num_waiting = self.engine.num_sequences
@@ -66,7 +66,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
     Raises:
         ConfigError: for a configuration that is wrong.
         PluginError: for a method or sampler that cannot be loaded.
-        ModelError: for a target that cannot be served right.
+        ModelError: for a target that cannot be served correctly.
     """
     options = locate(options)
     speculation = parse_speculative_config(speculative_config, target=_facts(options))
@@ -83,11 +83,11 @@ def assemble(
     scorer: Scorer,
     make_engine: Callable[..., Engine],
 ) -> BuiltEngine:
-    """Load target and proposer and connect them.
+    """Load the target and the proposer and connect them.
 
     Args:
         options: the model named by its directory or hub id.
-        speculation: None for none.
+        speculation: the resolved configuration; None without speculation.
         scorer: not loaded yet.
         make_engine: takes the arguments of `Engine`.
     """
@@ -132,7 +132,7 @@ def assemble(
 
 
 def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:
-    """Return what verifies drafts, or chooses tokens where there are none."""
+    """Return the sampler, which verifies drafts or, without drafts, chooses tokens."""
     if speculation is None:
         sampler_class, config = default_sampler()
         return sampler_class(config)
@@ -166,7 +166,7 @@ def _contained(
 
 
 def _facts(options: EngineOptions) -> TargetFacts:
-    """Return what the configuration may check before any weight is loaded."""
+    """Return the facts that the configuration is checked against before any weight is loaded."""
     config: dict[str, Any] = {}
     model = None
     if isinstance(options.model, LoadedTarget):

@@ -1,4 +1,4 @@
-"""Whether what a proposer declares can be had, and fits the sampler."""
+"""Checks the capabilities of a proposer, alone and against the sampler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specdec.interfaces.sampler import Sampler
 
 
 def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
-    """Raise where a proposer declares what it must not, or drafts what the sampler cannot take.
+    """Raise if a proposer's capabilities are inconsistent, or the sampler cannot verify its drafts.
 
     Raises:
         ConfigError: naming the capability and the remedy.

@@ -1,4 +1,4 @@
-"""How many nodes may be drafted for a request in one step."""
+"""Limits on the number of nodes drafted for a request in one step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class SpeculationCaps:
         num_speculative_tokens: k; 0 means no speculation.
         by_batch_size: returns the limit at a batch size (`disable_by_batch_size`,
             `num_speculative_tokens_per_batch_size`).
-        needs_hidden: whether tokens reach the proposer with hidden states, and so only after the pass that makes them.
+        needs_hidden: whether tokens reach the proposer with hidden states, so only after the pass that
+            computes these.
     """
 
     def __init__(
@@ -35,10 +36,10 @@ class SpeculationCaps:
         return min(self.num_speculative_tokens, self._by_batch_size(batch_size))
 
     def of_sequence(self, sequence: Sequence, batch_limit: int) -> int:
-        """Return the limit for one request, so that neither its output nor the context window is overrun."""
+        """Return the limit for one request: a draft must fit its output limit and the context window."""
         if batch_limit == 0 or not sequence.has_proposals:
             return 0
         if self._needs_hidden and sequence.num_with_states < sequence.num_tokens:
-            return 0  # the last piece of a prompt: its states come with this very pass, and a draft without them is stale
+            return 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
         room = sequence.max_num_tokens - sequence.num_tokens - 1
         return max(0, min(sequence.params.cap_speculation(batch_limit), room))

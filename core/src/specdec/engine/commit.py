@@ -1,4 +1,4 @@
-"""Makes a verdict final: tokens, cache rows, counters, hidden states."""
+"""Commits a verdict: tokens, cache rows, counters, hidden states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("specdec")
 
 @dataclass(slots=True)
 class Committed:
-    """What one step did."""
+    """Counts of one committed step."""
 
     num_emitted_tokens: int = 0
     num_accepted: list[int] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is kept of the verdict on one sequence."""
+    """The part of the verdict on one sequence that is kept."""
 
     row: int
     """Its row of the draft."""
@@ -52,9 +52,9 @@ class Committer:
 
     Args:
         kv: publishes written blocks.
-        cache: whose rows are compacted after a tree.
+        cache: the KV cache, whose rows are compacted after a tree.
         delivery: keeps hidden states; None without a proposer.
-        proposer_name: whose drafts they are, unless a draft says otherwise.
+        proposer_name: the proposer of every draft that does not name others.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Committer:
     ) -> Committed:
         """Commit one step; sequences that end are marked finished.
 
-        `is_sound` `[R]` says which rows of the logits were numbers; None means all.
+        `is_sound` `[R]` marks the rows whose logits were numbers; None means all.
         """
         done = Committed()
         sound: list[bool] | None = None if is_sound is None else is_sound.tolist()
@@ -104,7 +104,7 @@ class Committer:
         return done
 
     def _keep_rows(self, sequence: Sequence, chunk: int, nodes: list[int]) -> None:
-        """Move the accepted rows of a tree together; those of a chain lie together already."""
+        """Compact the accepted rows of a tree; those of a chain are contiguous already."""
         if nodes and nodes[-1] != len(nodes) - 1:
             first = sequence.first_slot + sequence.num_computed + chunk
             sources = torch.tensor(nodes, device=self._cache.device) + first
@@ -113,10 +113,11 @@ class Committer:
     def _keep_states(
         self, sequence: Sequence, chunk: int, scores: Scores, first_row: int, outcome: Outcome | None
     ) -> None:
-        """Keep the hidden states of the rows that chose a committed token, for proposers that need them."""
+        """Keep the hidden states of rows that predicted a committed token, for proposers that need them."""
         if self._delivery is None or not self._delivery.needs_hidden:
             return
-        # A row chose nothing that was kept where a stop cut the draft behind it, or where nothing could be chosen.
+        # Leave out rows whose token was not kept: a stop cut the draft after them, or no token could be
+        # chosen.
         num_choosers, nodes = chunk, []
         if outcome is not None:
             num_choosers = chunk if outcome.emitted else chunk - 1
@@ -127,7 +128,7 @@ class Committer:
         self._delivery.keep_hidden(sequence, passed, [first_row + row for row in rows])
 
     def _append(self, sequence: Sequence, draft: Draft, scores: Scores, outcome: Outcome) -> None:
-        """Append what was emitted, and record what is asked for with it."""
+        """Append the emitted tokens, and record their log probabilities and draft steps if requested."""
         nodes, emitted = outcome.nodes, outcome.emitted
         if sequence.logprobs is not None:
             chosen_by = [scores.row_of(outcome.row, node) for node in (-1, *nodes)][: len(emitted)]
@@ -143,7 +144,7 @@ class Committer:
     def _step_of(
         self, draft: Draft, row: int, nodes: list[int], num_emitted: int, seconds: float
     ) -> DraftStep:
-        """Return what a step drafted for one row of the draft, `nodes` being the accepted ones."""
+        """Return the record of one row of a step's draft; `nodes` are the accepted ones."""
         assert draft.host_rows is not None
         token_ids = list(draft.host_rows[row])
         parents = list(range(-1, len(token_ids) - 1))
@@ -156,17 +157,17 @@ class Committer:
 
     def _count(self, done: Committed, sequence: Sequence, outcome: Outcome) -> None:
         num_accepted = len(outcome.nodes)
-        sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
         done.num_emitted_tokens += len(outcome.emitted)
         done.num_accepted.append(num_accepted)
-        if outcome.num_drafted:
+        if outcome.num_drafted:  # else the proposer may still have to learn of an earlier draft
+            sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
             sequence.count_draft(outcome.num_drafted, num_accepted)
 
 
 def _judge(
     sequence: Sequence, watch: StopWatch, row: int, draft: Draft, scores: Scores, verdict: Verdict, sound: list[bool] | None
 ) -> Outcome:  # fmt: skip
-    """Return what is kept of a verdict: what its text ends with is cut, and so is what could not be chosen."""
+    """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen."""
     assert draft.host_rows is not None
     num_drafted, first = len(draft.host_rows[row]), scores.row_of(row, -1)
     nodes = list(verdict.accepted_nodes[row])
@@ -179,7 +180,7 @@ def _judge(
 
 
 def _record_prompt(sequence: Sequence, missing: range, scores: Scores, first: int) -> None:
-    """Record log probabilities of prompt tokens; `first` is where their rows of `prompt_logits` begin."""
+    """Record log probabilities of prompt tokens; `first` is their first row of `prompt_logits`."""
     assert scores.prompt_logits is not None
     assert sequence.prompt_logprobs is not None
     tokens = sequence.token_ids[missing.start + 1 : missing.stop + 1].tolist()
@@ -187,7 +188,7 @@ def _record_prompt(sequence: Sequence, missing: range, scores: Scores, first: in
 
 
 def _dead_rows(sequence: Sequence, sound: list[bool] | None) -> Mapping[int, str]:
-    """Return why nothing could be chosen from rows of one draft."""
+    """Return the rows of one draft from which no token could be chosen, with the reasons."""
     by_rules = {} if sequence.rules is None else sequence.rules.dead_rows
     if sound is None or all(sound):
         return by_rules
@@ -197,7 +198,7 @@ def _dead_rows(sequence: Sequence, sound: list[bool] | None) -> Mapping[int, str
 def _choosable(
     dead_rows: Mapping[int, str], nodes: list[int], emitted: list[int]
 ) -> tuple[list[int], int | None]:
-    """Return the tokens up to the first row from which nothing could be chosen, and which row that is."""
+    """Return the tokens up to the first row from which no token could be chosen, and that row."""
     if dead_rows:
         for place, node in enumerate((-1, *nodes)):
             if node + 1 in dead_rows:

@@ -1,4 +1,4 @@
-"""Ends drafted branches where a request's grammar does not allow them to go on."""
+"""Cuts drafted branches where a request's grammar forbids them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from specdec.interfaces.draft import Draft
 
 
 def constrain(draft: Draft, sequences: list[Sequence]) -> Draft:
-    """Return the draft without nodes that a grammar forbids, where that does not bend q.
+    """Return the draft without nodes that a grammar forbids; rows with q stay as they are.
 
-    A chain of point masses is cut in front of its first forbidden node, a tree behind its last allowed one. Nodes drawn from
-    q stay, to be rejected: whether a node is there must not depend on its own token.
+    A chain of point masses is cut before its first forbidden node, a tree after its last allowed one. Nodes
+    drawn from q stay and are rejected: the presence of a node must not depend on its own token.
 
     Args:
         draft: checked; row i belongs to `sequences[i]`.

@@ -19,18 +19,19 @@ def conversation_prompt(
     *,
     length: PromptLength | None = None,
 ) -> dict[str, Any]:
-    """Return a conversation as the tokenizer's chat template writes it, as text and as token ids.
+    """Render a conversation with the tokenizer's chat template; returns text and token ids.
 
     A special token that is spelled in a message, or in an argument, stays text.
 
     Args:
-        tokenizer: of the target.
+        tokenizer: the target's tokenizer.
         messages: each with `role` and `content`.
-        arguments: of the template; the next message is begun unless they say otherwise.
-        length: the most characters; None for any number.
+        arguments: template arguments; `add_generation_prompt` is True unless given.
+        length: checks the number of characters; None for no limit.
 
     Raises:
-        ConfigError: if the tokenizer has no chat template, the template does not take the messages, or they are too long.
+        ConfigError: if the tokenizer has no chat template, the template rejects the messages, or they are too
+            long.
     """
     if tokenizer.chat_template is None:
         raise ConfigError(
@@ -45,11 +46,11 @@ def conversation_prompt(
         conversation, given = plain.marked(conversation, first), given | plain.marked(said, first)
     try:
         text = str(tokenizer.apply_chat_template(conversation, tokenize=False, **given))
-    except Exception as error:  # a template is a program, and may fail in any way
+    except Exception as error:  # a template is a program and may raise anything
         raise ConfigError(f"the chat template does not take these messages: {error}") from None
     if length is not None:
         length.check(text)
     if first is not None:
         return {"prompt": plain.unmarked(text, first), "prompt_token_ids": plain.token_ids(text, first)}
-    # The template has written the special tokens, those at the start as well.
+    # The template has already written all special tokens, including those at the start.
     return {"prompt": text, "prompt_token_ids": list(tokenizer(text, add_special_tokens=False)["input_ids"])}

@@ -1,4 +1,4 @@
-"""Tells the proposer what is new: committed tokens and the hidden states that chose them."""
+"""Delivers new committed tokens, and the hidden states that predicted them, to the proposer."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ logger = logging.getLogger("specdec")
 _NOTHING = np.empty(0, np.int32)
 _NOTHING.flags.writeable = False
 _MAX_KEPT = 1024
-"""Tokens of one sequence whose states are kept for a proposer that rests; one piece of a prompt may be longer."""
+"""Maximum number of tokens of one sequence whose states are kept for a suspended proposer; one prompt chunk
+may be longer."""
 _MAX_WAITING = 2048
-"""Tokens of all sequences whose states wait, beyond which a proposer that rests is called: no memory was set aside for more."""
+"""Maximum number of tokens of all sequences whose states wait; beyond it a suspended proposer is called, and
+a paused one loses the longest requests, because no memory is reserved for more."""
 _MAX_PIECES = 16
-"""Steps whose states of one sequence are kept apart, before they are joined."""
+"""Number of steps whose states of one sequence are kept apart before they are concatenated."""
 _MAX_SHARED_ROWS = 64
-"""Rows of a pass of which small parts are kept without a copy."""
+"""Maximum number of rows of a pass of which small slices are kept as views."""
 
 
 class Delivery:
-    """Builds one `ProposeBatch` per step; every running sequence is a row of it.
+    """Builds one `ProposeBatch` per step; every running sequence has a row in it.
 
     Args:
-        no_states: states `[0, H]` of every kind that tokens are paired with and wait for, the final ones first; none where
-            the proposer needs none.
+        no_states: empty states `[0, H]` of every kind that is delivered with tokens, the final ones first; ()
+            if the proposer needs none.
         is_on_device: whether the proposer takes the device form.
-        device: where device tensors live.
+        device: device of the tensors.
     """
 
     def __init__(
@@ -48,11 +50,11 @@ class Delivery:
         self._is_on_device = is_on_device
         self._device = device
         self.num_without_states = 0
-        """Requests that get no further drafts because states of theirs are gone."""
+        """Number of requests that get no further drafts because their states are gone."""
         self._reasons: set[str] = set()
 
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
-        """Return the batch of this step and mark its tokens, and what came of the last draft, as delivered."""
+        """Return this step's batch, and mark its tokens and the last draft's result as delivered."""
         starts = [sequence.delivered for sequence in sequences]
         ends = [self._deliverable_end(sequence) for sequence in sequences]
         batch: ProposeBatch | DeviceProposeBatch
@@ -68,7 +70,7 @@ class Delivery:
         return batch
 
     def give_up(self, sequence: Sequence, reason: str) -> None:
-        """Draft nothing further for a sequence whose states are gone; counted, and each reason logged once."""
+        """Stop drafting for a sequence whose states are gone; counted, each reason logged once."""
         sequence.deliverable_hidden.clear()
         if not sequence.has_proposals or sequence.is_finished:
             return
@@ -82,12 +84,13 @@ class Delivery:
             )  # fmt: skip
 
     def keep_hidden(self, sequence: Sequence, passed: tuple[torch.Tensor, ...], rows: list[int]) -> None:
-        """Keep the states of newly computed rows until the tokens they chose are delivered.
+        """Keep the states of newly computed rows until the tokens they predicted are delivered.
 
-        They pile up while the proposer rests or is paused. Beyond a limit they are dropped, see `give_up`.
+        They accumulate while the proposer is suspended or paused. Beyond a limit they are dropped, see
+        `give_up`.
 
         Args:
-            sequence: the sequence, before its `num_computed` moves.
+            sequence: the sequence, before its `num_computed` is advanced.
             passed: states `[T, H]` of the pass that computed the rows, of every kind, the final ones first.
             rows: committed rows of the pass: the chunk and the accepted nodes.
         """
@@ -95,7 +98,10 @@ class Delivery:
             return
         kept = sum(states[0].shape[0] for states in sequence.deliverable_hidden)
         if kept and kept + len(rows) > _MAX_KEPT:
-            self.give_up(sequence, f"was not called for {_MAX_KEPT} tokens, beyond which states are not kept")
+            self.give_up(
+                sequence,
+                f"was not called before more than {_MAX_KEPT} states of the request would have waited for it",
+            )
             return
         chosen: slice | torch.Tensor
         if rows and rows[-1] - rows[0] == len(rows) - 1:
@@ -104,7 +110,7 @@ class Delivery:
             chosen = torch.tensor(rows, dtype=torch.int64, device=self._device)
         states = tuple(state[chosen] for state in passed)
         num_rows = len(passed[0])
-        if sequence.num_computed == sequence.delivered == 0:  # nothing chose the first token
+        if sequence.num_computed == sequence.delivered == 0:  # no state predicted the first token
             states = tuple(torch.cat((state.new_zeros(1, state.shape[1]), state)) for state in states)
         elif isinstance(chosen, slice) and num_rows > max(_MAX_SHARED_ROWS, 2 * len(rows)):
             states = tuple(state.clone() for state in states)  # a view would keep all of the pass alive
@@ -113,26 +119,49 @@ class Delivery:
         if len(pieces) > _MAX_PIECES:
             pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
 
-    def is_overdue(self, sequences: list[Sequence]) -> bool:
-        """Return whether too many states wait: of all these together, or of one, whose states would soon be dropped."""
+    def is_overdue(self, sequences: list[Sequence], chunks: Ids[int] | None = None) -> bool:
+        """Return whether a suspended proposer must be called, because too many states wait for it.
+
+        Args:
+            sequences: the running sequences.
+            chunks: number of tokens that each of them runs in this step; None if unknown: all that have not
+                run. Their states are kept only if there is room for all.
+        """
         if not self.needs_hidden:
             return False
-        waiting = [s.num_with_states - s.delivered for s in sequences if s.has_proposals]
-        return max(waiting, default=0) > _MAX_KEPT // 2 or sum(waiting) > _MAX_WAITING
+        waiting = [s.num_with_states - s.delivered if s.has_proposals else 0 for s in sequences]
+        if max(waiting, default=0) > _MAX_KEPT // 2 or sum(waiting) > _MAX_WAITING:
+            return True
+        coming = [s.num_tokens - s.num_with_states for s in sequences] if chunks is None else chunks
+        return any(count and count + chunk > _MAX_KEPT for count, chunk in zip(waiting, coming, strict=True))
+
+    def limit_waiting(self, sequences: list[Sequence]) -> None:
+        """Give up the sequences with the most waiting states until the rest fit; for a paused proposer."""
+        if not self.needs_hidden:
+            return
+        waiting = {s: sum(len(states[0]) for states in s.deliverable_hidden) for s in sequences}
+        num_waiting = sum(waiting.values())
+        for sequence in sorted(waiting, key=waiting.__getitem__, reverse=True):
+            if num_waiting <= _MAX_WAITING:
+                return
+            num_waiting -= waiting[sequence]
+            self.give_up(
+                sequence, f"was paused while more than {_MAX_WAITING} states of all requests waited for it"
+            )
 
     def is_missing(self, sequences: list[Sequence]) -> bool:
-        """Return whether one of these can now be told of a cached prefix that the proposer did not hold."""
+        """Return whether a cached prefix that the proposer did not hold can now be delivered."""
         return any(s.delivered < s.num_missing <= s.num_with_states for s in sequences)
 
     def forget(self, sequence: Sequence) -> None:
-        """Deliver everything again from position 0, as far as its states are still to come."""
+        """Deliver everything again from position 0; kept states are dropped and must be recomputed."""
         sequence.delivered = sequence.num_missing = 0
         sequence.deliverable_hidden.clear()
 
     def _deliverable_end(self, sequence: Sequence) -> int:
         if not self.needs_hidden:
             return sequence.num_tokens
-        # As many tokens as there are states, also for a sequence that has ended and given its cache back.
+        # As many tokens as there are states, even if the sequence has ended and released its cache.
         end = sequence.num_with_states
         assert end <= sequence.num_tokens, "more hidden states than tokens"
         return end
@@ -152,7 +181,7 @@ class Delivery:
         hidden, aux, has_hidden = self._hidden(sequences, starts)
         return ProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
-            max_nodes=tuple(max_nodes),  # not the list that the draft is checked against
+            max_nodes=tuple(max_nodes),  # a copy: the draft is checked against the list
             num_tokens=[s.num_tokens for s in sequences],
             num_prompt_tokens=[s.num_prompt_tokens for s in sequences],
             starts=starts,
@@ -218,7 +247,7 @@ class Delivery:
 
 
 def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
-    """Return states of no token, `[0, H]` each: the final ones and those of named layers; none if the proposer needs none."""
+    """Return empty states `[0, H]`: the final ones and one per aux layer; () if the proposer needs none."""
     if not proposer.capabilities & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
         return ()
     none = torch.empty(0, info.hidden_size, dtype=info.dtype, device=info.device)
@@ -226,7 +255,7 @@ def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
 
 
 def _allowed_after(sequences: list[Sequence]) -> Callable[[int, Ids[int]], torch.Tensor | None] | None:
-    """Return the function behind `ProposeBatch.allowed`, or None where no row has a grammar."""
+    """Return the implementation of `ProposeBatch.allowed`, or None if no row has a grammar."""
     grammars = [None if s.rules is None else s.rules.grammar for s in sequences]
     if not any(grammars):
         return None

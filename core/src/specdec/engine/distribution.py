@@ -1,4 +1,4 @@
-"""How often a time was how long."""
+"""Counts of times by length."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bisect import bisect_left
 BOUNDS_S = (
     0.0005, 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
-"""Upper bounds of buckets, in seconds; one more bucket has all above."""
+"""Upper bounds of buckets, in seconds; one more bucket holds all longer times."""
 
 
 class Distribution:

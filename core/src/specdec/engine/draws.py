@@ -1,4 +1,4 @@
-"""The noise source that proposers draw from."""
+"""The noise source of proposers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class EngineDraws:
 
     Args:
         sequences: the rows of the batch.
-        device: where noise is wanted.
+        device: device of the noise.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class EngineDraws:
         self._device = device
 
     def sample(self, logits: torch.Tensor, rows: Rows[int], node: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Draw one token per row with a stream of its own; returns tokens `[R]` and q `[R, V']`."""
+        """Draw one token per row from the draft noise stream; returns tokens `[R]` and q `[R, V']`."""
         probs = torch.softmax(logits.float(), -1)
         return self._race(probs, rows, node_word(Stream.DRAFT, node), 0), probs
 

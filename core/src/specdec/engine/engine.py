@@ -1,4 +1,4 @@
-"""The engine: one turn of the verify loop per `step`."""
+"""The engine: one step of the verify loop per call of `step`."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Engine:
         scorer: the loaded target.
         sampler: verifies drafts.
         scheduler: chooses what runs.
-        committer: makes verdicts final.
-        guard: the proposer, contained; None without speculation.
-        delivery: tells the proposer what is new; None without speculation.
-        observers: hooks to call, or None if nobody listens.
-        pace: what the scheduler limits drafts by, to be told what they cost and bring; None without.
+        committer: applies verdicts.
+        guard: calls the proposer and contains its failures; None without speculation.
+        delivery: builds the proposer's batches; None without speculation.
+        observers: observer hooks to call, or None if there are none.
+        pace: limits drafts in the scheduler; receives what drafts cost and gain. None without `adaptive`.
     """
 
     def __init__(
@@ -71,9 +71,7 @@ class Engine:
         self._delivery = delivery
         self._observers = observers
         self._pace = pace
-        self._is_judged = (
-            False  # whether this step says what drafts cost and bring: not where the proposer failed
-        )
+        self._is_judged = False  # whether `pace` observes this step: not if the proposer failed
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._watches: dict[Sequence, StopWatch] = {}
@@ -89,24 +87,24 @@ class Engine:
 
     @property
     def num_sequences(self) -> tuple[int, int]:
-        """How many samples run, and how many wait to."""
+        """Number of running samples and number of waiting samples."""
         return len(self._scheduler.running), len(self._scheduler.waiting)
 
     @property
     def kv_cache_usage(self) -> float:
-        """The part of the target's cache that belongs to samples, 0 to 1."""
+        """Fraction of the target's KV cache that belongs to samples, 0 to 1."""
         return self._scheduler.kv_cache_usage
 
     @property
     def num_waiting_requests(self) -> int:
-        """How many requests none of whose samples has begun to run."""
+        """Number of requests of which no sample has started."""
         return sum(request.is_waiting for request in list(self._requests.values()))
 
     def add(self, request: Request, watches: list[StopWatch]) -> None:
         """Queue a request.
 
         Raises:
-            ConfigError: if it does not fit, or a request that has not ended has its id.
+            ConfigError: if it does not fit into the cache, or its id is in use.
         """
         if request.request_id in self._requests:
             raise ConfigError(f"request id {request.request_id!r} is in use")
@@ -119,27 +117,29 @@ class Engine:
         self._requests[request.request_id] = request
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
-        """End requests at once; their proposer learns nothing from them. Unknown ids are ignored."""
-        outputs = []
+        """Abort requests at once; the proposer must not learn from them. Unknown ids are ignored."""
+        outputs, dropped = [], list[Sequence]()
         for request_id in request_ids:
             request = self._requests.get(request_id)
             if request is None:
                 continue
             untold = [sequence for sequence in self._leaving if sequence in request.sequences]
-            # Those that a step had ended before it raised still run, whatever reason they ended for.
+            # Samples that ended in a step that then raised count as running, whatever their finish reason.
             running = [s for s in request.sequences if s in self._owners and s not in untold]
             for sequence in running:
                 sequence.finish_reason = FinishReason.ABORT
             outputs.append(request.output())
             self._leaving = [sequence for sequence in self._leaving if sequence not in untold]
-            self._drop(running + untold, FinishReason.ABORT)
             self._scheduler.remove(running)
+            self._forget(running + untold)
+            dropped += running + untold
             del self._requests[request_id]
             self._tell_finished(request, outputs[-1])
+        self._finish(dropped, FinishReason.ABORT)  # last: it may raise
         return outputs
 
     def step(self) -> list[RequestOutput]:
-        """Schedule, propose, score, verify, commit; returns the requests that have news to show."""
+        """Schedule, propose, score, verify, commit; returns the outputs of requests that ended or stream."""
         times = [perf_counter()]
         plan = self._scheduler.schedule()
         times.append(perf_counter())
@@ -156,7 +156,7 @@ class Engine:
         return outputs
 
     def _propose(self, plan: Plan) -> Draft:
-        """Tell the proposer what is new and return its draft for the sequences that sample."""
+        """Deliver new tokens to the proposer and return its draft for the sequences that sample."""
         self.metrics.num_preemptions += len(plan.preempted)
         guard, delivery = self._guard, self._delivery
         if guard is None or delivery is None:
@@ -164,14 +164,15 @@ class Engine:
             return Draft.empty(len(plan.decoding))
         if delivery.needs_hidden:
             for sequence in plan.preempted:
-                if not sequence.num_blocks:  # else it has been placed again, and begins anew from there
+                if not sequence.num_blocks:  # else it has been placed again and restarts from there
                     delivery.forget(sequence)
         self._is_judged = not guard.is_paused
         if guard.is_paused:
             guard.skip()
+            delivery.limit_waiting(plan.sequences)
             self._finish_leaving()
             return Draft.empty(len(plan.decoding))
-        if self._may_rest(delivery, plan.sequences):
+        if self._may_rest(delivery, plan):
             self._finish_leaving()
             return Draft.empty(len(plan.decoding))
         sequences = plan.sequences + self._leaving
@@ -183,37 +184,46 @@ class Engine:
             return Draft.empty(len(plan.decoding))
         return constrain(select_rows(draft, plan.decoding), [plan.sequences[i] for i in plan.decoding])
 
-    def _may_rest(self, delivery: Delivery, sequences: list[Sequence]) -> bool:
-        """Return whether the proposer need not be called: nothing is to be drafted, and what it misses can be told later."""
-        if self._pace is None or not self._pace.is_resting or delivery.is_overdue(sequences):
+    def _may_rest(self, delivery: Delivery, plan: Plan) -> bool:
+        """Return whether to skip the proposer: nothing is drafted, and new tokens can be delivered later."""
+        if (
+            self._pace is None
+            or not self._pace.is_resting
+            or delivery.is_overdue(plan.sequences, plan.chunks)
+        ):
             return False
-        if delivery.is_missing(sequences + self._leaving):
+        if delivery.is_missing(plan.sequences + self._leaving):
             return False
         return not self._leaving or self._may_miss_ends(delivery)
 
     def _may_miss_ends(self, delivery: Delivery) -> bool:
-        """Return whether a proposer that rests need not be told how texts end: it does not learn from texts alone."""
+        """Return whether a suspended proposer may miss last tokens: it does not learn from ids alone."""
         assert self._guard is not None
         return delivery.needs_hidden or Capability.OWN_KV in self._guard.proposer.capabilities
 
     def _finish_leaving(self) -> None:
-        """Tell the proposer of the sequences that ended; of those whose last tokens it has not been given, as of an error."""
+        """Finish ended sequences in the proposer, with ERROR if their last tokens were not delivered."""
         leaving, self._leaving = self._leaving, []
+        self._forget(leaving)
         for reason, sequences in by_reason(leaving).items():
-            self._drop(sequences, reason)
+            self._finish(sequences, reason)
 
-    def _drop(self, sequences: list[Sequence], reason: FinishReason) -> None:
+    def _forget(self, sequences: list[Sequence]) -> None:
+        """Drop the engine's state of ended sequences."""
         for sequence in sequences:
             self._owners.pop(sequence, None)
             self._watches.pop(sequence, None)
             self._row_ids.discard(sequence.row_id)
             sequence.deliverable_hidden.clear()
-            sequence.rules = None  # penalties hold as many numbers as the vocabulary has ids
+            sequence.rules = None  # penalties hold one number per id of the vocabulary
+
+    def _finish(self, sequences: list[Sequence], reason: FinishReason) -> None:
+        """Finish sequences in the proposer; re-raises its exceptions if `on_proposer_error` is "raise"."""
         if self._guard is not None:
             self._guard.finish([s.row_id for s in sequences if s.is_introduced], reason)
 
     def _free_row_id(self, name: str) -> str:
-        """Return a name that no row has: the last tokens of a request that has ended may be still to be told."""
+        """Return an unused row id: an ended request keeps its row until its last tokens are delivered."""
         free, number = name, 1
         while free in self._row_ids:
             number += 1
@@ -221,7 +231,7 @@ class Engine:
         return free
 
     def _show(self, plan: Plan) -> list[RequestOutput]:
-        """Take out what has ended; return the outputs of requests that ended or stream."""
+        """Remove ended samples; return the outputs of requests that ended or stream."""
         now = perf_counter()
         finished: list[Sequence] = []
         touched: dict[str, Request] = {}
@@ -282,7 +292,7 @@ class Engine:
             self._tell(self._observers.specdec_request_finished, stats)
 
     def _tell(self, hook: Callable[..., object], stats: StepStats | RequestStats) -> None:
-        """Call observers; one that raises is counted, and logged once."""
+        """Call observers; an exception is counted, and logged once."""
         try:
             hook(stats=stats)
         except Exception:

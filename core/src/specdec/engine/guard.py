@@ -1,4 +1,4 @@
-"""Contains a proposer: whatever it raises or returns costs speed only."""
+"""Contains a proposer's failures: whatever it raises or returns costs only speed."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ _MAX_FAILURES = 3
 _FIRST_PAUSE_STEPS = 64
 _MAX_PAUSE_STEPS = 4096
 _GOOD_CALLS = 512
-"""Calls without a failure after which the next pause is as short as the first was."""
+"""Number of calls without a failure after which the pause length is reset to the first one."""
 _MIN_BUDGET_S = 0.05
 _BUDGET_FACTOR = 4.0
 _WARMUP_STEPS = 8
 _NO_RESUME = "has no resume"
 _PROMPT_PIECE = 32
-"""More newly committed tokens of one request than this are a prompt, or a text told again."""
+"""More new tokens of one request than this are a prompt or a redelivered text."""
 
 
 @dataclass
 class GuardCounters:
-    """What went wrong, by kind."""
+    """Counters of proposer failures, by kind."""
 
     num_errors: int = 0
     num_nodes_cut: int = 0
     num_overruns: int = 0
     num_pauses: int = 0
     num_tokens_rerun: int = 0
-    """Tokens of cached prefixes that the target computed again because the proposer did not hold them."""
+    """Tokens of cached prefixes that the target recomputed because the proposer did not hold them."""
     messages: set[str] = field(default_factory=set)
 
 
 class ProposerGuard:
-    """Calls a proposer so that nothing it does reaches the output.
+    """Calls a proposer so that its failures cannot affect the output.
 
-    After `_MAX_FAILURES` failures or time overruns in a row the proposer is left out for a while, each time twice as long,
-    until `_GOOD_CALLS` calls have gone well.
+    After `_MAX_FAILURES` failures or time overruns in a row the proposer is paused. Each pause is twice as
+    long as the one before, until `_GOOD_CALLS` calls have succeeded.
 
     Args:
         proposer: the proposer.
-        vocab_size: ids a draft may hold.
-        is_fallback: False raises what the proposer raises (`on_proposer_error="raise"`).
+        vocab_size: number of ids that a draft may use.
+        is_fallback: False re-raises the proposer's exceptions (`on_proposer_error="raise"`).
         is_strict: True raises on malformed drafts (`strict_drafts=True`).
-        takes_trees: whether drafts may have siblings: the proposer declares them and the sampler verifies them.
+        takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class ProposerGuard:
         self._pause_left = 0
         self._num_calls = 0
         self._score_s = 0.0
-        self._vocab_map: torch.Tensor | None = None  # the one that was found right
+        self._vocab_map: torch.Tensor | None = None  # the last one that passed the check
 
     @property
     def is_paused(self) -> bool:
-        """Whether the proposer is left out of this step."""
+        """Whether the proposer is paused in this step."""
         return self._pause_left > 0
 
     def skip(self) -> None:
@@ -91,14 +91,14 @@ class ProposerGuard:
         self._pause_left -= 1
 
     def observe_score(self, seconds: float) -> None:
-        """Take in how long the target took, which the time budget is measured by."""
+        """Record the duration of the target's pass, the basis of the time budget."""
         self._score_s = seconds if self._score_s == 0.0 else 0.9 * self._score_s + 0.1 * seconds
 
     def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> Draft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
         started = time.perf_counter()
         try:
-            # The device form is what a proposer with ON_DEVICE takes; its own signature says so.
+            # A proposer with ON_DEVICE takes the device form; its own signature says so.
             offered = self.proposer.propose(batch)  # type: ignore[arg-type]
             draft, num_cut = check_draft(offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees)
             if draft.node_probs is not None:
@@ -122,11 +122,11 @@ class ProposerGuard:
 
     @property
     def can_resume(self) -> bool:
-        """Whether the proposer has anything to say of cached prefixes."""
+        """Whether the proposer implements `resume`."""
         return type(self.proposer).resume is not Proposer.resume
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Return how many of a request's first tokens, which are cached, the proposer holds; 0 where it fails or is paused."""
+        """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused."""
         if self.is_paused:
             return 0
         started = time.perf_counter()
@@ -142,13 +142,13 @@ class ProposerGuard:
             self._fail()
             self.finish([request_id], FinishReason.ERROR)
             return 0
-        seconds = time.perf_counter() - started
-        if seconds > self._budget and self._num_calls > _WARMUP_STEPS:
-            self._overrun(seconds, self._budget, "is slow in resume")
+        seconds, budget = time.perf_counter() - started, self._budget * (1 + len(token_ids) / _PROMPT_PIECE)
+        if seconds > budget and self._num_calls > _WARMUP_STEPS:
+            self._overrun(seconds, budget, "is slow in resume")
         return held
 
     def note_missing(self, num_missing: int, num_cached: int) -> None:
-        """Count tokens that the target computes again for the proposer; say so once of one that never holds any.
+        """Count tokens that the target recomputes for the proposer; warn once if it has no `resume`.
 
         Args:
             num_missing: how many.
@@ -165,7 +165,7 @@ class ProposerGuard:
             )  # fmt: skip
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
-        """Tell the proposer to drop state, containing what it raises."""
+        """Tell the proposer to drop state; its exceptions are contained."""
         if not request_ids:
             return
         try:
@@ -177,7 +177,7 @@ class ProposerGuard:
             self._note(_described(error), "raised in finish")
 
     def _check_map(self, vocab_map: torch.Tensor | None) -> None:
-        """Check a map of the vocabulary when it first comes; proposers give the same tensor in every step."""
+        """Check a vocabulary map the first time; proposers pass the same tensor in every step."""
         if vocab_map is not None and vocab_map is not self._vocab_map:
             check_vocab_map(vocab_map, self._vocab_size)
             self._vocab_map = vocab_map
@@ -186,7 +186,7 @@ class ProposerGuard:
         self._num_calls += 1
         budget = self._budget
         if seconds > budget and isinstance(batch, ProposeBatch):
-            # A model has to read a prompt: each further piece of it may take as long as a step.
+            # A proposer's model has to prefill prompts: each piece of one may take as long as a step.
             num_prompt = sum(count for count in batch.counts if count > _PROMPT_PIECE)
             budget *= 1 + num_prompt / _PROMPT_PIECE
         if self._num_calls <= _WARMUP_STEPS or seconds <= budget:
@@ -199,7 +199,7 @@ class ProposerGuard:
 
     @property
     def _budget(self) -> float:
-        """Seconds that a call may take."""
+        """Maximum seconds of a call."""
         return max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._score_s)
 
     def _overrun(self, seconds: float, budget: float, what: str) -> None:
@@ -226,7 +226,7 @@ class ProposerGuard:
 
 
 def _described(error: Exception) -> str:
-    """Return an error as text, even one that cannot be printed."""
+    """Return an error as text, even if it cannot be printed."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

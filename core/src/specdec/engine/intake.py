@@ -35,7 +35,7 @@ SEED_BITS = 63
 
 @dataclass(frozen=True)
 class Tokenized:
-    """A prompt as text, if it came as text, and as ids."""
+    """A prompt as token ids, and as text if it was given as text."""
 
     text: str | None
     token_ids: list[int]
@@ -47,8 +47,8 @@ class Intake:
     Args:
         info: facts about the target.
         tokenizer: its tokenizer, if it has one.
-        seed: seed of the noise of requests without a seed of their own; None means fresh noise.
-        has_priorities: whether the scheduler looks at priorities.
+        seed: seed for requests without their own seed; None means fresh noise.
+        has_priorities: whether the scheduler uses priorities.
     """
 
     def __init__(
@@ -67,21 +67,21 @@ class Intake:
         self._numbers = itertools.count(1)
         self._has_priorities = has_priorities
         self._length = None if tokenizer is None else PromptLength(tokenizer, info.max_model_len)
-        # Tokenizers of the Rust library may be used on several threads at once.
+        # Fast tokenizers (the Rust library) are thread-safe.
         is_shared = getattr(tokenizer, "is_fast", False)
         self._turn: AbstractContextManager[object] = nullcontext() if is_shared else threading.Lock()
 
     def next_id(self) -> str:
-        """Return an id that no other request has."""
+        """Return a unique request id."""
         return f"{self._prefix}-{next(self._numbers)}"
 
     def conversation(
         self, messages: Items[Mapping[str, Any]], template_arguments: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return a conversation as `prompt`, the text, and `prompt_token_ids`; see `conversation_prompt`.
+        """Return a conversation as `prompt` (the text) and `prompt_token_ids`; see `conversation_prompt`.
 
         Raises:
-            ConfigError: if there is no tokenizer or chat template, or it does not take the messages.
+            ConfigError: if there is no tokenizer or chat template, or the template rejects the messages.
         """
         if self._tokenizer is None:
             raise ConfigError("chat needs a tokenizer; pass tokenizer=")
@@ -98,15 +98,15 @@ class Intake:
         priority: int = 0,
         client: str | None = None,
     ) -> tuple[Request, list[StopWatch]]:
-        """Return a request ready to be queued. May be called on several threads at once.
+        """Return a request ready to be queued. Thread-safe.
 
         Args:
             request_id: the caller's id.
             prompt: text or token ids.
-            params: how tokens are chosen.
-            is_streaming: whether every step's news is shown, or only the end.
-            priority: lower goes first, where the scheduling policy is by priority.
-            client: who asks, for a fair order.
+            params: sampling parameters.
+            is_streaming: whether to output after every step, or only at the end.
+            priority: lower runs first, under the scheduling policy `priority`.
+            client: name of the client, for fair scheduling.
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served.
@@ -195,6 +195,6 @@ class Intake:
 
 
 def signed(seed: int) -> int:
-    """Return a seed of any size as a signed 64-bit number, which is what the noise is keyed by."""
+    """Return a seed of any size as a signed 64-bit number, the type of the noise's keys."""
     low = seed & (2**64 - 1)
     return low - 2**64 if low >= 2**63 else low

@@ -12,20 +12,21 @@ from specdec.runner.prefix_cache import PrefixCache
 _MIN_HEADROOM_BLOCKS = 16
 
 Resume = Callable[[Sequence, int], int]
-"""Told how many tokens of a sequence that is being placed have known rows, returns how many of these rows need not run."""
+"""Takes a sequence that is being placed and its number of cached rows; returns how many of them need not
+run."""
 
 
 class KVManager:
-    """Gives each sequence one contiguous run of slots, so that attention reads it without a gather.
+    """Gives each sequence one contiguous run of slots, which attention reads without a gather.
 
-    A sequence that outgrows its run extends it in place or moves; a known prefix is copied into the new run, which costs
-    memory traffic but no arithmetic.
+    A sequence that outgrows its run extends it in place or moves. A cached prefix is copied into the new run,
+    which costs memory traffic but no computation.
 
     Args:
         cache: the target's cache.
         block_size: tokens per block.
         is_prefix_cached: whether prefixes are reused.
-        resume: called for each sequence that is placed; None keeps all known rows.
+        resume: called for each sequence that is placed; None keeps all cached rows.
     """
 
     def __init__(
@@ -39,20 +40,20 @@ class KVManager:
 
     @property
     def num_slots(self) -> int:
-        """Slots of the whole cache."""
+        """Number of slots of the whole cache."""
         return self._blocks.num_blocks * self.block_size
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks that belong to no sequence."""
+        """Number of blocks that belong to no sequence."""
         return self._blocks.num_free
 
     def admit(self, sequence: Sequence, num_slots: int) -> bool:
-        """Place a waiting sequence, reusing a known prefix; returns False if there is no room for that and `num_slots` more."""
+        """Place a sequence, reusing a cached prefix; False if that and `num_slots` more do not fit."""
         blocks: list[int] = []
         if self._prefixes is not None and sequence.params.prompt_logprobs is None:
             blocks = self._prefixes.match(sequence.token_ids, sequence.num_tokens - 1)
-        # Room for the known prefix as well as for the first piece that runs after it.
+        # Room for the cached prefix and for the first chunk after it.
         needed = self._blocks_for(min(sequence.num_tokens, len(blocks) * self.block_size + num_slots))
         wanted = min(self._blocks_for(sequence.max_num_tokens + 1), needed + _MIN_HEADROOM_BLOCKS)
         start = self._blocks.allocate(max(wanted, needed))
@@ -68,7 +69,7 @@ class KVManager:
         if self._prefixes is not None:
             keys = self._prefixes.take_over(self._cache, blocks, start, num_blocks)
         num_known = len(keys) * self.block_size
-        if sequence.admission_time is None:  # one that was preempted would find what it computed itself
+        if sequence.admission_time is None:  # a preempted one would hit what it computed itself
             sequence.num_cached_prompt_tokens = min(num_known, sequence.num_prompt_tokens)
         sequence.num_computed = num_known if self._resume is None else self._resume(sequence, num_known)
         sequence.num_published = sequence.num_computed // self.block_size
@@ -76,7 +77,7 @@ class KVManager:
         return True
 
     def reserve(self, sequence: Sequence, num_slots: int) -> bool:
-        """Make room for `num_slots` tokens of a placed sequence, moving it if need be; False if there is no room."""
+        """Make room for `num_slots` tokens of a sequence, moving it if necessary; False if there is none."""
         missing = self._blocks_for(num_slots) - sequence.num_blocks
         if missing <= 0:
             return True
@@ -100,7 +101,7 @@ class KVManager:
         return True
 
     def publish(self, sequence: Sequence) -> None:
-        """Make known the blocks that hold committed, written tokens only."""
+        """Publish the full blocks of committed, computed tokens to the prefix cache."""
         if self._prefixes is None:
             return
         size = self.block_size
@@ -112,7 +113,7 @@ class KVManager:
             sequence.num_published += 1
 
     def release(self, sequence: Sequence) -> None:
-        """Give a sequence's blocks back; published ones stay known until they are overwritten."""
+        """Free a sequence's blocks; published ones stay in the prefix cache until they are overwritten."""
         if sequence.num_blocks:
             self._blocks.free(sequence.first_slot // self.block_size, sequence.num_blocks)
         sequence.num_blocks = 0

@@ -1,4 +1,4 @@
-"""Counters over the engine's life."""
+"""Metrics over the engine's lifetime."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIX = "vllm:spec_decode_"
 
 @dataclass(frozen=True)
 class Counter:
-    """One number that only grows."""
+    """One number that only increases."""
 
     name: str
     value: int | float
@@ -22,7 +22,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One number that grows and falls."""
+    """One number that increases and decreases."""
 
     name: str
     value: int | float
@@ -38,12 +38,12 @@ class Vector:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many of some times, in seconds, were at most as long as each bound."""
+    """Counts of times, in seconds, in buckets with upper bounds."""
 
     name: str
     bounds: tuple[float, ...]
     counts: list[int]
-    """By bucket, one more than there are bounds; not summed up."""
+    """Per bucket, one more than there are bounds; not cumulative."""
     total: float
     """Sum of the times."""
 
@@ -53,7 +53,7 @@ Metric = Counter | Gauge | Vector | Histogram
 
 @dataclass
 class EngineMetrics:
-    """What the engine has done so far. Names on the outside are vLLM's, so that scripts that read them work unchanged."""
+    """Counters of the engine. Names are exported as vLLM's where it has them, else with `specdec:`."""
 
     num_steps: int = 0
     num_drafts: int = 0
@@ -77,7 +77,7 @@ class EngineMetrics:
     verify_s: float = 0.0
     commit_s: float = 0.0
     inter_token_latency: Distribution = field(default_factory=Distribution)
-    """Times between two steps that gave tokens to one sample."""
+    """Times between two steps that added tokens to the same sample."""
 
     def count_step(self, stats: StepStats) -> None:
         """Add one step."""
@@ -93,7 +93,7 @@ class EngineMetrics:
         self.commit_s += stats.commit_ms / 1e3
 
     def take(self, counters: GuardCounters) -> None:
-        """Take over what went wrong with the proposer."""
+        """Copy the counters of the proposer's guard."""
         self.proposer_errors = counters.num_errors
         self.proposer_nodes_cut = counters.num_nodes_cut
         self.proposer_overruns = counters.num_overruns

@@ -1,4 +1,4 @@
-"""Special tokens that messages spell are text: only the chat template may write real ones."""
+"""Treats special tokens spelled in messages as text: only the chat template may write real ones."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FIRST_MARK, _LAST_MARK = 0xF0000, 0x10FFFD
 
 
 class PlainText:
-    """Replaces the special tokens in what a client sends by marks, and tokenizes what the template makes of it.
+    """Replaces special tokens in client messages by marks, and tokenizes the template's output.
 
     Args:
-        tokenizer: of the target.
+        tokenizer: the target's tokenizer.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -41,7 +41,7 @@ class PlainText:
         return any(self._special.search(text) for value in values for text in _texts(value))
 
     def first_mark(self, *values: Any) -> int:
-        """Return a code point from which on as many as are needed occur in none of these values."""
+        """Return the first of as many code points as are needed that occur in none of these values."""
         used = {ord(char) for value in values for text in _texts(value) for char in set(text)}
         first = _FIRST_MARK
         while clashes := [point for point in used if first <= point < first + 2 * len(self._order)]:
@@ -67,10 +67,10 @@ class PlainText:
         return text.translate({first + place: content for content, place in self._order.items()})
 
     def token_ids(self, text: str, first: int) -> list[int]:
-        """Return the ids of a text with marks: special tokens where the template wrote them, and text for the marks.
+        """Return the ids of a text with marks: special tokens written by the template, plain text for marks.
 
         Raises:
-            ConfigError: for a tokenizer that cannot take special tokens for text.
+            ConfigError: if the tokenizer cannot encode special tokens as text.
         """
         assert self._special is not None
         shift = first + len(self._order)
@@ -84,10 +84,10 @@ class PlainText:
 def _plain(
     tokenizer: PreTrainedTokenizerBase, tokens: tuple[tuple[int, str], ...], shift: int
 ) -> tuple[Tokenizer, dict[int, int]]:
-    """Return a tokenizer to which special tokens are text, and by which of its ids it knows the real ones.
+    """Return a tokenizer that treats special tokens as text, and the real id for each of its mark ids.
 
     Args:
-        tokenizer: of the target.
+        tokenizer: the target's tokenizer.
         tokens: the special tokens, each with its id.
         shift: code point of the first mark; each stands for the special token at its index.
     """

@@ -1,4 +1,4 @@
-"""What one step runs."""
+"""The scheduler's output for one step."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from specdec.engine.sequence import Sequence
 
 @dataclass(slots=True)
 class Plan:
-    """The running sequences of one step and how many tokens each runs. All lists have one entry per sequence."""
+    """The running sequences of one step and how many tokens each runs. Lists are indexed by
+    sequence unless they say otherwise."""
 
     sequences: list[Sequence]
     chunks: list[int]
-    """Committed tokens to run: 1 while decoding, a piece of the prompt before, 0 if the token budget is spent."""
+    """Number of committed tokens to run: 1 in decode, a prompt chunk in prefill, 0 if the token budget is
+    spent."""
     max_nodes: list[int]
-    """The most drafted nodes; 0 where no draft is wanted."""
+    """Maximum number of drafted nodes; 0 if no draft is wanted."""
     decoding: list[int]
     """Indices of the sequences that sample in this step: those whose chunk reaches their last committed token."""
     preempted: list[Sequence]
-    """Sequences that lost their cache in this step and wait to be run again."""
+    """Sequences that lost their cache slots in this step and wait to run again."""
 
     @property
     def num_prompt_tokens(self) -> int:
-        """Tokens run that are not the last committed one of a decoding sequence."""
+        """Number of tokens run, without the last committed token of each decoding sequence."""
         return sum(self.chunks) - len(self.decoding)
 
     @property

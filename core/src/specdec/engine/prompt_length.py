@@ -1,4 +1,4 @@
-"""Prompts that are too long are refused by their characters, before they are tokenized."""
+"""Refuses prompts with too many characters before they are tokenized."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _MIN_CHARS_PER_TOKEN = 16
 
 
 class PromptLength:
-    """The most characters that a prompt may have.
+    """Maximum number of characters of a prompt.
 
     Args:
-        tokenizer: of the target.
-        max_model_len: the most tokens of prompt and output.
+        tokenizer: the target's tokenizer.
+        max_model_len: maximum number of tokens of prompt and output.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, max_model_len: int) -> None:
@@ -23,7 +23,7 @@ class PromptLength:
         self._max_model_len = max_model_len
 
     def check(self, text: str) -> None:
-        """Check a text, of which every token stands for at most as many characters as the longest in the vocabulary.
+        """Check a text: a token has at most as many characters as the longest one of the vocabulary.
 
         Raises:
             ConfigError: if it cannot fit.

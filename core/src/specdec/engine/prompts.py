@@ -1,4 +1,4 @@
-"""What callers give as prompts."""
+"""Prompts in the forms that callers give."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from specdec.errors import ConfigError
 
 Prompt = str | list[int] | Mapping[str, Any]
-"""Text, token ids, or `{"prompt_token_ids": [...]}`. Arrays and tensors of ids will do as well."""
+"""Text, token ids, or `{"prompt_token_ids": [...]}`. Arrays and tensors of ids work as well."""
 
 _KEYS = ("prompt", "prompt_token_ids")
 
 
 def as_prompts(given: object) -> list[Prompt]:
-    """Return the prompts in what may be one or many: ids in a row are one prompt.
+    """Return a list of prompts for one or many; a flat list of ids is one prompt.
 
     Raises:
         ConfigError: if it is neither.
@@ -33,10 +33,10 @@ def as_prompts(given: object) -> list[Prompt]:
 
 
 def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
-    """Return the text and the token ids of a prompt, each as far as it is given.
+    """Return the text and the token ids of a prompt; None for what is not given.
 
     Raises:
-        ConfigError: if it is no prompt.
+        ConfigError: if it is not a prompt.
     """
     if isinstance(prompt, str):
         return prompt, None

@@ -1,4 +1,4 @@
-"""One call of a proposer, and the end of requests as it is told of it."""
+"""One call of the proposer, and the finish reasons that it receives."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from specdec.interfaces.finish import FinishReason
 def propose(
     guard: ProposerGuard, delivery: Delivery, sequences: list[Sequence], max_nodes: list[int]
 ) -> Draft | None:
-    """Tell the proposer what is new and return its draft, or None where it failed.
+    """Deliver new tokens to the proposer and return its draft, or None if it failed.
 
-    After a failure its state is dropped and everything is delivered again, where that is possible: sequences whose hidden
-    states are gone get no further drafts.
+    After a failure its state is dropped and everything is delivered again. Sequences whose hidden states are
+    gone cannot be delivered again and get no further drafts.
     """
     draft = guard.propose(delivery.build(sequences, max_nodes), max_nodes)
     if draft is None:
@@ -29,7 +29,7 @@ def propose(
 
 
 def by_reason(ended: list[Sequence]) -> dict[FinishReason, list[Sequence]]:
-    """Return sequences that ended by what the proposer is told: an error of those whose last tokens it was not given."""
+    """Group ended sequences by the reason given to the proposer: ERROR if last tokens were not delivered."""
     groups: dict[FinishReason, list[Sequence]] = {}
     for sequence in ended:
         assert sequence.finish_reason is not None

@@ -1,4 +1,4 @@
-"""One request: its samples and what is shown of them."""
+"""One request: its samples and their output."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Request:
 
     Args:
         request_id: the caller's id.
-        prompt: the prompt's text, if it came as text.
+        prompt: the prompt's text, if it was given as text.
         samples: sequences and their stop watches.
-        is_streaming: whether every step's news is shown, or only the end.
+        is_streaming: whether to output after every step, or only at the end.
     """
 
     def __init__(

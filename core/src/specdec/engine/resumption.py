@@ -1,4 +1,4 @@
-"""Where the target and the proposer go on from a prefix that is in the cache."""
+"""Where the target and the proposer continue after a prefix cache hit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from specdec.engine.sequence import Sequence
 
 
 class Resumption:
-    """Asks the proposer how much of a cached prefix it holds; delivery begins behind that.
+    """Asks the proposer how much of a cached prefix it holds; delivery begins after that.
 
-    A proposer that reads hidden states gets those of every token that it does not hold, so the target runs the rows that choose
-    these again: always the last one of what both hold, and more where the proposer holds less. Other proposers limit nothing.
+    A proposer that reads hidden states needs those of every token that it does not hold, so the target
+    recomputes the rows that predict these tokens: always the last row that both hold, and more if the
+    proposer holds less. Other proposers need no recomputation.
 
     Args:
         guard: the proposer.
-        delivery: what tells it the rest.
+        delivery: delivers the remaining tokens.
     """
 
     def __init__(self, guard: ProposerGuard, delivery: Delivery) -> None:
@@ -23,9 +24,9 @@ class Resumption:
         self._delivery = delivery
 
     def __call__(self, sequence: Sequence, num_known: int) -> int:
-        """Return how many of the `num_known` first rows of a sequence that is being placed need not run; see `Resume`."""
+        """Return how many of a placed sequence's `num_known` cached rows need not run; see `Resume`."""
         if not self._delivery.needs_hidden:
-            # One that was preempted: the proposer, whose state is its own, still has what it was given.
+            # A preempted sequence is introduced already: the proposer still has its own state.
             if num_known and not sequence.is_introduced:
                 sequence.delivered = self._held(sequence, num_known)
             return num_known

@@ -1,4 +1,4 @@
-"""Cuts from a draft what cannot be scored or verified."""
+"""Removes the parts of a draft that cannot be scored or verified."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
 
 _SUM_TOLERANCE = 1e-3
-_EXACT_SUM_TOLERANCE = 1e-5  # beyond it a sum is made 1: a token drawn by weights was drawn by their shares
-_HALF_SUM_TOLERANCE = 4e-3  # what rounding to bfloat16 alone can do
+_EXACT_SUM_TOLERANCE = 1e-5  # beyond it q is normalised: a token drawn by weights follows their shares
+_HALF_SUM_TOLERANCE = 4e-3  # the error of rounding to bfloat16 alone
 _STAND_IN = 0
 
 
 class DraftError(ValueError):
-    """A draft that is no draft of its batch, or a malformed one under `strict_drafts=True`."""
+    """A draft that does not belong to its batch, or a malformed one under `strict_drafts=True`."""
 
 
 def check_draft(
@@ -28,20 +28,20 @@ def check_draft(
     *,
     takes_trees: bool = True,
 ) -> tuple[Draft, int]:
-    """Return the part of a draft that can be used, with `host_rows` set to it, and how many nodes are unfit.
+    """Return the usable part of a draft, with `host_rows` set to it, and the number of unfit nodes.
 
-    A row without q is cut at its cap, and before its first node that has an id outside the vocabulary or a parent that does
-    not precede it: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before its first node that is not
-    its predecessor's child, and what is left are chains.
+    A row without q is cut at its cap, and before its first node with an id outside the vocabulary or a parent
+    that does not precede it: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before
+    its first node that is not its predecessor's child; the result is a chain.
 
-    In a row with q whether a node is there must not depend on what was drawn for it, or acceptance no longer follows from p
-    and q. So an id outside the vocabulary stays: `token_ids` keeps it, to be rejected with its q, and `host_rows` has a
-    valid id in its place, to be scored. A row of q that is not a distribution (not finite, negative, not summing to 1)
-    says nothing about the nodes drawn from it; the draft's row is cut before the first of them. That depends on nodes before
-    the cut alone, and so do parents.
+    In a row with q, the presence of a node must not depend on the token drawn for it, or acceptance no longer
+    follows from p and q. An id outside the vocabulary therefore stays: `token_ids` keeps it, and it is
+    rejected with its q; `host_rows` has a valid id in its place, which is scored. If a row of q is not a
+    distribution (not finite, negative, not summing to 1), the draft's row is cut before the first node drawn
+    from it. This cut depends only on nodes before it, and so does a cut by parents.
 
     Raises:
-        DraftError: if it is no draft of this batch at all.
+        DraftError: if it does not belong to this batch at all.
     """
     if not isinstance(draft, Draft):
         raise DraftError(f"propose returned {type(draft).__name__}, not a Draft")
@@ -121,7 +121,7 @@ def _drawn_rows(draft: Draft, size: int) -> list[bool]:
     """Return for each row whether it carries q.
 
     Raises:
-        DraftError: if q is there and other fields contradict it.
+        DraftError: if q is given and other fields contradict it.
     """
     probs = draft.node_probs
     if probs is None:
@@ -146,9 +146,9 @@ def _drawn_rows(draft: Draft, size: int) -> list[bool]:
 
 
 def _with_lawful_rows(draft: Draft) -> tuple[Draft, list[list[bool]]]:
-    """Return the draft with sums of q made 1, and `[B][N + 1]`: which rows of q are distributions.
+    """Return the draft with q normalised, and `[B][N + 1]`: which rows of q are distributions.
 
-    Two passes over q, and a third one only where a sum is about 1 and not closer.
+    Takes two passes over q, and a third one only if a sum is within the tolerance but not exact.
     """
     assert draft.node_probs is not None
     probs = draft.node_probs.detach()
@@ -156,7 +156,7 @@ def _with_lawful_rows(draft: Draft) -> tuple[Draft, list[list[bool]]]:
         return draft, [[False] * probs.shape[1]] * probs.shape[0]
     is_half = probs.dtype in (torch.float16, torch.bfloat16)
     sums = probs.sum(-1, dtype=torch.float32 if is_half else probs.dtype)
-    # The comparisons are of a few numbers: they cost least on the host.
+    # These are comparisons of a few numbers: they are cheapest on the host.
     totals, lows = torch.stack((sums, probs.amin(-1).to(sums))).cpu().numpy()
     tolerance = _HALF_SUM_TOLERANCE if is_half else _SUM_TOLERANCE
     is_law = (abs(totals - 1.0) <= tolerance) & (lows >= 0.0)
@@ -169,9 +169,10 @@ def _with_lawful_rows(draft: Draft) -> tuple[Draft, list[list[bool]]]:
 
 
 def check_vocab_map(vocab_map: torch.Tensor, vocab_size: int) -> None:
-    """Raise unless a map leads to ids of the target, all different.
+    """Raise unless a vocabulary map contains only target ids, all different.
 
-    An id that it leads outside would end a row where it is -1, and the mass of ids that it puts together is nobody's.
+    An id mapped to -1 would end a row like padding, and the mass of ids mapped to the same target id would
+    belong to none of them.
 
     Raises:
         DraftError: naming the first entry that is wrong.
@@ -215,7 +216,7 @@ def _valid_length(row: Sequence[int], limit: int, vocab_size: int) -> int:
 
 
 def _valid_tree_length(parents: Sequence[int], limit: int) -> int:
-    """Return the nodes before the first one whose parent does not precede it."""
+    """Return the number of nodes before the first one whose parent does not precede it."""
     for node in range(limit):
         if not -1 <= parents[node] < node:
             return node
@@ -223,7 +224,7 @@ def _valid_tree_length(parents: Sequence[int], limit: int) -> int:
 
 
 def _chain_length(parents: Sequence[int], limit: int) -> int:
-    """Return the nodes before the first one that is not its predecessor's child."""
+    """Return the number of nodes before the first one that is not its predecessor's child."""
     for node in range(limit):
         if parents[node] != node - 1:
             return node
@@ -231,7 +232,7 @@ def _chain_length(parents: Sequence[int], limit: int) -> int:
 
 
 def _lawful_length(is_law: Sequence[bool], parents: Sequence[int] | None, limit: int) -> int:
-    """Return the nodes before the first one whose parent's row of q is not a distribution."""
+    """Return the number of nodes before the first one whose parent's row of q is not a distribution."""
     for node in range(limit):
         if not is_law[node if parents is None else parents[node] + 1]:
             return node

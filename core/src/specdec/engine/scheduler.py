@@ -1,4 +1,4 @@
-"""Chooses what runs in a step: decode rows first, prompts fill the token budget."""
+"""Chooses what runs in a step: decode rows first, then prompts fill the token budget."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from specdec.errors import ConfigError
 
 
 class Scheduler:
-    """Continuous batching with chunked prompts, preemption by recompute, and admission in the order of `WaitingQueue`.
+    """Continuous batching: chunked prefill, preemption by recompute, admission in `WaitingQueue` order.
 
     Args:
         kv: places sequences in the cache.
         caps: limits on drafting.
-        max_num_seqs: the most running sequences.
-        max_num_batched_tokens: the most rows of one pass.
-        pace: lowers the limits where drafts do not pay; None to leave them.
-        has_priorities: whether requests of a lower `priority` are admitted first and preempted last.
+        max_num_seqs: maximum number of running sequences.
+        max_num_batched_tokens: maximum number of rows in one pass.
+        pace: lowers the limits where drafts do not pay off; None to keep them.
+        has_priorities: whether requests with a lower `priority` are admitted first and preempted last.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Scheduler:
 
     @property
     def kv_cache_usage(self) -> float:
-        """The part of the cache that belongs to sequences, 0 to 1."""
+        """Fraction of the KV cache that belongs to sequences, 0 to 1."""
         return 1.0 - self._kv.num_free_blocks * self._kv.block_size / self._kv.num_slots
 
     def add(self, sequence: Sequence) -> None:
@@ -84,7 +84,7 @@ class Scheduler:
             if any(map(_is_prefilling, self.running))
             else self.running
         )
-        # A row is kept for every sequence that decodes, so that the drafts of the first ones starve nobody.
+        # Reserve one row for every decoding sequence: drafts of the first ones must not starve the others.
         num_owed = sum(1 for sequence in order if not _is_prefilling(sequence))
         for sequence in list(order):
             if preempted and sequence in preempted:
@@ -104,13 +104,14 @@ class Scheduler:
                 nodes = reserved
             chunks[sequence] = chunk, nodes
             budget -= chunk + nodes
-        # The last sequence may have given way to itself: it could not grow where it lay, and starts over in an empty cache.
+        # The last sequence may have preempted itself: it could not grow in place, and restarts in an empty
+        # cache.
         if not preempted or not self.running:
             budget = self._admit(budget, chunks)
         return self._plan(chunks, displaced + preempted)
 
     def remove(self, sequences: list[Sequence]) -> None:
-        """Take finished or aborted sequences out and free their cache."""
+        """Remove finished or aborted sequences and free their cache."""
         for sequence in sequences:
             if sequence in self.running:
                 self.running.remove(sequence)
@@ -119,10 +120,10 @@ class Scheduler:
             self._kv.release(sequence)
 
     def _reserve(self, sequence: Sequence, chunk: int, nodes: int, preempted: list[Sequence]) -> int | None:
-        """Reserve cache rows, preempting others if need be.
+        """Reserve cache rows, preempting other sequences if necessary.
 
         Returns:
-            the nodes that there is room for; None if the sequence itself was preempted.
+            the number of nodes that fit; None if the sequence itself was preempted.
         """
         while not self._kv.reserve(sequence, sequence.num_computed + chunk + nodes):
             if nodes > 0:
@@ -143,7 +144,7 @@ class Scheduler:
         self.waiting.put_back(victim)
 
     def _preempt_for_fairness(self) -> list[Sequence]:
-        """Preempt a sample of a client that has several for one of a client that has none and no room; returns it."""
+        """Preempt a sample of a client, or request, with several for a blocked one of a client, or request, with none."""
         without_room, self._without_room = self._without_room, None
         if not self.waiting:
             return []

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sequence:
-    """All state of one running sample: its tokens, its slots in the KV cache, what its proposer has been told.
+    """All state of one running sample: tokens, slots in the KV cache, tokens delivered to the proposer.
 
     Args:
         request_id: id of this sample, made from the caller's id.
@@ -86,41 +86,42 @@ class Sequence:
     ) -> None:
         self.request_id = request_id
         self.row_id = request_id
-        """What proposers know it by: unlike `request_id` no other row has it."""
+        """Its id for proposers; unlike `request_id` it is unique among rows."""
         self.params = params
         self.parent_id = request_id
         """Id of the request it is a sample of."""
         self.client: str | None = None
-        """Who asked, for a fair order; None where that is not known."""
+        """Name of the client, for fair scheduling; None if unknown."""
         self.priority = 0
-        """Lower goes first, where the scheduling policy is by priority."""
+        """Lower runs first, under the scheduling policy `priority`."""
         self.seed = seed
         self.sample_index = sample_index
         self.num_prompt_tokens = self.num_tokens = len(prompt_token_ids)
         self.max_num_tokens = max_num_tokens
-        """Committed tokens at which the sample ends: by `max_tokens` or by the context window."""
+        """Number of committed tokens at which the sample ends, by `max_tokens` or the context window."""
         self._array = np.empty(max_num_tokens, np.int32)
         self._array[: self.num_tokens] = prompt_token_ids
         self._array.flags.writeable = False
         self.num_computed = 0
-        """Tokens whose keys and values are in the cache."""
+        """Number of tokens whose keys and values are in the cache."""
         self.first_slot = -1
         self.num_blocks = 0
         self.num_published = 0
         self.prefix_key = 0
         self.num_cached_prompt_tokens = 0
         self.delivered = 0
-        """Tokens the proposer has been given."""
+        """Number of tokens delivered to the proposer."""
         self.deliverable_hidden: list[tuple[torch.Tensor, ...]] = []
         self.num_missing = 0
-        """Length of a cached prefix that the proposer could have held and did not: it is told it even while it rests."""
+        """Length of a cached prefix that the proposer could have held but did not; delivered even while
+        drafting is suspended."""
         self.is_introduced = False
-        """Whether the proposer has had a row for it and has not been told to drop it."""
+        """Whether the proposer has received a row for it and no `finish` since."""
         self.has_proposals = True
         self.acceptance: RequestAcceptance | None = None
-        """How its drafting goes, kept by `Pace`."""
+        """Acceptance of its drafts, kept by `Pace`."""
         self.rules: RequestRules | None = None
-        """What changes its logits beyond temperature and cuts."""
+        """Changes to its logits beyond temperature, top-k, top-p and min-p."""
         self.logprobs: LogprobRecord | None = None
         self.prompt_logprobs: LogprobRecord | None = None
         self.finish_reason: FinishReason | None = None
@@ -129,9 +130,9 @@ class Sequence:
         self.num_drafts = self.num_draft_tokens = self.num_accepted_tokens = 0
         self.accepted_per_position: list[int] = []
         self.draft_flags: list[bool] = []
-        """One byte per output token: 1 where a draft had guessed it."""
+        """For each output token whether it is an accepted drafted token."""
         self.draft_steps: list[DraftStep] | None = [] if params.return_draft_steps else None
-        """The steps that made its tokens, where they are asked for."""
+        """The steps that produced its tokens, if requested."""
         self.arrival_time = time.perf_counter()
         self.admission_time: float | None = None
         """When it first left the queue."""
@@ -150,7 +151,7 @@ class Sequence:
         return ids
 
     def missing_prompt_rows(self, chunk: int) -> range:
-        """Return the positions of the next `chunk` tokens whose rows give log probabilities that are asked for and missing."""
+        """Return the positions among the next `chunk` tokens whose prompt log probabilities are missing."""
         if self.prompt_logprobs is None:
             return range(0)
         first = max(self.num_computed, len(self.prompt_logprobs.entries))
@@ -158,7 +159,7 @@ class Sequence:
 
     @property
     def num_with_states(self) -> int:
-        """Tokens that have been delivered, or whose hidden states are there to be delivered with them."""
+        """Number of tokens that are delivered, or whose hidden states are ready to be delivered."""
         return self.delivered + sum(states[0].shape[0] for states in self.deliverable_hidden)
 
     @property
@@ -172,7 +173,7 @@ class Sequence:
         return self.finish_reason is not None
 
     def append(self, token_ids: list[int], num_drafted: int) -> None:
-        """Commit tokens, the first `num_drafted` of which a draft had guessed; there must be room for them."""
+        """Commit tokens, the first `num_drafted` of them accepted drafted ones; there must be room."""
         count = len(token_ids)
         end = self.num_tokens + count
         self._array.flags.writeable = True
@@ -190,7 +191,7 @@ class Sequence:
 
 
 def count_accepted(positions: list[int], num_drafted: int, num_accepted: int) -> None:
-    """Add one verified draft to how many drafted tokens were accepted at each position."""
+    """Add one verified draft to the numbers of accepted tokens per position."""
     if num_drafted > len(positions):
         positions.extend([0] * (num_drafted - len(positions)))
     for position in range(num_accepted):

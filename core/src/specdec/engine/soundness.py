@@ -1,4 +1,4 @@
-"""Keeps rows that are not numbers from the sampler, so that they end their own request and no other."""
+"""Hides logits rows that are not numbers from the sampler: they end only their own request."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NOT_NUMBERS = "the logits are not numbers"
 
 
 def sound_rows(scores: Scores) -> tuple[Scores, torch.Tensor | None]:
-    """Return scores whose p-logits are numbers, and which rows `[R]` were so from the start; None if all were.
+    """Return scores whose p-logits are numbers, and `[R]`: which rows were so before; None if all were.
 
-    The other rows are made indifferent: any sampler can draw from them, and nothing that it draws is kept. On a device the
-    answer is left there, not to wait for it, and so is never None.
+    The other rows become uniform: any sampler can draw from them, and the drawn tokens are discarded. On a
+    device the mask stays there to avoid a synchronisation, so it is never None.
     """
     logits = scores.logits
     if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.float64):

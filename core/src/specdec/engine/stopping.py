@@ -1,4 +1,4 @@
-"""Decides where a sample ends, and what of its text may be shown."""
+"""Decides where a sample ends, and how much of its text can be shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class StopWatch:
 
     Args:
         sequence: the sample.
-        end_of_text_ids: the model's own end.
+        end_of_text_ids: the model's end-of-text ids.
         text: its text stream; None without a tokenizer.
     """
 
@@ -32,13 +32,13 @@ class StopWatch:
 
     @property
     def visible_text(self) -> str:
-        """The text that can be shown already: what might become a stop string is held back."""
+        """The text that can be shown so far: a possible beginning of a stop string is held back."""
         if not self._stops or self._sequence.is_finished:
             return self.text
         return self.text[: len(self.text) - self._held_back()]
 
     def accept(self, token_ids: list[int]) -> list[int]:
-        """Return the tokens that belong to the sample, and mark it finished where it ends among them."""
+        """Return the tokens that belong to the sample, and mark it finished if it ends within them."""
         sequence = self._sequence
         room = sequence.max_num_tokens - sequence.num_tokens
         kept: list[int] = []
@@ -57,7 +57,7 @@ class StopWatch:
         return kept
 
     def read(self) -> None:
-        """Bring the text up to date with the committed tokens, where no stop string asked for that before."""
+        """Bring the text up to date with the committed tokens; with stop strings, `accept` has done it."""
         if self._stream is None or self._stops:
             return
         output = self._sequence.output_token_ids
@@ -84,7 +84,7 @@ class StopWatch:
         return True
 
     def _held_back(self) -> int:
-        """Return the length of the longest end of the text that begins a stop string."""
+        """Return the length of the longest tail of the text that begins a stop string."""
         for length in range(min(self._longest - 1, len(self.text)), 0, -1):
             tail = self.text[-length:]
             if any(stop.startswith(tail) for stop in self._stops):

@@ -31,7 +31,7 @@ class TextStream:
             self._stream = DecodeStream(ids=self._ids, skip_special_tokens=skip_special_tokens)
 
     def push(self, token_id: int) -> str:
-        """Take one token; return the text that it completes."""
+        """Add one token; return the text that it completes."""
         if self._backend is not None:
             return self._stream.step(self._backend, token_id) or ""
         self._ids.append(token_id)

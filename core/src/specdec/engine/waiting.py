@@ -1,4 +1,4 @@
-"""Samples that wait to run, and which of them is next."""
+"""The queue of waiting samples, and which of them is next."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _Requests = OrderedDict[str | None, deque[Sequence]]
 
 
 class WaitingQueue:
-    """First come, first served; where requests name their clients, the client and then the request with the fewest running
-    samples is served first, so that many samples of one request do not keep the others out.
+    """First come, first served, and fair between clients.
+
+    If requests name their clients, the client and then the request with the fewest running samples is served
+    first. Many samples of one request thus do not keep the others out.
 
     Args:
-        has_priorities: whether samples of a lower `priority` go before all others.
+        has_priorities: whether samples with a lower `priority` go before all others.
     """
 
     def __init__(self, *, has_priorities: bool = False) -> None:
@@ -30,19 +32,19 @@ class WaitingQueue:
         return self._length
 
     def append(self, sequence: Sequence) -> None:
-        """Queue a sample that is new."""
+        """Queue a new sample."""
         self._requests_of(sequence).setdefault(_request_of(sequence), deque()).append(sequence)
         self._length += 1
 
     def put_back(self, sequence: Sequence) -> None:
-        """Queue a sample that has run before: it goes before all others of its request, and that before those of its client."""
+        """Queue a preempted sample: first of its request, and its request first of its client."""
         requests, request = self._requests_of(sequence), _request_of(sequence)
         requests.setdefault(request, deque()).appendleft(sequence)
         requests.move_to_end(request, last=False)
         self._length += 1
 
     def remove(self, sequence: Sequence) -> None:
-        """Take a sample out, if it is there."""
+        """Remove a sample, if it is queued."""
         priority, client, request = self._priority_of(sequence), sequence.client, _request_of(sequence)
         clients = self._clients.get(priority, OrderedDict())
         samples = clients.get(client, OrderedDict()).get(request)
@@ -58,7 +60,7 @@ class WaitingQueue:
             del self._clients[priority]
 
     def next(self, running: Items[Sequence]) -> Sequence:
-        """Return the sample that is to run next; there must be one.
+        """Return the sample that runs next; there must be one.
 
         Args:
             running: the samples that run now.
@@ -69,8 +71,10 @@ class WaitingQueue:
         return requests[_least(requests, [_request_of(sequence) for sequence in running])][0]
 
     def may_replace(self, waiting: Sequence, running: Sequence) -> bool:
-        """Return whether a sample that waits may take the place of one that runs: where both name their clients, and
-        never that of one of more priority."""
+        """Return whether a waiting sample may replace a running one.
+
+        Both must name their clients, and the running one must not have higher priority.
+        """
         if running.client is None or waiting.client is None:
             return False
         return not self.has_priorities or waiting.priority <= running.priority
@@ -84,18 +88,18 @@ class WaitingQueue:
 
 
 def _request_of(sequence: Sequence) -> str | None:
-    """Return the request that a sample waits with; those without a client wait in one row."""
+    """Return the request that a sample is grouped by; samples without a client form one group."""
     return None if sequence.client is None else sequence.parent_id
 
 
 def _least(waiting: Mapping[Key, object], running: list[Key]) -> Key:
-    """Return who has the fewest running samples, among equals who has waited longest."""
+    """Return the key with the fewest running samples; of equal ones, that which has waited longest."""
     if len(waiting) == 1:
         return next(iter(waiting))
     counts = Counter(running)
     best = None
     for key in waiting:
-        if not counts[key]:  # at most as many as run come before
+        if not counts[key]:  # reached after at most `len(running)` keys
             return key
         if best is None or counts[key] < counts[best[0]]:
             best = (key,)

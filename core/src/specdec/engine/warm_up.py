@@ -1,4 +1,4 @@
-"""Runs what a first request would otherwise wait for: compiling, or loading from the cache, of a sampler's operations."""
+"""Compiles a sampler's operations, or loads them from the cache, before the first request."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _WIDTH = 2
 
 
 def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | None) -> None:
-    """Verify one made-up draft of every kind that may come, at a temperature; nothing of it is kept.
+    """Verify one dummy draft of every possible kind, not greedily; the results are discarded.
 
     Args:
-        sampler: keeps no state between calls, so it may be asked as often as one likes.
+        sampler: the sampler; it keeps no state between calls.
         info: facts about the target.
         drafts: the proposer's capabilities; None without one.
 
     Raises:
-        PluginError: if the sampler raises, which it would do in every step.
+        PluginError: if the sampler raises, as it would in every step.
     """
     for draft in _drafts(info, (drafts or frozenset()) & sampler.capabilities, has_nodes=drafts is not None):
         try:
@@ -41,9 +41,9 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
                 f"{type(error).__name__}: {error}"
             ) from error
     if info.device.type == "cpu":
-        best_ids(np.zeros((1, 4), np.float32), np.empty(1, np.int64))  # what greedy requests take
+        best_ids(np.zeros((1, 4), np.float32), np.empty(1, np.int64))  # used by greedy requests
     if info.device.type == "cpu" and drafts is not None and Capability.DRAFT_PROBS in drafts:
-        race(np.ones(4, np.float32), 0, 0, 0, 0)  # what proposers draw with
+        race(np.ones(4, np.float32), 0, 0, 0, 0)  # used by proposers that draw
 
 
 def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[Draft]:
@@ -61,7 +61,7 @@ def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -
 
 
 def _problem(draft: Draft, info: TargetInfo) -> tuple[Scores, Draft, VerifyBatch]:
-    """Return what the engine hands to a sampler for a draft, the target being indifferent."""
+    """Return the arguments of `verify` for a draft, with uniform target probabilities."""
     assert draft.host_rows is not None
     counts = [len(row) for row in draft.host_rows]
     starts = [0, *accumulate(count + 1 for count in counts)]

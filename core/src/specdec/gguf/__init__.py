@@ -1,1 +1,1 @@
-"""GGUF files: dequantised once to safetensors, which is what everything else reads."""
+"""GGUF files: dequantised once to safetensors, which all other code reads."""

@@ -1,4 +1,4 @@
-"""Reads a GGUF file through transformers and writes it as a checkpoint of transformers."""
+"""Reads a GGUF file through transformers and writes it as a transformers checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _PACKAGES = ("gguf", "accelerate")
 _END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
-"""What ends a text, and what ends a turn of a conversation where that is another token."""
+"""End of text, and end of a conversation turn if that is a different token."""
 
 
 def convert(file: Path, dtype: str, folder: Path) -> None:
@@ -25,11 +25,11 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
 
     Args:
         file: the GGUF file.
-        dtype: of the weights: `bfloat16`, `float16` or `float32`.
+        dtype: dtype of the weights: `bfloat16`, `float16` or `float32`.
         folder: an empty folder.
 
     Raises:
-        ModelError: if packages are missing, or for what transformers cannot read, with its reason.
+        ModelError: if packages are missing, or if transformers cannot read the file, with its reason.
         OSError: if the folder cannot be written.
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
@@ -42,7 +42,7 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
             model, tokenizer = _read(file, dtype)
         except (ModelError, MemoryError):
             raise
-        except Exception as error:  # of a broken file anything may be raised
+        except Exception as error:  # a broken file may raise anything
             reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
             raise ModelError(f"transformers cannot read {file}: {reason}") from error
         _write(model, tokenizer, folder)
@@ -79,7 +79,7 @@ def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerB
 
 
 def _check_whole(file: Path, report: Mapping[str, Any]) -> None:
-    """Refuse a file that leaves weights of its model as they were drawn at random."""
+    """Refuse a file that leaves weights of its model randomly initialised."""
     for kind in ("missing_keys", "mismatched_keys"):
         names = sorted(map(str, report.get(kind) or ()))
         if names:
@@ -90,7 +90,7 @@ def _check_whole(file: Path, report: Mapping[str, Any]) -> None:
 
 
 def _set_end(model: PreTrainedModel, fields: Mapping[str, Any]) -> None:
-    """Let a text end where the file says it, and nowhere else."""
+    """Set the end-of-text ids to exactly those of the file."""
     told = model.config.eos_token_id if _END_KEYS[0] in fields else None
     ends = list(told) if isinstance(told, list | tuple) else [] if told is None else [told]
     ends += [fields[key] for key in _END_KEYS if key in fields]
@@ -106,13 +106,13 @@ def _write(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
     try:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    except SafetensorError as error:  # how a full disk is told
+    except SafetensorError as error:  # raised for a full disk
         raise OSError(str(error)) from error
 
 
 @contextmanager
 def _quiet_in_a_pipe() -> Iterator[None]:
-    """Show the progress that transformers draws on a terminal, and nowhere else."""
+    """Show transformers' progress bars only on a terminal."""
     if sys.stderr.isatty():
         yield
         return

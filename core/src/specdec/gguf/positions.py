@@ -13,9 +13,9 @@ from transformers import PretrainedConfig
 from specdec.errors import ModelError
 
 _FACTORS = "rope_freqs.weight"
-"""The tensor by which rotary frequencies are divided, one number each."""
+"""The tensor of divisors of the rotary frequencies, one number per frequency."""
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""What all published models of the kind `llama3` have in common; the factor differs."""
+"""Parameters that all published models of the kind `llama3` share; the factor differs."""
 
 
 def set_position_scaling(
@@ -24,13 +24,13 @@ def set_position_scaling(
     """Put the file's position scaling into the configuration.
 
     Args:
-        config: of the model, as transformers made it.
-        file: for messages.
-        fields: metadata of the file.
-        tensors: of the file, by name.
+        config: the model's configuration, as made by transformers.
+        file: the file, for messages.
+        fields: the file's metadata.
+        tensors: the file's tensors by name.
 
     Raises:
-        ModelError: for scaling that has no counterpart here, since the model would be another one without it.
+        ModelError: if the scaling is not supported here, because the model would compute something else without it.
     """
     parameters = dict(getattr(config, "rope_parameters", None) or {})
     if parameters.get("rope_type", "default") != "default":
@@ -55,7 +55,7 @@ def set_position_scaling(
 
 
 def _llama3_factors(count: int, theta: float, scaling: Mapping[str, float]) -> np.ndarray:
-    """Return what frequencies are divided by under `rope_type` `llama3` of transformers."""
+    """Return the divisors of the frequencies for `rope_type` `llama3` of transformers."""
     wavelengths = 2.0 * math.pi * theta ** (np.arange(count) / count)
     turns = scaling["original_max_position_embeddings"] / wavelengths
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]

@@ -1,4 +1,4 @@
-"""How text is split before byte-pair merges, for the kinds of GGUF files that transformers does not know."""
+"""Pre-tokenization before byte-pair merges, for kinds of GGUF files that transformers does not support."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from transformers import PreTrainedTokenizerBase
 logger = logging.getLogger("specdec")
 
 _DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-"""Every digit by itself, then as GPT-2; the names are llama.cpp's."""
+"""Kinds that split off every digit, then split as GPT-2 does; the names are llama.cpp's."""
 _GPT2 = frozenset({"gpt-2", "phi-2", "jina-es", "jina-de", "gigachat", "jina-v2-es", "jina-v2-de", "mellum"})
 
 
 def set_splitting(tokenizer: PreTrainedTokenizerBase, file: Path, fields: Mapping[str, Any]) -> None:
-    """Split text as the vocabulary's merges were learned, and warn where that is not known.
+    """Make the tokenizer split text as it was split when the merges were learned; warn if that is not known.
 
     Args:
-        tokenizer: as transformers made it, changed in place.
-        file: for messages.
-        fields: metadata of the file.
+        tokenizer: the tokenizer made by transformers, changed in place.
+        file: the file, for messages.
+        fields: the file's metadata.
     """
     if fields.get("tokenizer.ggml.model") != "gpt2":
         return
@@ -42,5 +42,5 @@ def set_splitting(tokenizer: PreTrainedTokenizerBase, file: Path, fields: Mappin
 
 
 def _is_split_by_transformers(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Return whether transformers put in a rule of its own instead of leaving GPT-2's."""
+    """Return whether transformers set its own pre-tokenizer instead of leaving GPT-2's."""
     return not isinstance(tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel)

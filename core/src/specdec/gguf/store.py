@@ -1,4 +1,4 @@
-"""The folder in which dequantised GGUF files are kept, by their content."""
+"""The cache folder of dequantised GGUF files, keyed by their content."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from specdec.folders import CACHE_VARIABLE, cache_folder
 logger = logging.getLogger("specdec")
 
 _FORM = "1"
-"""What `convert` writes; another number makes everything anew."""
+"""Version of the format that `convert` writes; a new number makes every file be converted again."""
 
 
 def stored(file: Path, dtype: str) -> Path:
-    """Return the directory of a GGUF file's model as safetensors with tokenizer, made if it is not there.
+    """Return the directory of a GGUF file's model as safetensors with tokenizer; it is made if missing.
 
-    A directory appears whole or not at all. Of several processes that want the same one, the first makes it and the others
-    wait. It belongs to the file's content, `dtype` and the version of transformers, not to the file's path.
+    A directory appears atomically. If several processes need the same one, the first makes it and the others wait. It is
+    keyed by the file's content, `dtype` and the version of transformers, not by the file's path.
 
     Args:
         file: the GGUF file.
-        dtype: of the weights: `bfloat16`, `float16` or `float32`.
+        dtype: dtype of the weights: `bfloat16`, `float16` or `float32`.
 
     Raises:
-        ModelError: if the file cannot be read, or the model not be kept.
+        ModelError: if the file cannot be read, or the model cannot be stored.
     """
     models = cache_folder() / "models"
     try:
@@ -55,10 +55,10 @@ def stored(file: Path, dtype: str) -> Path:
 
 
 def _make(file: Path, dtype: str, folder: Path) -> None:
-    """Write the directory under another name, then rename it."""
+    """Write the directory under a temporary name, then rename it."""
     from specdec.gguf.convert import convert
 
-    for left_behind in folder.parent.glob(f".{folder.name}.*.part"):  # of a process that was killed
+    for left_behind in folder.parent.glob(f".{folder.name}.*.part"):  # from a process that was killed
         shutil.rmtree(left_behind)
     message = f"{file.name} is dequantised to {dtype} once, and kept in {folder}"
     if sys.stderr.isatty():
@@ -76,7 +76,7 @@ def _make(file: Path, dtype: str, folder: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the system gives back when the process ends, however it ends."""
+    """Hold a file lock, which the system releases when the process ends in any way."""
     from filelock import FileLock
 
     with FileLock(path):
@@ -84,7 +84,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _digest(file: Path, models: Path) -> str:
-    """Return the SHA-256 of a file's content, remembered by its path, size and time of change."""
+    """Return the SHA-256 of a file's content, cached by its path, inode, size and modification time."""
     status = file.stat()
     stamp = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
     remembered = models / "digests" / hashlib.sha256(stamp.encode()).hexdigest()
@@ -92,7 +92,7 @@ def _digest(file: Path, models: Path) -> str:
         return remembered.read_text(encoding="ascii")
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    with suppress(OSError):  # then the file is read again the next time
+    with suppress(OSError):  # on failure the file is hashed again next time
         remembered.parent.mkdir(parents=True, exist_ok=True)
         temporary = remembered.with_suffix(f".{os.getpid()}")
         temporary.write_text(digest, encoding="ascii")

@@ -1,1 +1,1 @@
-"""Structured outputs: grammars that a sample's text must follow, through xgrammar."""
+"""Structured outputs: grammars that constrain a sample's text, through xgrammar."""

@@ -1,4 +1,4 @@
-"""Compiles what `structured_outputs` asks for."""
+"""Compiles the grammars of `structured_outputs`."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ANY_OBJECT = '{"type": "object"}'
 _PLACE_IN_LIBRARY = re.compile(r"^\[[\d:]+\] \S+:\d+: ")
 _CACHE_BYTES = 256 * 1024 * 1024
 _MAX_KNOWN = 4096
-"""The most grammars that are remembered as checked."""
+"""The most grammars remembered as already checked."""
 _INSTALL = 'structured_outputs needs xgrammar: pip install "specdec-core[grammar]"'
 
 
 class GrammarFactory:
-    """Makes the grammar state of each sample, on several threads; a grammar that was asked for before is not compiled again.
+    """Makes the grammar state of each sample; may be called from several threads. Compiled grammars are cached.
 
     Args:
         info: facts about the target.
@@ -44,10 +44,10 @@ class GrammarFactory:
         self._known: dict[bytes, None] = {}
 
     def make(self, params: StructuredOutputsParams) -> GrammarState:
-        """Return the state of a sample that has no token yet.
+        """Return the grammar state of a sample without tokens.
 
         Raises:
-            ConfigError: if xgrammar is not installed, the target has no tokenizer or no end of text, or the grammar is wrong.
+            ConfigError: if xgrammar is not installed, the target has no tokenizer or end-of-text id, or the grammar is invalid.
         """
         try:
             import xgrammar
@@ -96,7 +96,7 @@ class GrammarFactory:
 
 
 def _compile(compiler: xgrammar.GrammarCompiler, params: StructuredOutputsParams) -> xgrammar.CompiledGrammar:
-    # The library's own grammar of JSON takes arrays for the whole text as well, and blanks everywhere.
+    # xgrammar's built-in JSON grammar also accepts top-level arrays, and whitespace everywhere.
     schema = _ANY_OBJECT if params.json_object else params.json_schema
     if schema is not None:
         text = schema if isinstance(schema, str) else json.dumps(schema)

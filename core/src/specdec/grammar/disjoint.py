@@ -1,4 +1,4 @@
-"""Which schemas of a `oneOf` no value can satisfy two of."""
+"""Checks that no value can satisfy two schemas of a `oneOf`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _MAX_STEPS = 16
 
 
 def are_disjoint(schemas: object, root: Any) -> bool:
-    """Return whether a type, or the value of a required property, tells all schemas apart.
+    """Return whether types, or values of a required property, distinguish all schemas.
 
     Args:
-        schemas: of a `oneOf`.
-        root: the schema that they are in, for their references.
+        schemas: the schemas of a `oneOf`.
+        root: the enclosing schema, to resolve references.
     """
     if not isinstance(schemas, list):
         return False
@@ -50,7 +50,7 @@ def _differ(one: Mapping[str, Any], other: Mapping[str, Any], root: Any) -> bool
 
 
 def _values(schema: Mapping[str, Any]) -> frozenset[str]:
-    """Return the values that a schema lists, each as JSON; none if it lists none."""
+    """Return the values that a schema lists, each as JSON; empty if it lists none."""
     listed = [schema["const"]] if "const" in schema else schema.get("enum") or []
     return frozenset(json.dumps(value, sort_keys=True) for value in listed)
 

@@ -1,4 +1,4 @@
-"""Whether any text can follow a grammar to its end."""
+"""Checks whether a grammar has any finite text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LOOKAHEAD = re.compile(r" \(=\(.*\)\)$")
 _TOKEN = re.compile(
     r'"(?:\\.|[^"\\])*"[*+?]?'  # a text
     r"|\[(?:\\.|[^\]\\])*\][*+?]?"  # a class of characters
-    r"|\w[\w.-]*\((?:\"(?:\\.|[^\"\\])*\"|[^\"()]|\([^()]*\))*\)"  # what the library has beside rules
+    r"|\w[\w.-]*\((?:\"(?:\\.|[^\"\\])*\"|[^\"()]|\([^()]*\))*\)"  # the library's built-in functions
     r"|\w[\w.-]*"
     r"|[()|*+?]"
     r"|\{[\d, ]*\}"
@@ -17,17 +17,17 @@ _TOKEN = re.compile(
 
 
 def can_end(grammar: str) -> bool:
-    """Return whether the language of a grammar has a text.
+    """Return whether the language of a grammar is non-empty.
 
     Args:
-        grammar: as xgrammar writes a compiled one: a rule on each line, each a choice of sequences, `root` among them.
+        grammar: a compiled grammar as xgrammar prints it: one rule per line, each a choice of sequences, including `root`.
     """
     bodies = {name: _choices(_LOOKAHEAD.sub("", body)) for name, body in _RULE.findall(grammar)}
     able: set[str] = set()
     is_growing = True
     while is_growing:
         before = len(able)
-        for name, choices in reversed(bodies.items()):  # rules mostly need those below them
+        for name, choices in reversed(bodies.items()):  # rules mostly depend on later rules
             if any(all(need in able or need not in bodies for need in choice) for choice in choices):
                 able.add(name)
         is_growing = len(able) > before
@@ -35,7 +35,7 @@ def can_end(grammar: str) -> bool:
 
 
 def _choices(body: str) -> list[list[str]]:
-    """Return for each alternative the rules that it needs; nested brackets count towards the outer sequence."""
+    """Return the rules that each alternative needs; nested brackets count towards the outer sequence."""
     choices: list[list[str]] = [[]]
     depth = 0
     for token in _TOKEN.findall(body):

@@ -8,12 +8,12 @@ from urllib.parse import unquote
 
 
 def is_remote(reference: object) -> bool:
-    """Return whether a `$ref` leads out of its own schema, told by its form."""
+    """Return whether a `$ref` points outside its own schema, judged by its form."""
     return not (isinstance(reference, str) and (reference == "#" or reference.startswith("#/")))
 
 
 def resolved(root: Any, reference: object) -> Any:
-    """Return what a `$ref` leads to; None if nothing is there."""
+    """Return the target of a `$ref`; None if it does not exist."""
     if not isinstance(reference, str) or is_remote(reference):
         return None
     found = root

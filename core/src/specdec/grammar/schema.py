@@ -1,4 +1,4 @@
-"""JSON schemas that xgrammar would compile to more than they allow: refused, naming the keyword."""
+"""Rejects JSON schemas that xgrammar would not fully enforce, naming the keyword."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specdec.grammar.disjoint import are_disjoint
 from specdec.grammar.reference import is_remote, resolved
 
 MAX_DEPTH = 100
-"""The deepest nesting of schemas; compiling takes a time that grows with its square."""
+"""The deepest nesting of schemas; compile time grows with its square."""
 _UNHELD = frozenset({
     "not", "if", "then", "else", "contains", "minContains", "maxContains", "dependentRequired", "dependentSchemas",
     "dependencies", "$dynamicRef", "$recursiveRef",
@@ -21,12 +21,12 @@ _TYPE_OF = {
     "maximum": "number", "exclusiveMinimum": "number", "exclusiveMaximum": "number", "multipleOf": "number",
     "minItems": "array", "maxItems": "array", "minProperties": "object", "maxProperties": "object",
 }  # fmt: skip
-"""Keywords that are held to only beside a `type`, and which."""
+"""Keywords that are enforced only beside a `type`, with that type."""
 _STRUCTURE = frozenset({
     *_TYPE_OF, "type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties",
     "propertyNames", "items", "prefixItems", "unevaluatedItems", "unevaluatedProperties", "$ref", "anyOf", "oneOf", "allOf",
 })  # fmt: skip
-"""Keywords that constrain."""
+"""Keywords that constrain values."""
 _FORMATS = frozenset({
     "date", "date-time", "time", "email", "uuid", "uri", "ipv4", "ipv6", "hostname", "duration", "json-pointer",
     "uri-reference", "uri-template", "relative-json-pointer",
@@ -48,14 +48,14 @@ JSON_TYPES = {
     dict: "object",
     type(None): "null",
 }
-"""What JSON schema calls the types of values."""
+"""JSON Schema names of Python types."""
 
 
 def check_schema(schema: str | Mapping[str, Any]) -> None:
-    """Check that all that a schema demands is going to be held to.
+    """Check that everything in a schema will be enforced.
 
     Raises:
-        ConfigError: naming the keyword, and where it is.
+        ConfigError: naming the keyword and its location.
     """
     try:
         root = json.loads(schema) if isinstance(schema, str) else schema

@@ -1,4 +1,4 @@
-"""The state of one sample in its grammar."""
+"""Grammar state of one sample."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BITS = 32
 
 
 class GrammarState:
-    """Follows a sample's committed tokens, and looks ahead along drafts without changing its state.
+    """Tracks a sample's committed tokens, and looks ahead along drafts without changing its state.
 
     Args:
-        matcher: at the start of the grammar.
+        matcher: a matcher at the start of the grammar.
         vocab_size: V.
     """
 
@@ -34,13 +34,13 @@ class GrammarState:
 
     @property
     def is_terminated(self) -> bool:
-        """Whether the text is complete and its end has been committed."""
+        """Whether the text is complete and its end-of-text token is committed."""
         return bool(self._matcher.is_terminated())
 
     def advance(self, token_ids: Sequence[int]) -> None:
-        """Take in committed tokens; what follows a complete text is ignored.
+        """Advance by committed tokens; tokens after a complete text are ignored.
 
-        A token against the grammar, which only a sampler that is not lossless can emit, ends its rule over the text.
+        A token that violates the grammar, which only a lossy sampler can emit, ends the constraint for the rest of the text.
         """
         self._masks = None
         for token_id in token_ids:
@@ -53,21 +53,21 @@ class GrammarState:
                 self._is_left = True
 
     def allowed_nodes(self, nodes: Sequence[int], parents: Sequence[int] | None) -> list[bool]:
-        """Return for each drafted node whether the grammar allows it and every node before it on its path."""
+        """Return for each drafted node whether the grammar allows it and all its ancestors."""
         self._walk(nodes, parents)
         return self._is_allowed[: len(nodes)]
 
     def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Sequence[int] | None) -> torch.Tensor:
         """Return rows `[len(nodes) + 1, V]` with forbidden ids at -inf.
 
-        Rows behind a node that is forbidden, or that completes the text, are not changed: nothing is kept from them.
+        Rows after a node that is forbidden, or that completes the text, are not changed: nothing from them is kept.
         """
         self._walk(nodes, parents)
         assert self._masks is not None
         return logits.masked_fill(~unpacked(self._masks[: len(nodes) + 1], logits), -torch.inf)
 
     def mask_after(self, path: Sequence[int]) -> torch.Tensor:
-        """Return the bitmask `[ceil(V / 32)]` int32 of ids allowed after drafting `path`: none after a path that is not
+        """Return the bitmask `[ceil(V / 32)]` int32 of ids allowed after drafting `path`; empty after a path that is not
         allowed or that completes the text."""
         taken = 0
         for token_id in path:
@@ -84,7 +84,7 @@ class GrammarState:
         return bitmask[0]
 
     def _walk(self, nodes: Sequence[int], parents: Sequence[int] | None) -> None:
-        """Fill the masks of all rows, depth first; a walk over these nodes or more of them is not repeated."""
+        """Fill the masks of all rows, depth first, unless the last walk already covers these nodes."""
         if self._masks is not None and self._nodes[: len(nodes)] == tuple(nodes):
             return
         self._nodes = tuple(nodes)
@@ -109,7 +109,7 @@ class GrammarState:
                 open_rows.append(self._entered(node + 1, children, masks))
 
     def _entered(self, row: int, children: list[list[int]], masks: torch.Tensor) -> Iterator[int]:
-        """Fill the mask of the row the matcher is at; returns the nodes to try there."""
+        """Fill the mask of the matcher's current row; return the nodes to try there."""
         if self.is_terminated:
             return iter(())
         self._matcher.fill_next_token_bitmask(masks, row)

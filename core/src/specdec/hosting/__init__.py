@@ -1,7 +1,7 @@
-"""Proposers inside another engine's loop: the adapters for vLLM and llama.cpp are made of this.
+"""Runs a proposer in another engine's loop; the adapters for vLLM and llama.cpp are built on this.
 
-`open_proposer` resolves a `speculative_config` and loads the proposer; the `HostedProposer` it returns is told of requests and
-their tokens, and drafts for them behind the engine's own guard.
+`open_proposer` resolves a `speculative_config` and loads the proposer. The `HostedProposer` that it returns
+receives requests and their tokens, and drafts for them under the engine's own guard.
 """
 
 from specdec.hosting.hosted import HostedProposer

@@ -11,20 +11,20 @@ from specdec.engine.sequence import Sequence
 
 @dataclass(frozen=True)
 class _Proposed:
-    """One call for drafts, which the host's next step verifies."""
+    """One `propose` call, whose drafts the host's next step verifies."""
 
     limits: dict[Sequence, int]
-    """What each request could have had."""
+    """Maximum number of nodes of each request."""
     num_running: int
     propose_s: float
     end: float
 
 
 class HostPace:
-    """Tells a `Pace` what the steps of a host cost and bring.
+    """Reports the cost of a host's steps and the gain of its drafts to a `Pace`.
 
-    A step of the host lasts from one call for drafts to the next; it counts where a request ran through all of it, so that time
-    in which the host had nothing to do does not.
+    A step of the host lasts from one `propose` call to the next. It counts only if a request ran through all
+    of it, which leaves out the host's idle time.
 
     Args:
         pace: decides how much is drafted.
@@ -38,25 +38,25 @@ class HostPace:
 
     @property
     def is_resting(self) -> bool:
-        """Whether nothing is to be drafted, so that the proposer need not be called."""
+        """Whether the step drafts nothing, so that the proposer need not be called."""
         return self._pace.is_resting
 
     @property
     def num_rested(self) -> int:
-        """Steps that drafted nothing though they might have."""
+        """Number of steps without drafts in which drafts were allowed."""
         return self._pace.num_rested
 
     @property
     def num_shortened(self) -> int:
-        """Steps whose drafts were to be shorter than k."""
+        """Number of steps whose drafts were limited to fewer than k nodes."""
         return self._pace.num_shortened
 
     def note_emitted(self, sequence: Sequence, num_drafted: int, num_accepted: int) -> None:
-        """Take in what the host's step has brought one request."""
+        """Record the result of the host's step for one request."""
         self._emitted[sequence] = num_drafted, num_accepted
 
     def note_prompt_rows(self, num_prompt_rows: int | None) -> None:
-        """Take in how many rows of the host's step were tokens of prompts; None where the host does not say."""
+        """Record the number of prompt rows in the host's step; None if the host does not report it."""
         self._num_prompt_rows = num_prompt_rows
 
     def begin(self, running: Several[Sequence], most: int, now: float) -> None:
@@ -64,18 +64,18 @@ class HostPace:
 
         Args:
             running: requests that the host's next step computes.
-            most: nodes that the configuration allows for one of them.
+            most: maximum number of nodes that the configuration allows for one of them.
             now: time, in seconds.
         """
         self._observe(now)
         self._pace.begin(running, most)
 
     def limit(self, sequence: Sequence, most: int) -> int:
-        """Return the most nodes for one request of the step, of the `most` that it may have."""
+        """Return the maximum number of nodes for one request, at most the `most` that are allowed."""
         return self._pace.limit(sequence, most)
 
     def end(self, limits: dict[Sequence, int], num_running: int, started: float, now: float) -> None:
-        """Note that drafts were asked for between two times."""
+        """Record a `propose` call that lasted from `started` to `now`."""
         self._last = _Proposed(limits, num_running, now - started, now)
 
     def _observe(self, now: float) -> None:
@@ -88,7 +88,7 @@ class HostPace:
         if num_prompt_rows is None and not has_new:
             num_prompt_rows = 0
         if sum(sequence in emitted for sequence in last.limits) < last.num_running:
-            num_prompt_rows = None  # one of them is in the middle of its prompt, or has ended before its step
+            num_prompt_rows = None  # one of them is still in prefill, or ended before its step
         drafted = [num_drafted for num_drafted, _ in emitted.values()]
         self._pace.observe(
             list(emitted),

@@ -30,19 +30,19 @@ _GREEDY = SamplingParams(temperature=0.0, max_tokens=None)
 
 
 class HostedProposer:
-    """Drives one proposer for a host: takes requests and their tokens, gives drafts. Made by `open_proposer`.
+    """Drives one proposer for a host: takes requests and their tokens, returns drafts.
 
-    For each step of the host, and each request that runs: `commit` what was emitted, `keep_states` of the rows that were
-    computed if `needs_hidden`, then one `propose` for all of them. Delivery in order, redelivery after failures and the guard
-    are the engine's own. It is not safe to call from several threads at once.
+    Made by `open_proposer`. In each step the host calls, for each running request, `commit` with the emitted
+    tokens and, if `needs_hidden`, `keep_states` with the computed rows; then one `propose` for all of them.
+    In-order delivery, redelivery after failures and the guard are the engine's own. Not thread-safe.
 
     Args:
-        speculation: what the configuration means.
+        speculation: the resolved configuration.
         info: facts about the target.
-        guard: the proposer, contained.
-        delivery: tells it what is new.
+        guard: calls the proposer and contains its failures.
+        delivery: builds its batches.
         caps: the configuration's limits on drafting.
-        pace: lowers them where drafts do not pay; None without `adaptive`.
+        pace: lowers them where drafts do not pay off; None without `adaptive`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class HostedProposer:
 
     @property
     def num_speculative_tokens(self) -> int:
-        """The most tokens drafted in one step for one request (k)."""
+        """Maximum number of tokens drafted in one step for one request (k)."""
         return self._caps.num_speculative_tokens
 
     @property
@@ -81,7 +81,10 @@ class HostedProposer:
 
     @property
     def aux_layer_ids(self) -> tuple[int, ...]:
-        """Layers whose inputs `keep_states` is given after the final states; layer k's input is what layer k - 1 put out."""
+        """Layers whose inputs `keep_states` takes after the final states.
+
+        The input of layer k is the output of layer k - 1.
+        """
         return self._guard.proposer.aux_layer_ids
 
     @property
@@ -98,14 +101,16 @@ class HostedProposer:
         output_token_ids: Ids[int] | HostIds = (),
         seed: int | None = None,
     ) -> None:
-        """Make a request known.
+        """Start a request.
 
         Args:
-            request_id: the host's id; one that is in use begins anew.
+            request_id: the host's id; an id in use restarts its request.
             prompt_token_ids: the whole prompt.
-            output_token_ids: what was emitted before the request was made known here; not counted as emitted.
-            params: how tokens are chosen, as far as the host says; `speculative` limits drafts of this request.
-            seed: seed of the noise that `strict` chooses tokens with; None for the one of `params`, else fresh noise.
+            output_token_ids: tokens emitted before this call; not counted as emitted.
+            params: sampling parameters, as far as the host gives them; `speculative` limits drafts of this
+                request.
+            seed: seed of the noise that `strict` chooses tokens with; None for the seed of `params`, or fresh
+                noise if it has none.
         """
         if request_id in self._sequences:
             self.finish([request_id], FinishReason.ABORT)
@@ -134,12 +139,13 @@ class HostedProposer:
     def commit(
         self, request_id: str, token_ids: Ids[int], *, num_drafted: int = 0, num_accepted: int = 0
     ) -> None:
-        """Append what the host emitted for a request in one step.
+        """Append the tokens that the host emitted for a request in one step.
 
         Args:
             request_id: a request that was started.
-            token_ids: emitted tokens, the accepted drafted ones first; what follows the request's end is dropped.
-            num_drafted: nodes of the draft that was verified; 0 if there was none.
+            token_ids: emitted tokens, the accepted drafted ones first; tokens after the request's end are
+                dropped.
+            num_drafted: number of nodes of the verified draft; 0 if there was none.
             num_accepted: how many of them were accepted; those after the end do not count.
         """
         sequence = self._sequences[request_id]
@@ -147,11 +153,11 @@ class HostedProposer:
         kept = list(token_ids)[:room]
         num_accepted = min(num_accepted, len(kept))
         sequence.append(kept, num_accepted)
-        sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
         if self._pace is not None:
             self._pace.note_emitted(sequence, num_drafted, num_accepted)
         self._metrics.num_emitted_tokens += len(kept)
         if num_drafted:
+            sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
             sequence.count_draft(num_drafted, num_accepted)
             self._metrics.count_positions(num_drafted, num_accepted)
             self._metrics.num_drafts += 1
@@ -159,11 +165,12 @@ class HostedProposer:
             self._metrics.num_accepted_tokens += num_accepted
 
     def keep_states(self, request_id: str, start: int, states: tuple[torch.Tensor, ...]) -> None:
-        """Take the states of a request's rows that the target has computed, after `commit` of the same step.
+        """Keep the states of a request's rows that the target computed; call after `commit` of the same step.
 
-        Rows from 0 on again mean that the host computes the request anew (preemption), and its states are delivered anew.
-        Behind any other start than the end of what was kept states are missing, as those of a cached prefix are: the request
-        gets no further drafts, which is counted in `specdec:requests_without_states`.
+        A second start at row 0 means that the host recomputes the request (preemption); its states are
+        delivered again. Any other start must be the end of the kept rows. Otherwise states are missing, such
+        as those of a cached prefix, and the request gets no further drafts, which is counted in
+        `specdec:requests_without_states`.
 
         Args:
             request_id: a request that was started.
@@ -183,24 +190,24 @@ class HostedProposer:
                 "the host does not compute those of a cached prefix (turn prefix caching off)",
             )
             return
-        # A row whose token was not kept chose nothing: at most one state for each token behind the first.
+        # Rows whose token was not kept are left out: at most one state for each token after the first.
         num_rows = min(len(states[0]), sequence.num_tokens - 1 - start)
         copies = tuple(state[:num_rows].clone() for state in states)
         self._delivery.keep_hidden(sequence, copies, list(range(num_rows)))
         sequence.num_computed += num_rows
 
     def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> Draft:
-        """Tell the proposer what is new of these requests, and draft for them.
+        """Deliver the new tokens of these requests to the proposer, and draft for them.
 
         Args:
             request_ids: every request that runs, in the order of the rows wanted.
-            max_nodes: `[B]`: the most nodes for each; 0 where the prompt is not computed to its end yet, or no draft is wanted.
-                None means k. The configuration's limits, those of `SamplingParams.speculative` and the request's room hold
-                besides.
+            max_nodes: `[B]`: maximum number of nodes for each; 0 if the prompt is not fully computed yet, or
+                no draft is wanted. None means k. The limits of the configuration, of
+                `SamplingParams.speculative` and of the request's length apply as well.
 
         Returns:
-            a draft with a row for each request; `host_rows` has its ids. Empty rows where the proposer drafted nothing, failed,
-            or is left out for a while after failures.
+            a draft with one row per request; `host_rows` has its ids. Rows are empty if the proposer drafted
+            nothing, failed, or is paused after failures.
         """
         started = time.perf_counter()
         rows = [self._sequences[request_id] for request_id in request_ids]
@@ -209,6 +216,7 @@ class HostedProposer:
         draft, has_failed = None, self._guard.is_paused
         if self._guard.is_paused:
             self._guard.skip()
+            self._delivery.limit_waiting(rows)
         elif rows and not (self._is_resting and not self._delivery.is_overdue(rows)):
             draft = propose(self._guard, self._delivery, rows, limits)
             has_failed = draft is None
@@ -220,7 +228,7 @@ class HostedProposer:
         return Draft.empty(len(rows), self.info.device) if draft is None else draft
 
     def _limits(self, rows: list[Sequence], wanted: list[int], now: float) -> list[int]:
-        """Return the most nodes for each of some requests."""
+        """Return the maximum number of nodes for each request."""
         limit = self._caps.of_batch(len(rows))
         if self._pace is not None:
             self._pace.begin(_running(rows, wanted), limit, now)
@@ -237,11 +245,11 @@ class HostedProposer:
         return self._pace is not None and self._pace.is_resting
 
     def observe_target(self, seconds: float, num_prompt_rows: int | None = None) -> None:
-        """Take in a step of the target, before `propose`.
+        """Record a step of the target; call before `propose`.
 
         Args:
-            seconds: how long it took: a proposer's time budget is four times that, and at least 50 ms.
-            num_prompt_rows: rows of it that were tokens of prompts; `adaptive` counts a step in which a request began only if
+            seconds: its duration; a proposer's time budget is four times that, and at least 50 ms.
+            num_prompt_rows: prompt rows in it; `adaptive` counts a step in which a request started only if
                 this is given.
         """
         self._guard.observe_score(seconds)
@@ -249,7 +257,7 @@ class HostedProposer:
             self._pace.note_prompt_rows(num_prompt_rows)
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
-        """End requests: the proposer is told their last tokens, unless they were aborted or it is paused, and why.
+        """End requests and tell the proposer why. One that learns from tokens receives the last ones first, unless left out.
 
         Unknown ids are ignored.
         """
@@ -272,7 +280,7 @@ class HostedProposer:
             self._guard.finish([s.row_id for s in sequences if s.is_introduced], told)
 
     def metrics(self) -> list[Metric]:
-        """Return what was counted, under the names of `LLM.get_metrics`."""
+        """Return the counters, under the names of `LLM.get_metrics`."""
         self._metrics.take(self._guard.counters)
         if self._pace is not None:
             self._metrics.steps_without_drafts = self._pace.num_rested
@@ -282,5 +290,5 @@ class HostedProposer:
 
 
 def _running(rows: list[Sequence], wanted: list[int]) -> list[Sequence]:
-    """Return the requests that the host goes on with: those without output are in the middle of their prompts."""
+    """Return the requests that the host continues with; those without output are still in prefill."""
     return [s for s, most in zip(rows, wanted, strict=True) if most or not s.num_output_tokens]

@@ -1,4 +1,4 @@
-"""Opens a proposer for a host: resolves its configuration, makes and loads it."""
+"""Opens a proposer for a host: resolves its configuration, creates and loads it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots
 
 OWN_VERIFIER = ("strict",)
-"""The values of `rejection_sample_method` for a host that verifies drafts by its own draws alone."""
+"""The values of `rejection_sample_method` for a host that verifies drafts only with its own draws."""
 
 
 def resolve_for_host(
@@ -34,7 +34,7 @@ def resolve_for_host(
     host: str,
     samplers: Collection[str] = OWN_VERIFIER,
 ) -> ResolvedSpeculation:
-    """Return what a `speculative_config` means, without making the proposer; arguments and errors as of `open_proposer`."""
+    """Resolve a `speculative_config` without creating the proposer; otherwise as `open_proposer`."""
     speculation = (
         speculative_config
         if isinstance(speculative_config, ResolvedSpeculation)
@@ -62,12 +62,12 @@ def open_proposer(
 
     Args:
         speculative_config: as for `LLM`: a mapping, JSON or YAML text, or the path of a file.
-        target: facts about the host's target and what it lends of it.
+        target: facts about the host's target, and the parts of it that the host provides.
         host: name of the engine, for messages.
-        samplers: the values of `rejection_sample_method` that the host can do.
+        samplers: the values of `rejection_sample_method` that the host supports.
 
     Raises:
-        ConfigError: for a configuration that is wrong, or asks of the host what it cannot do.
+        ConfigError: for a configuration that is wrong, or that the host does not support.
         PluginError: for a method that is not installed or cannot be loaded.
         ModelError: for a draft that cannot be loaded.
     """

@@ -1,4 +1,4 @@
-"""What a host says of its target, and what a proposer may borrow of it."""
+"""A host's facts about its target, and the parts of it that a proposer may use."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from specdec.scorers.lending import Lender
 
 @dataclass(frozen=True, kw_only=True)
 class HostTarget:
-    """The target of another engine. Only what proposers of tokens need has no default."""
+    """The target of another engine. Only the fields that token-only proposers need have no default."""
 
     vocab_size: int
     """Number of logits per row."""
     max_model_len: int
-    """The longest context, in tokens."""
+    """Maximum context length, in tokens."""
     eos_token_ids: tuple[int, ...] = ()
     hidden_size: int = 0
     num_layers: int = 0
     dtype: torch.dtype = torch.float32
     device: torch.device = torch.device("cpu")  # noqa: RUF009  a constant
     max_num_seqs: int = 1
-    """The most requests in one batch."""
+    """Maximum number of requests in one batch."""
     path: str | None = None
     """Directory or hub id of its checkpoint."""
     revision: str | None = None
@@ -54,16 +54,16 @@ class HostTarget:
     has_aux_hidden_states: bool = False
     """Whether it is given the inputs of the layers in `HostedProposer.aux_layer_ids` as well."""
     kv_cache_memory_bytes: int | None = None
-    """Memory for keys and values of models that the proposer runs; None means what fits."""
+    """Bytes for the KV caches of the proposer's models; None means what fits."""
 
     @property
     def model(self) -> None:
-        """No model of `transformers`: the host runs it."""
+        """Always None: the host runs the model, not `transformers`."""
         return None
 
     @property
     def gives(self) -> frozenset[Capability]:
-        """What of the target a proposer can have."""
+        """The capabilities that the host provides to a proposer."""
         given = {
             Capability.HIDDEN_STATES: self.has_hidden_states,
             Capability.AUX_HIDDEN_STATES: self.has_aux_hidden_states,
@@ -75,7 +75,7 @@ class HostTarget:
 
     @property
     def facts(self) -> TargetFacts:
-        """What a `speculative_config` is checked against."""
+        """The facts that a `speculative_config` is checked against."""
         return TargetFacts(
             model=self.path,
             hf_config=self._hf_config,
@@ -86,7 +86,7 @@ class HostTarget:
 
     @cached_property
     def info(self) -> TargetInfo:
-        """What a proposer is told before it loads anything."""
+        """The facts that a proposer receives before it loads anything."""
         return TargetInfo(
             vocab_size=self.vocab_size,
             hidden_size=self.hidden_size,
@@ -100,7 +100,7 @@ class HostTarget:
         )
 
     def handle(self, lender: Lender, options: EngineOptions) -> TargetHandle:
-        """Return what a proposer loads with; parts that the host does not give refuse to be used."""
+        """Return the handle that a proposer loads with; modules that the host lacks raise when called."""
         directory = Path(self.path) if self.path is not None else None
         return TargetHandle(
             info=self.info,
@@ -125,7 +125,7 @@ class HostTarget:
 
 
 class _Absent(nn.Module):
-    """Takes the place of a module that the host does not give."""
+    """Takes the place of a module that the host does not provide."""
 
     def __init__(self, what: str) -> None:
         super().__init__()

@@ -1,7 +1,8 @@
-"""The contracts of specdec: everything a plugin can see is defined and documented here.
+"""The plugin interfaces of specdec: everything a plugin can see is defined and documented here.
 
-One file per role: `proposer`, `scorer`, `sampler` and what passes between them: `batch` (to the proposer), `draft` (from it),
-`score_batch` (to the scorer), `Scores` and `Verdict`. `SPECDEC_API` is the version of all of it.
+Each role has a file: `proposer`, `scorer`, `sampler`. The data that passes between them is in `batch` (input
+of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
+beside their roles. `SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch

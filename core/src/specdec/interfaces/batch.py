@@ -1,4 +1,4 @@
-"""What a proposer gets each step."""
+"""The input of a proposer in one step."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ HostIds = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class ProposeBatch:
-    """One step's news for the proposer; row i of every field is `request_ids[i]`.
+    """The newly committed tokens of one step; row i of every field belongs to `request_ids[i]`.
 
-    Every running request is a row of every call, also where no draft is wanted (`max_nodes[i] == 0`), so that no cache
-    goes stale. Tokens arrive in order and without holes; a start below what the proposer holds means: forget from there.
-    Arrays and tensors are lent for the call: they are not written to, and what is kept of them is copied.
+    Every running request has a row in every call, even if no draft is wanted (`max_nodes[i] == 0`), so that
+    the proposer's caches stay up to date. Tokens arrive in order and without gaps. If `starts[i]` is below
+    the number of tokens that the proposer holds, it must drop its state from that position on. Arrays and
+    tensors are valid only during the call: do not write to them, and copy what you keep.
     """
 
     request_ids: tuple[str, ...]
     max_nodes: Sequence[int]
-    """`[B]`: the most nodes for this step; 0 means take in the tokens, no draft wanted."""
+    """`[B]`: maximum number of nodes to draft in this step; 0 means process the tokens without drafting."""
     num_tokens: Sequence[int]
-    """`[B]`: committed tokens, prompt included."""
+    """`[B]`: number of committed tokens, prompt included."""
     num_prompt_tokens: Sequence[int]
     starts: Sequence[int]
     """`[B]`: position of the first newly committed token."""
@@ -38,23 +39,24 @@ class ProposeBatch:
     new_token_ids: HostIds
     """`[T]` int32, packed row after row, read-only."""
     last_num_drafted: Sequence[int]
-    """`[B]`: nodes of this row's previous draft that were scored; 0 if there was none."""
+    """`[B]`: number of nodes of this row's previous draft that were scored; 0 if there was none."""
     last_num_accepted: Sequence[int]
     """`[B]`: how many of them were accepted."""
     sampling_params: tuple[SamplingParams, ...]
     draws: Draws
-    """The noise source for proposers that draw."""
+    """The noise source for proposers that sample their tokens."""
     token_ids_of: Callable[[int], HostIds]
-    """Behind `token_ids`."""
+    """Implements `token_ids`."""
     allowed_after: Callable[[int, Sequence[int]], torch.Tensor | None] | None = None
-    """Behind `allowed`."""
+    """Implements `allowed`."""
     hidden_states: torch.Tensor | None = None
-    """`[T, H]` with `HIDDEN_STATES`, also where nothing is new (T = 0); None without. Row j is the target's state that chose
-    new token j, that is at the position before it, after the final norm. The row of a request's first prompt token is zeros."""
+    """`[T, H]` with `HIDDEN_STATES`, even if no token is new (T = 0); None without. Row j is the target's
+    hidden state that predicted new token j: the state at the position before it, after the final norm. The
+    row of a request's first prompt token is zeros."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
-    """One `[T, H]` per id of `aux_layer_ids` with `AUX_HIDDEN_STATES`, paired like `hidden_states`."""
+    """With `AUX_HIDDEN_STATES`: one `[T, H]` per id of `aux_layer_ids`; rows as in `hidden_states`."""
     has_hidden: torch.Tensor | None = None
-    """`[T]` bool: False where `hidden_states` has no state to give (the first prompt token)."""
+    """`[T]` bool: False where `hidden_states` has no state (the first prompt token)."""
 
     @property
     def batch_size(self) -> int:
@@ -81,28 +83,28 @@ def _host_field(name: str) -> property:
 
 @dataclass(frozen=True)
 class DeviceProposeBatch:
-    """The form of `ProposeBatch` for `ON_DEVICE` proposers: what changes within a step stays on the device.
+    """`ProposeBatch` for `ON_DEVICE` proposers: data that changes within a step stays on the device.
 
-    Fields of the host form that would need a copy back raise `AttributeError`.
+    Fields of the host form that would need a copy to the host raise `AttributeError`.
     """
 
     request_ids: tuple[str, ...]
     max_nodes: torch.Tensor
     """`[B]` int64, on the device."""
     max_nodes_bound: int
-    """A host number that no entry of `max_nodes` exceeds: the width of the draft."""
+    """Upper bound of `max_nodes`, known on the host: the width of the draft."""
     num_tokens: torch.Tensor
-    """`[B]` int64: committed tokens, these new ones included."""
+    """`[B]` int64: number of committed tokens, the new ones included."""
     starts: torch.Tensor
     """`[B]` int64: position of the first newly committed token."""
     counts: torch.Tensor
     """`[B]` int64: number of newly committed tokens."""
     new_token_ids: torch.Tensor
-    """`[B, W]` int64, padded with -1; W = K + 1 while decoding, as wide as the longest piece while prompts arrive."""
+    """`[B, W]` int64, padded with -1; W is the largest of `counts`, at least 1."""
     sampling_params: tuple[SamplingParams, ...]
     draws: Draws
     hidden_states: torch.Tensor | None = None
-    """`[B, W, H]`, paired like `ProposeBatch.hidden_states`."""
+    """`[B, W, H]`; rows as in `ProposeBatch.hidden_states`."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
 
     num_prompt_tokens = _host_field("num_prompt_tokens")

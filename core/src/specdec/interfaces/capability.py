@@ -1,4 +1,4 @@
-"""What a proposer needs from the target and what it gives with its drafts."""
+"""Capabilities: what a proposer needs from the target and what it provides with its drafts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from enum import Enum
 
 
 class Capability(Enum):
-    """One thing a proposer needs or gives. Core asks for capabilities, never for a method's name.
+    """One thing that a proposer needs or provides. Core checks capabilities, never the name of a method.
 
-    The class attribute `Proposer.capabilities` names the most a method can do; the instance attribute, set in
-    `__init__`, what this configuration does. Core reads the instance attribute once, after `__init__`.
+    The class attribute `Proposer.capabilities` lists everything that the method can do. The instance
+    attribute, set in `__init__`, lists what this configuration does. It must not
+    change after `__init__`.
     """
 
     HIDDEN_STATES = "hidden_states"
-    """Needs `ProposeBatch.hidden_states`: the target's final-norm output that chose each new token."""
+    """Needs `ProposeBatch.hidden_states`: the target's final-norm output that predicted each new token."""
 
     AUX_HIDDEN_STATES = "aux_hidden_states"
     """Needs `ProposeBatch.aux_hidden_states`: the inputs of the target layers in `Proposer.aux_layer_ids`."""
@@ -25,14 +26,15 @@ class Capability(Enum):
     """Uses the target's output projection (`TargetHandle.lm_head`)."""
 
     OWN_KV = "own_kv"
-    """Keeps a KV cache of its own, made with `TargetHandle.make_runner`."""
+    """Keeps its own KV cache, made with `TargetHandle.make_runner`."""
 
     TREE = "tree"
-    """May return drafts with `parents`, of at most `max_nodes` nodes over all branches. Of a sampler: verifies such drafts;
-    core refuses a proposer of trees beside a sampler without it."""
+    """May return drafts with `parents`, of at most `max_nodes` nodes over all branches. For a sampler:
+    verifies such drafts. Core refuses to combine a proposer that drafts trees with a sampler without it."""
 
     DRAFT_PROBS = "draft_probs"
-    """Returns `node_probs`: the exact distribution each node was drawn from. A wrong one makes the output wrong."""
+    """Returns `node_probs`: the exact distribution each node was drawn from. A wrong distribution makes the
+    output wrong."""
 
     CONFIDENCE = "confidence"
     """Returns `confidence`: the estimated probability that a node is accepted, given that its parent is."""
@@ -44,7 +46,7 @@ class Capability(Enum):
     """`propose` has static shapes and no host work, so core may capture it in a device graph. Implies `ON_DEVICE`."""
 
     TOKENS_ONLY = "tokens_only"
-    """Needs nothing but token ids, so the same class runs inside any engine. Excludes every needed capability."""
+    """Needs only token ids, so the same class runs in any engine. Excludes all of `NEEDED_CAPABILITIES`."""
 
 
 NEEDED_CAPABILITIES = frozenset(
@@ -56,4 +58,4 @@ NEEDED_CAPABILITIES = frozenset(
         Capability.OWN_KV,
     }
 )
-"""The capabilities that ask something of the target."""
+"""The capabilities that need something from the target."""

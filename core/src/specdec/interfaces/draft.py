@@ -19,21 +19,22 @@ class DraftSampling(Enum):
     """How the children of one node were chosen."""
 
     DETERMINISTIC = "deterministic"
-    """Not drawn: point masses, no q."""
+    """Not drawn: point masses without q."""
 
     IID = "iid"
     """Drawn independently from the parent's distribution."""
 
     WITHOUT_REPLACEMENT = "without_replacement"
-    """Drawn one after another, each from the parent's distribution with earlier siblings taken out."""
+    """Drawn one after another, each from the parent's distribution with earlier siblings removed."""
 
 
 @dataclass(frozen=True)
 class Draft:
     """Drafted tokens for every row of a `ProposeBatch`, as chains or trees.
 
-    Any prefix of a row is a valid draft. Nodes without q come best first; nodes drawn from q come in the order drawn,
-    and whether a node is present may depend on nodes before it, never on its own drawn token or later ones.
+    Any prefix of a row is a valid draft. Nodes without q are ordered best first. Nodes drawn from q are in
+    the order in which they were drawn. Whether a drawn node is present may depend on nodes before it, never
+    on its own token or later ones.
     """
 
     token_ids: torch.Tensor
@@ -42,22 +43,25 @@ class Draft:
     """`[B, N]` int64 or None for chains. A parent precedes its child; -1 is the last committed token."""
     sampling: DraftSampling = DraftSampling.DETERMINISTIC
     node_probs: torch.Tensor | None = None
-    """`[B, N + 1, V']` float or None. Row 0: the distribution that the children of the last committed token were drawn from;
-    row j + 1: that of the children of node j, after the draft's own temperature and cuts, before siblings are taken out.
-    `sampling` then says how siblings were drawn: `IID`, for chains too, or `WITHOUT_REPLACEMENT`."""
+    """`[B, N + 1, V']` float or None. Row 0 is the distribution that the children of the last committed token
+    were drawn from; row j + 1 is that of the children of node j. Rows are after the draft's own temperature,
+    top-k, top-p and min-p, and before siblings are removed. `sampling` must then say how siblings were drawn:
+    `IID` (for chains too) or `WITHOUT_REPLACEMENT`."""
     has_probs: torch.Tensor | None = None
     """`[B]` bool: rows that carry q. None means all rows do if `node_probs` is given, else none."""
     vocab_map: torch.Tensor | None = None
-    """`[V']` int64: target id of each id of a reduced draft vocabulary, all different and all inside the target's, or None
-    where they are the same. Give the same tensor in every step: it is checked when it first comes."""
+    """`[V']` int64: target id of each id of a reduced draft vocabulary, all different and all in the target's
+    vocabulary. None if the ids are the same. Pass the same tensor in every step: core checks it only the
+    first time."""
     confidence: torch.Tensor | None = None
     """`[B, N]` float: estimated probability that a node is accepted, given that its parent is."""
     proposers: tuple[str, ...] | None = None
-    """For each row who drafted it, where one proposer asks others; None: the proposer itself. Shown, without further effect."""
+    """For each row, the name of the proposer that drafted it, if one proposer calls others; None means the
+    proposer itself. For display only."""
     host_rows: tuple[tuple[int, ...], ...] | None = field(default=None, repr=False, compare=False)
-    """The same token ids as ragged host rows, kept by `from_lists` so that the host path need not copy them back. In a draft
-    that core has checked: the ids that are scored; a drawn id outside the vocabulary, which can only be rejected, has a valid
-    one in its place here."""
+    """The same token ids as ragged host rows; `from_lists` keeps them to save a copy from the device. In a
+    draft that core has checked, these are the ids that are scored: a drawn id outside the vocabulary, which
+    can only be rejected, is replaced by a valid one here."""
 
     @classmethod
     def from_lists(
@@ -73,7 +77,7 @@ class Draft:
         A row may be a list, an array or a tensor.
 
         Raises:
-            TypeError: if an id or a parent is no integer.
+            TypeError: if an id or a parent is not an integer.
             ValueError: if `parents` or `confidence` do not have the lengths of `rows`.
         """
         for name, other in (("parents", parents), ("confidence", confidence)):
@@ -90,13 +94,13 @@ class Draft:
 
     @classmethod
     def empty(cls, batch_size: int, device: torch.device | str = "cpu") -> Draft:
-        """Make a draft without any node for `batch_size` rows."""
+        """Make a draft without nodes for `batch_size` rows."""
         ids = torch.empty((batch_size, 0), dtype=torch.int64, device=device)
         return cls(token_ids=ids, host_rows=((),) * batch_size)
 
 
 def _listed(row: Any) -> Any:
-    """Return the numbers of an array or tensor as Python has them, and any other row as it is."""
+    """Return an array or tensor as a list of Python numbers, and any other row unchanged."""
     return row.tolist() if isinstance(row, np.ndarray | torch.Tensor) else row
 
 

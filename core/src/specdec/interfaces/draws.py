@@ -1,4 +1,4 @@
-"""The noise source handed to proposers that draw their tokens."""
+"""The noise source for proposers that sample their tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 @dataclass(frozen=True)
 class NoiseKeys:
-    """What the noise of `strict` is keyed by, for some rows of a batch: for loops that choose many tokens in one call."""
+    """Keys of the noise of `strict` for some rows of a batch; for loops that choose many tokens per call."""
 
     seeds: npt.NDArray[np.int64]
     """`[R]` request seeds."""
@@ -24,7 +24,7 @@ class NoiseKeys:
 
 
 class Draws(Protocol):
-    """Stateless noise, keyed so that no draw is used twice and nothing depends on batch or order."""
+    """Stateless noise, keyed so that every draw is unique and independent of batch and order."""
 
     def sample(
         self, logits: torch.Tensor, rows: Sequence[int], node: int
@@ -32,7 +32,7 @@ class Draws(Protocol):
         """Draw one token per row; the q returned is the exact distribution the token was drawn from.
 
         Args:
-            logits: `[R, V']` draft logits after the draft's own temperature and cuts.
+            logits: `[R, V']` draft logits after the draft's own temperature, top-k, top-p and min-p.
             rows: `[R]` row of the batch that each logits row belongs to.
             node: index that the drawn node will have in its row of the draft.
 
@@ -55,8 +55,8 @@ class Draws(Protocol):
         Args:
             rows: `[R]` rows of the batch.
             depth: depth of the drafted node; 1 for the first one.
-            num_ids: ids from 0 on.
+            num_ids: number of ids, from 0 on.
         """
 
     def coupled_keys(self, rows: Sequence[int]) -> NoiseKeys:
-        """Return what `coupled` is keyed by at depth 1, for rows of the batch; each further depth is one position more."""
+        """Return the keys of `coupled` at depth 1 for some rows; each further depth is one position more."""

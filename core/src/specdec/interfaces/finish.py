@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class FinishReason(Enum):
-    """Why a request left the engine, or why a proposer must drop its state of it."""
+    """Why a request left the engine, or why a proposer must drop its state of the request."""
 
     STOP = "stop"
     """An end-of-text id, a stop id or a stop string."""
@@ -15,9 +15,10 @@ class FinishReason(Enum):
     """`max_tokens` or the model's context window."""
 
     ABORT = "abort"
-    """Given up by the caller. A proposer must not learn from it."""
+    """Aborted by the caller. A proposer must not learn from it."""
 
     ERROR = "error"
-    """The proposer raised: drop the state, everything is delivered again from position 0. As the end of a request: nothing
-    can be chosen any more, because its sampling parameters forbid everything or a logits processor raised; or its last tokens
-    were not told, because the proposer rested (`adaptive`) and needs states or keeps a cache."""
+    """The proposer raised: it must drop its state, and everything is delivered again from position 0. For a
+    request that ended: no token could be chosen, because its sampling parameters forbid all of them, a
+    logits processor raised or the logits are not numbers; or its last tokens were not delivered, because the
+    proposer was paused, or drafting was suspended (`adaptive`) and it needs hidden states or keeps a cache."""

@@ -1,4 +1,4 @@
-"""What observers are told of each step and each request."""
+"""The statistics that observers receive for each step and each request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from specdec.interfaces.finish import FinishReason
 
 @dataclass(frozen=True)
 class StepStats:
-    """One turn of the verify loop. Times are in milliseconds."""
+    """One step of the verify loop. Times are in milliseconds."""
 
     num_requests: int
     num_prompt_tokens: int
     """Prompt tokens run in this step."""
     num_drafts: int
-    """Requests that had a draft verified."""
+    """Number of requests that had a draft verified."""
     num_draft_tokens: int
     num_accepted_tokens: int
     num_emitted_tokens: int

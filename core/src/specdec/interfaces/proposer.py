@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from specdec.config.resolve import ResolvedSpeculation
 
 SPECDEC_API = 1
-"""Version of the contracts in `specdec.interfaces`; a plugin built for another one is refused."""
+"""Version of the interfaces in `specdec.interfaces`; a plugin built for another version is refused."""
 
 
 class ResolveSpeculation(Protocol):
-    """Resolves a `speculative_config` that is part of another."""
+    """Resolves a `speculative_config` that is nested in another one."""
 
     def __call__(self, value: Mapping[str, Any]) -> ResolvedSpeculation:
-        """Return what it means, checked against the same target, for the same sampler.
+        """Return the resolved configuration, checked against the same target and sampler.
 
         Raises:
             ConfigError: naming the key that is wrong, its value and the remedy.
@@ -34,16 +34,16 @@ class ResolveSpeculation(Protocol):
 
 
 class ProposerConfig(BaseModel):
-    """Base of every plugin's own configuration; the common keys of `speculative_config` arrive here resolved.
+    """Base class of a proposer's configuration; the common keys of `speculative_config` arrive resolved.
 
-    A plugin subclasses it and adds its keys as fields with types, bounds and descriptions. Unknown keys are refused by
-    core, which names the nearest valid one.
+    A plugin subclasses it and adds its keys as fields with types, bounds and descriptions. Core refuses
+    unknown keys and names the nearest valid one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     num_speculative_tokens: int
-    """The most nodes drafted per request and step (k)."""
+    """Maximum number of nodes drafted per request and step (k)."""
     model: str | None = None
     """Path or hub id of the draft checkpoint, for methods that have one."""
     revision: str | None = None
@@ -51,24 +51,24 @@ class ProposerConfig(BaseModel):
     quantization: str | None = None
     """Quantisation of the draft weights. Core refuses it unless the plugin's class declares it again."""
     max_model_len: int | None = None
-    """The longest context the draft may use; None means the smaller of draft and target."""
+    """Maximum context length of the draft; None means the smaller of draft and target."""
     parallel_drafting: bool = False
     """Draft all tokens in one pass with mask tokens. Core refuses it unless the plugin's class declares it again."""
     draft_tensor_parallel_size: int = 1
-    """Ranks the draft is spread over: 1 or the target's."""
+    """Number of ranks that the draft is split over: 1 or the target's."""
     draft_sample_method: str = "greedy"
     """`greedy`, `probabilistic` (keep q) or `coupled` (draft with the noise of `strict`)."""
 
     @classmethod
     def complete(cls, keys: Mapping[str, Any], resolve: ResolveSpeculation) -> dict[str, Any]:
-        """Return the plugin's own keys as the class is made with; for plugins made of other methods.
+        """Return the plugin's own keys as passed to the constructor; for plugins that combine other methods.
 
         Args:
             keys: the plugin's own keys, as given.
-            resolve: what another method's configuration among them means.
+            resolve: resolves another method's configuration among these keys.
 
         Returns:
-            the keys, and `num_speculative_tokens` among them where the plugin has a default that depends on them.
+            the keys, including `num_speculative_tokens` if the plugin has a default that depends on them.
 
         Raises:
             ConfigError: if a key is wrong.
@@ -77,10 +77,12 @@ class ProposerConfig(BaseModel):
 
 
 class Proposer(ABC):
-    """Guesses the next tokens; may be wrong, may fail, cannot change the output distribution.
+    """Guesses the next tokens. It may be wrong or fail without changing the output distribution.
+
+    One with `Capability.DRAFT_PROBS` must report the q that its tokens were drawn from: samplers that use q rely on it.
 
     Life cycle: `__init__` (cheap), `load` (weights and caches), then `propose` once per step for all running requests,
-    and `finish` when requests leave. All calls come from one thread.
+    and `finish` when requests end. All calls come from one thread.
     """
 
     name: ClassVar[str]
@@ -88,17 +90,17 @@ class Proposer(ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     """Other accepted names, each with an entry point of its own."""
     api_version: ClassVar[int] = 1
-    """The `SPECDEC_API` this class was written for. Left out it is 1, the first, whatever is installed: classes for later ones
-    say so."""
+    """The `SPECDEC_API` this class was written for. The default is 1, the first version, whatever is
+    installed: classes for later versions set it."""
     Config: ClassVar[type[ProposerConfig]] = ProposerConfig
     """The class's own configuration keys."""
     capabilities: frozenset[Capability] = frozenset({Capability.TOKENS_ONLY})
-    """Class attribute: the most this method can do; instance attribute: what this configuration does."""
+    """Class attribute: everything this method can do. Instance attribute: what this configuration does."""
     aux_layer_ids: tuple[int, ...] = ()
-    """With `AUX_HIDDEN_STATES`: layer ids, k meaning the input of layer k."""
+    """With `AUX_HIDDEN_STATES`: layer ids; id k means the input of layer k."""
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
-        """Keep the configuration; must be cheap and load no weights.
+        """Store the configuration; must be cheap and load no weights.
 
         Raises:
             ConfigError: if the configuration does not fit the target.
@@ -111,34 +113,36 @@ class Proposer(ABC):
 
     @abstractmethod
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Take in what is new, and draft up to `max_nodes[i]` nodes for every row i where that is above 0.
+        """Process the new tokens, and draft up to `max_nodes[i]` nodes for every row i where that is above 0.
 
-        An exception costs this step's drafts only: it is counted, `finish(..., FinishReason.ERROR)` follows and
-        everything is delivered again from position 0.
+        An exception costs only this step's drafts: core counts it, calls `finish(..., FinishReason.ERROR)`
+        and delivers everything again from position 0.
 
         Returns:
-            a draft with as many rows as the batch has requests.
+            a draft with one row per request of the batch.
         """
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Say how many of a request's first tokens are held already, before it has had a row: delivery begins behind them.
+        """Return how many of a request's first tokens the proposer already holds; delivery begins after them.
 
-        Called when a request is placed whose first tokens, all but the last at most, lie in the prefix cache: when it is new,
-        and, for proposers that read hidden states, when it comes back after it was preempted, where it may still be held.
-        How something is held is the proposer's own affair: rows of its cache that an earlier request of the same beginning has
-        left, for example (`specdec.runner.SlotPool` keeps such).
+        Called when a request with a prefix cache hit (at most all tokens but the last) is placed: when it is
+        new, before its first row; and, for proposers that read hidden states, when it returns after a
+        preemption, in which case the proposer may still hold its state. How tokens are held is up to the
+        proposer, for example as rows of its cache that an earlier request with the same prefix has left
+        (`specdec.runner.SlotPool` keeps such rows).
 
         Args:
             request_id: the request, as later in `ProposeBatch.request_ids`.
-            token_ids: `[n]` int32, read-only and lent: the cached tokens, n > 0.
+            token_ids: `[n]` int32: the cached tokens, n > 0; read-only and valid only during the call.
 
         Returns:
-            a number h from 0 to n. Tokens from position h on are delivered, with the states that chose them, and h is the row's
-            first `starts`; state kept for `request_id` must be of exactly these h tokens. 0, as here, has everything delivered
-            from the start. A proposer that needs hidden states makes the target compute what it does not hold again, so one
-            that can do without (it keeps only the last state, or will not draft for this request) returns n.
+            a number h from 0 to n. Tokens from position h on are delivered, with the hidden states that
+            predicted them, and h is the row's first `starts`. State kept for `request_id` must cover exactly
+            these h tokens. 0, the default, delivers everything. If a proposer needs hidden states, the target
+            recomputes the tokens that it does not hold; one that can do without them (it keeps only the last
+            state, or will not draft for this request) returns n.
         """
         return 0
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:  # noqa: B027  optional
-        """Drop all state of these requests. Aborted requests must not teach anything."""
+        """Drop all state of these requests. Do not learn from aborted requests."""

@@ -1,4 +1,4 @@
-"""The sampler: decides which drafted tokens are accepted and samples one token more."""
+"""The sampler: decides which drafted tokens are accepted and samples one more token."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from specdec.sampling_params import SamplingParams
 
 
 class SamplerConfig(BaseModel):
-    """Base of every sampler's own configuration."""
+    """Base class of a sampler's configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)
 class VerifyBatch:
-    """The requests whose drafts are verified; row i of every field is row i of the draft."""
+    """The requests whose drafts are verified; row i of every field belongs to row i of the draft."""
 
     num_nodes: Sequence[int]
-    """`[B]`: nodes of each row's draft."""
+    """`[B]`: number of nodes of each row's draft."""
     num_tokens: Sequence[int]
-    """`[B]`: committed tokens when the step began, which is also the absolute position of the first token to emit."""
+    """`[B]`: number of committed tokens when the step began; also the absolute position of the first token to
+    emit."""
     seeds: Sequence[int]
     """`[B]`: seed of each request's noise."""
     sample_indices: Sequence[int]
@@ -40,7 +41,7 @@ class VerifyBatch:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verification decided, as host rows: ragged, one entry per request."""
+    """The result of verification, as ragged host rows: one entry per request."""
 
     accepted_nodes: Sequence[Sequence[int]]
     """`[B][num_accepted]`: the accepted path, as indices into the draft's row."""
@@ -54,8 +55,11 @@ class Verdict:
 
 
 class Sampler(ABC):
-    """A verifier of drafts. Temperature 0 means the longest path of argmax matches, ties to the lowest id, unless
-    `is_greedy_exact` is False."""
+    """Verifies drafts.
+
+    Temperature 0 accepts the longest path of argmax matches, ties to the lowest id, unless `is_greedy_exact`
+    is False.
+    """
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -65,16 +69,17 @@ class Sampler(ABC):
     is_lossless: ClassVar[bool]
     """Whether the emitted tokens follow the target's distribution for every draft with exact q. False is shown to users."""
     is_greedy_exact: ClassVar[bool] = True
-    """Whether temperature 0 is the longest path of argmax matches. False says that drafted tokens are accepted whatever they
-    are, which a lossless sampler cannot say."""
+    """Whether temperature 0 accepts the longest path of argmax matches. False means that drafted tokens are
+    accepted whatever they are; a lossless sampler cannot set it."""
     is_coupled: ClassVar[bool] = False
-    """Whether tokens are chosen with the noise of `Draws.coupled`, so that drafts made with it are accepted more often."""
+    """Whether tokens are chosen with the noise of `Draws.coupled`; drafts made with it are accepted more
+    often."""
     capabilities: ClassVar[frozenset[Capability]] = frozenset()
-    """What of a draft the sampler can use: `TREE`, `DRAFT_PROBS`."""
+    """The parts of a draft that the sampler can use: `TREE`, `DRAFT_PROBS`."""
 
     def __init__(self, config: SamplerConfig) -> None:
         self.config = config
 
     @abstractmethod
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-        """Decide which drafted nodes are accepted and sample one token more for every request of the batch."""
+        """Decide which drafted nodes are accepted and sample one more token for every request."""

@@ -1,7 +1,7 @@
-"""What a scorer is given for one step, and what the engine needs of its cache.
+"""The input of a scorer in one step, and the cache interface that the engine needs.
 
-Protocols and not frozen dataclasses, because the engine hands over what it works with itself: copies would cost every step.
-A scorer reads these names and no others, and changes nothing.
+These are protocols, not frozen dataclasses: the engine passes its own objects, because copies would cost time
+in every step. A scorer reads only the attributes named here and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ScoredSequence(Protocol):
-    """A running sample of a request, to be read only."""
+    """A running sample of a request; read-only."""
 
     @property
     def token_ids(self) -> HostIds:
@@ -27,15 +27,15 @@ class ScoredSequence(Protocol):
 
     @property
     def num_prompt_tokens(self) -> int:
-        """How many of them are the prompt."""
+        """Number of tokens of the prompt."""
 
     @property
     def num_computed(self) -> int:
-        """How many of them have their keys and values in the cache: the pass goes on from there."""
+        """Number of tokens whose keys and values are in the cache: the pass continues from there."""
 
     @property
     def first_slot(self) -> int:
-        """Slot of its first token. That of the token at position i is `first_slot + i`; drafted nodes follow in draft order."""
+        """Slot of its first token; position i has slot `first_slot + i`. Drafted nodes follow in order."""
 
     @property
     def params(self) -> SamplingParams:
@@ -43,15 +43,17 @@ class ScoredSequence(Protocol):
 
     @property
     def rules(self) -> RequestRules | None:
-        """What changes its logits beyond temperature and cuts: penalties, biases, grammar; `specdec.logits.p_logits`
-        applies them."""
+        """Changes to its logits beyond temperature, top-k, top-p and min-p: penalties, biases, grammar.
+
+        `specdec.logits.p_logits` applies them.
+        """
 
     def missing_prompt_rows(self, chunk: int) -> range:
-        """Return the positions among its next `chunk` tokens whose logits are wanted for log probabilities of the prompt."""
+        """Return the positions among its next `chunk` tokens whose logits prompt log probabilities need."""
 
 
 class ScoreBatch(Protocol):
-    """What one step runs. All of it has one entry per running sequence but `decoding`."""
+    """The tokens that one step runs. All fields but `decoding` have one entry per running sequence."""
 
     @property
     def sequences(self) -> Sequence[ScoredSequence]:
@@ -59,26 +61,26 @@ class ScoreBatch(Protocol):
 
     @property
     def chunks(self) -> Sequence[int]:
-        """Committed tokens to run: 1 while decoding, a piece of the prompt before, 0 to leave a sequence out of this pass."""
+        """Number of committed tokens to run: 1 in decode, a prompt chunk in prefill, 0 to skip a sequence."""
 
     @property
     def decoding(self) -> Sequence[int]:
-        """`[B]`: indices of the sequences that sample in this step, whose chunk reaches their last committed token."""
+        """`[B]`: indices of the sequences that sample in this step: their chunk reaches the last token."""
 
 
 class SlotCache(Protocol):
-    """The target's keys and values, one slot per token. The engine says which slots are whose; a scorer fills them."""
+    """The target's KV cache, one slot per token. The engine assigns the slots; the scorer fills them."""
 
     @property
     def num_slots(self) -> int:
-        """Slots that there are."""
+        """Number of slots."""
 
     @property
     def device(self) -> torch.device:
-        """Where indices of slots are wanted."""
+        """Device on which slot indices are expected."""
 
     def copy(self, source: int, destination: int, num_rows: int) -> None:
         """Copy `num_rows` consecutive slots; the ranges may overlap."""
 
     def gather(self, sources: torch.Tensor, destination: int) -> None:
-        """Copy the slots `sources` `[n]` int64 to consecutive ones from `destination` on: the accepted path of a tree."""
+        """Copy slots `sources` `[n]` int64 to consecutive ones from `destination`: the path of a tree."""

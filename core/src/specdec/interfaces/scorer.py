@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 class Scores:
     """p-logits of the last committed token and of every drafted node, for each request that samples in this step.
 
-    They are final: every sampling parameter and grammar mask of a row's position is applied already, along the drafted
+    They are final: every sampling parameter and grammar mask is already applied to a row, along the drafted
     path that leads to it. A sampler applies none itself.
     """
 
     logits: torch.Tensor
-    """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row means something."""
+    """`[R, V]`; forbidden ids are -inf. For greedy requests only the order within a row is meaningful."""
     row_starts: Sequence[int]
     """`[B]`: row of the last committed token of each request; its nodes follow in draft order."""
     raw_logits: torch.Tensor
     """`[R, V]`: the target's logits before sampling parameters, for logprobs."""
     first_rows: Sequence[int]
-    """First row of the pass of every running request, -1 for those that did not run; for `hidden_states`."""
+    """First row of every running request in the pass, -1 if it did not run; for indexing `hidden_states`."""
     prompt_logits: torch.Tensor | None = None
-    """`[P, V]`: the target's logits at the rows `sequence.missing_prompt_rows(chunk)` of every sequence of the batch, one
-    after the other; None if there are none."""
+    """`[P, V]`: the target's logits at the rows `sequence.missing_prompt_rows(chunk)` of every sequence of
+    the batch, concatenated; None if there are none."""
     hidden_states: torch.Tensor | None = None
-    """`[T, H]` of the whole pass, where `capture_hidden` asked for it."""
+    """`[T, H]` of the whole pass, if requested by `capture_hidden`."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """`[T, H]` per aux layer id."""
 
@@ -56,22 +56,23 @@ class Scorer(ABC):
     api_version: ClassVar[int] = 1
     """The `SPECDEC_API` this class was written for; see `Proposer.api_version`."""
     on_pass: Callable[[Callable[[], object]], None] | None = None
-    """Set during a measurement: `score` calls it after the pass with a function that runs the very same pass again."""
+    """Set during a measurement: `score` calls it after the pass with a function that runs the same pass
+    again."""
 
     @abstractmethod
     def load(self, options: EngineOptions) -> TargetHandle:
         """Load the target.
 
         Raises:
-            ModelError: if the model cannot be served right.
+            ModelError: if the model cannot be served correctly.
         """
 
     @abstractmethod
     def allocate(self) -> None:
-        """Make the target's cache, and those of the models that the proposer runs; called once after both are loaded.
+        """Allocate the KV caches of the target and the proposer's models; called once after both are loaded.
 
         Raises:
-            ConfigError: if memory does not hold one request of the longest context.
+            ConfigError: if one request of the maximum context length does not fit into memory.
         """
 
     @property
@@ -89,11 +90,11 @@ class Scorer(ABC):
         """Return final hidden states, and the inputs of these layers, with every pass from now on."""
 
     def counts(self) -> dict[str, int]:
-        """Return what it has counted, for metrics: by name, to which `specdec:` is added."""
+        """Return counters for the metrics, by name; the prefix `specdec:` is added."""
         return {}
 
     def levels(self) -> dict[str, int]:
-        """Return what it has now and may have less of later, for metrics: by name, likewise."""
+        """Return gauges for the metrics, by name; the prefix `specdec:` is added."""
         return {}
 
     @abstractmethod
@@ -101,6 +102,6 @@ class Scorer(ABC):
         """Run the target once over all prompt chunks and drafted nodes of a step.
 
         Args:
-            batch: what runs.
+            batch: the sequences and chunks to run.
             draft: one row per entry of `batch.decoding`; `host_rows` holds the nodes to score.
         """

@@ -1,4 +1,4 @@
-"""What a proposer may know of the target, and borrow from it."""
+"""Facts about the target, and the parts of it that a proposer may use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TargetInfo:
     hidden_size: int
     num_layers: int
     max_model_len: int
-    """The longest context, in tokens, the engine runs."""
+    """Maximum context length of the engine, in tokens."""
     dtype: torch.dtype
     device: torch.device
     eos_token_ids: tuple[int, ...]
@@ -33,14 +33,14 @@ class TargetInfo:
     tensor_parallel_rank: int = 0
     tensor_parallel_size: int = 1
     max_num_seqs: int = 256
-    """The most requests in one batch."""
+    """Maximum number of requests in one batch."""
     prefix_block_size: int = 0
-    """Tokens per block of the prefix cache: prefixes that `Proposer.resume` is asked for end at a multiple of it. 0 where no
-    prefix is reused."""
+    """Tokens per block of the prefix cache: prefixes passed to `Proposer.resume` end at a multiple of it. 0
+    if prefixes are not reused."""
 
 
 class CheckpointReader(Protocol):
-    """Reads single tensors of a checkpoint, also those that the loaded model dropped."""
+    """Reads single tensors of a checkpoint, including those that the loaded model dropped."""
 
     def names(self) -> Iterator[str]:
         """Yield the names of all tensors in the checkpoint."""
@@ -55,7 +55,7 @@ class CheckpointReader(Protocol):
 
 @dataclass(frozen=True)
 class TargetHandle:
-    """The loaded target, as far as proposers may use it. Weights are shared, not copied: do not write to them."""
+    """The parts of the target that proposers may use. Weights are shared: do not write to them."""
 
     info: TargetInfo
     path: str | None
@@ -74,12 +74,12 @@ class TargetHandle:
     head_runner_factory: HeadRunnerFactory
     model_loader: ModelLoader
     part_loader: ModelLoader | None = None
-    """Loads models split over the ranks of the target; None where it does not share its work with other ranks."""
+    """Loads models split over the target's ranks; None if the target runs on one rank."""
 
     def make_runner(self, model: nn.Module) -> ModelRunner:
-        """Make a runner for `model` on core's own paged KV cache and attention, counted in the engine's memory.
+        """Make a runner for `model` with core's paged KV cache and attention, counted in the engine's memory.
 
-        Its cache is made once `Proposer.load` has returned, with as many slots as the target's.
+        Its cache is allocated after `Proposer.load` returns, with as many slots as the target's.
 
         Raises:
             ModelError: if the model cannot run on our cache.
@@ -87,7 +87,7 @@ class TargetHandle:
         return self.runner_factory(model)
 
     def make_head_runner(self, head: DraftHead) -> HeadRunner:
-        """Make a runner for a head that reads the target's states, as `make_runner` does for models.
+        """Make a runner for a head that reads the target's hidden states, as `make_runner` does for models.
 
         Raises:
             ModelError: if the head cannot run on our cache.
@@ -105,15 +105,16 @@ class TargetHandle:
     ) -> PreTrainedModel:
         """Load a causal language model with the engine's own rules (safetensors only, no remote code, unless allowed).
 
-        A directory that is the target's own gives a model that shares the target's weights.
+        For the target's own directory, the returned model shares the target's weights.
 
         Args:
             path: directory or hub id.
             revision: revision on a hub.
             dtype: `auto` for the target's, or a name such as `float32`.
-            quantization: the kind of quantisation the checkpoint must have been made with; None for what it has.
-            tensor_parallel_size: ranks that it is split over: the target's (`draft_tensor_parallel_size`), or 1 for all of it
-                on rank 0, where the proposer is. `make_runner` runs either.
+            quantization: the quantisation method that the checkpoint must have; None accepts any.
+            tensor_parallel_size: number of ranks that it is split over: the target's
+                (`draft_tensor_parallel_size`), or 1 for all of it on rank 0, where the proposer runs.
+                `make_runner` runs either.
 
         Raises:
             ModelError: if it cannot be loaded, split or served.

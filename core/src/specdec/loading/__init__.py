@@ -1,1 +1,1 @@
-"""Loads targets and refuses those that cannot be served right."""
+"""Loads targets, and refuses those that cannot be served correctly."""

@@ -1,4 +1,4 @@
-"""Which models can be served right; the others are refused at load, with the reason."""
+"""Checks which models can be served correctly; others are refused at load, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
 def check_directory(path: Path) -> None:
-    """Refuse a directory that holds no model of its own.
+    """Refuse a directory that does not hold a complete model.
 
     Raises:
         ModelError: for adapters and for directories without a configuration.
@@ -36,7 +36,7 @@ def check_config(config: PretrainedConfig, name: str) -> None:
     """Refuse architectures that are not plain decoder-only language models.
 
     Raises:
-        ModelError: naming what the configuration has that cannot be served.
+        ModelError: naming the part of the configuration that cannot be served.
     """
     if config.is_encoder_decoder:
         raise ModelError(f"{name} is an encoder-decoder model; specdec serves decoder-only language models")
@@ -78,7 +78,7 @@ def check_rope(config: PretrainedConfig, max_model_len: int, name: str) -> None:
     """Refuse position scaling that depends on the longest position of a packed pass.
 
     Raises:
-        ModelError: unless the context window stays below the length where the scaling sets in.
+        ModelError: unless the context window stays below the length at which the scaling starts.
     """
     for parameters in _rope_parameters(config):
         kind = parameters.get("rope_type", parameters.get("type"))

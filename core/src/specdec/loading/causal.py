@@ -32,8 +32,8 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
 
     Args:
         path: directory or hub id.
-        options: `dtype`, `revision` and what may be loaded.
-        device: where it goes.
+        options: `dtype`, `revision` and the options that restrict what may be loaded.
+        device: device to load it on.
 
     Raises:
         ModelError: if it cannot be loaded or served.
@@ -78,7 +78,7 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
 
 
 def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
-    """Return what loads this rank's part of a model, or spreads it over devices; nothing where one device has all of it."""
+    """Return arguments that load this rank's part of a model or spread it over devices; empty for a single device."""
     if options.device_map is not None:
         return {"device_map": options.device_map}
     if options.tensor_parallel_size == 1:
@@ -105,5 +105,5 @@ def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.d
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, or its type."""
+    """Return the first line of an error's message, or its type."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""Reads single tensors of a safetensors checkpoint, sharded or not."""
+"""Reads single tensors from a safetensors checkpoint, sharded or not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 
 class SafetensorsReader:
-    """Reads tensors by name, also those that the loaded model dropped."""
+    """Reads tensors by name, including those that the loaded model dropped."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

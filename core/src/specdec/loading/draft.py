@@ -1,4 +1,4 @@
-"""Loads the models of proposers."""
+"""Loads the draft models of proposers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def load_draft(
     dtype: str | torch.dtype,
     quantization: str | None,
 ) -> PreTrainedModel:
-    """Load a model beside the target; see `TargetHandle.load_model`.
+    """Load a draft model next to the target; see `TargetHandle.load_model`.
 
     Args:
-        options: the engine's.
-        target: the target; its weights are shared where it is a model of `transformers` and the draft is the same one.
+        options: the engine's options.
+        target: the target; if it is a `transformers` model and the draft is the same model, weights are shared.
         path: directory, hub id or GGUF file.
         revision: revision on a hub.
-        dtype: `auto` for the target's.
-        quantization: what the checkpoint must be quantised with.
+        dtype: `auto` for the target's dtype.
+        quantization: method that the checkpoint must be quantised with.
     """
     wanted = target.dtype if dtype == "auto" else dtype
     path = resolve_name(path, revision=revision, dtype=wanted)
@@ -61,7 +61,7 @@ def load_draft(
 
 
 def _is_same(path: str, revision: str | None, options: EngineOptions, target: TargetPlace) -> bool:
-    """Return whether a path leads to the very files of the target."""
+    """Return whether a path refers to the target's own files."""
     if target.path is None:
         return False
     ours, theirs = Path(path), Path(target.path)

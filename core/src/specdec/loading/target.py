@@ -1,4 +1,4 @@
-"""Loads the target: from the zoo, a directory, a hub, or an object."""
+"""Loads the target from the zoo, a directory, a hub, or an object."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class TargetPlace(Protocol):
-    """Where a target is and what it runs in, whoever runs it: what the models of its proposer are loaded beside."""
+    """Location, device and dtype of a target in any host, as needed to load its proposer's models."""
 
     @property
     def model(self) -> PreTrainedModel | None:
-        """The model, where it is one of `transformers`."""
+        """The model, if it is a `transformers` model."""
 
     @property
     def path(self) -> str | None:
@@ -35,20 +35,20 @@ class TargetPlace(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device it runs on."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """What it runs in."""
+        """The dtype it runs in."""
 
     @property
     def max_model_len(self) -> int:
-        """The longest context, in tokens."""
+        """Maximum context length, in tokens."""
 
 
 @dataclass(frozen=True)
 class LoadedTarget:
-    """A target that passed admission. Given as the `model` of several engines, it is loaded once and shared by them."""
+    """A target that passed admission. If passed as the `model` of several engines, they share it."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
@@ -59,11 +59,11 @@ class LoadedTarget:
 
 
 def locate(options: EngineOptions) -> EngineOptions:
-    """Return the options with a model that is named replaced by its directory or hub id; see `resolve_name`.
+    """Return the options with a model name replaced by a directory or hub id; see `resolve_name`.
 
     Raises:
-        ConfigError: for a name that leads nowhere.
-        ModelError: for a GGUF file that cannot be read or kept.
+        ConfigError: if the name cannot be resolved.
+        ModelError: if a GGUF file cannot be read, or its conversion cannot be stored.
     """
     name = options.model
     if not isinstance(name, str | Path):
@@ -79,10 +79,10 @@ def locate(options: EngineOptions) -> EngineOptions:
 
 
 def load_target(options: EngineOptions) -> LoadedTarget:
-    """Load the target and its tokenizer; a target that is loaded already is taken as it is.
+    """Load the target and its tokenizer; a target that is already loaded is used as it is.
 
     Raises:
-        ModelError: if the model cannot be served right.
+        ModelError: if the model cannot be served correctly.
         ConfigError: if an argument does not fit the model.
     """
     from transformers import PreTrainedModel  # takes seconds, and plugins are listed without it
@@ -113,7 +113,7 @@ def load_target(options: EngineOptions) -> LoadedTarget:
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase | None) -> str | None:
-    """Return a hash over the ordered token strings of a tokenizer."""
+    """Return a hash of the ordered token strings of a tokenizer."""
     if tokenizer is None:
         return None
     digest = hashlib.sha256()
@@ -123,7 +123,7 @@ def fingerprint(tokenizer: PreTrainedTokenizerBase | None) -> str | None:
 
 
 def end_of_text_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> tuple[int, ...]:
-    """Return the ids that end a text: the generation configuration's, else the model's, else the tokenizer's."""
+    """Return the end-of-text ids: the generation configuration's, else the model's, else the tokenizer's."""
     generation = getattr(model, "generation_config", None)
     for source in (generation, model.config, tokenizer):
         value = getattr(source, "eos_token_id", None)

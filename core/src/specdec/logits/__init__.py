@@ -1,7 +1,7 @@
-"""From the target's logits to p-logits: every sampling parameter, applied once per row, along the drafted path.
+"""Turns the target's logits into p-logits: applies every sampling parameter once per row, along the drafted path.
 
-`cut_logits` is for proposers that sample: a draft with the target's temperature and cuts is accepted more often. `p_logits` and
-`RowBlock` are for scorers.
+`cut_logits` is for proposers that sample: drafts with the target's temperature and cuts are accepted more often.
+`p_logits` and `RowBlock` are for scorers.
 """
 
 from specdec.logits.cuts import cut_logits

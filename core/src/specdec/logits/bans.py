@@ -1,4 +1,4 @@
-"""Rules that forbid ids: a whitelist, the end before `min_tokens`, bad words."""
+"""Rules that forbid ids: a whitelist, end ids before `min_tokens`, bad words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specdec.logits.rows import RowBlock
 
 
 class AllowedIdsRule:
-    """Forbids all ids but some.
+    """Forbids all ids except the allowed ones.
 
     Args:
         allowed: ids that may be chosen.
@@ -20,11 +20,11 @@ class AllowedIdsRule:
     def __init__(self, allowed: Sequence[int]) -> None:
         self._allowed = allowed
         self._is_forbidden: torch.Tensor | None = (
-            None  # made with the first step, not while the request waits
+            None  # allocated in the first step, not while the request waits
         )
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]` with everything else at -inf."""
+        """Return the rows `[num_rows, V]` with all other ids at -inf."""
         if self._is_forbidden is None:
             self._is_forbidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
             self._is_forbidden[torch.tensor(self._allowed, device=logits.device)] = False
@@ -35,7 +35,7 @@ class MinTokensRule:
     """Forbids the ids that end a sample while it is too short.
 
     Args:
-        min_tokens: output tokens before which the sample must not end.
+        min_tokens: minimum number of output tokens.
         end_ids: end-of-text and stop ids.
         device: where logits live.
     """
@@ -45,7 +45,7 @@ class MinTokensRule:
         self._end_ids = torch.tensor(sorted(end_ids), device=device)
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]`; those that are long enough are left as they are."""
+        """Return the rows `[num_rows, V]`; rows with enough output tokens are unchanged."""
         missing = self._min_tokens - len(block.output_token_ids)
         if missing <= 0:
             return logits
@@ -56,7 +56,7 @@ class MinTokensRule:
 
 
 class BadWordsRule:
-    """Forbids the last token of a word wherever the tokens before it are at the end of the output.
+    """Forbids the last token of a word wherever the output ends with the word's other tokens.
 
     Args:
         words: token ids of each word, none empty.
@@ -67,7 +67,7 @@ class BadWordsRule:
         self._longest = max(len(start) for start, _ in self._words)
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]` with the ends of begun words at -inf."""
+        """Return the rows `[num_rows, V]` with the last tokens of begun words at -inf."""
         output = block.output_token_ids
         tail = tuple(output[max(0, len(output) - self._longest) :].tolist())
         places = []
@@ -84,9 +84,9 @@ class BadWordsRule:
 
 
 def bad_word_ids(words: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """Return the token ids of words at the start of a text and, where they differ, after a blank.
+    """Return the token ids of words at the start of a text and, if they differ, after a space.
 
-    vLLM's rule: the form after a blank counts if it has as many tokens and another first one.
+    As in vLLM, the form after a space is included if it has the same number of tokens and a different first token.
     """
     found: list[list[int]] = []
     for word in words:

@@ -9,13 +9,13 @@ from specdec.sampling_params import SamplingParams
 
 
 def cut_logits(logits: torch.Tensor, params: list[SamplingParams], rows: list[int]) -> torch.Tensor:
-    """Return heated and cut logits `[R, V]`; ids that are cut are -inf. Nothing is written into `logits`.
+    """Apply temperature and cuts to logits `[R, V]`; ids that are cut become -inf. `logits` is not written to.
 
-    The order is vLLM's: temperature, min-p, top-k, top-p. Greedy rows are left as they are.
+    The order is vLLM's: temperature, min-p, top-k, top-p. Greedy rows are unchanged.
 
     Args:
         logits: `[R, V]` float32.
-        params: `[B]` one per request.
+        params: `[B]`, one per request.
         rows: `[B]` number of consecutive logits rows of each request.
     """
     if all(p.is_greedy for p in params):
@@ -38,7 +38,7 @@ def _same_cuts(a: SamplingParams, b: SamplingParams) -> bool:
 
 
 def _heated(logits: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Divide by the temperature, from the best id down: whatever it is, the best ids stay at 0 and forbidden ones at -inf."""
+    """Divide logits, relative to the highest, by any temperature; the best ids stay at 0 and forbidden ids at -inf."""
     limits = torch.finfo(logits.dtype)
     divisor = min(max(temperature, limits.tiny), limits.max)
     if logits.device.type != "cpu":
@@ -63,7 +63,7 @@ def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 
 
 def _keep_top_k(logits: torch.Tensor, k: int) -> torch.Tensor:
-    """Keep exactly the k highest; among equal ones at the border the lowest ids."""
+    """Keep exactly the k highest; ties at the border go to the lowest ids."""
     best = logits.topk(k, -1).values[..., -1:]
     keep = logits > best
     ties = logits == best
@@ -73,7 +73,7 @@ def _keep_top_k(logits: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def _keep_top_p(logits: torch.Tensor, top_p: float, num_candidates: int) -> torch.Tensor:
-    """Keep the fewest highest ids whose probabilities reach top_p; among equal ones the lowest ids come first."""
+    """Keep the smallest set of most probable ids whose total reaches top_p; ties go to the lowest ids."""
     values, ids = torch.sort(logits, dim=-1, descending=True, stable=True)
     values, ids = values[..., :num_candidates], ids[..., :num_candidates]
     probs = torch.softmax(values, -1)

@@ -1,4 +1,4 @@
-"""Log probabilities of the tokens of one sample, under the target as it is."""
+"""Log probabilities of the tokens of one sample, under the target's unmodified distribution."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ROWS_AT_ONCE = 64
 class LogprobRecord:
     """Collects `logprobs` or `prompt_logprobs` of one sample.
 
-    They are of the target's own distribution, before temperature and every other sampling parameter, as vLLM's
+    They are of the target's own distribution, before temperature and every other sampling parameter, like vLLM's
     `raw_logprobs`.
 
     Args:
-        num_top: how many of the most probable tokens to list besides the token at that position; -1 for all.
-        decode: makes text of a token id, or None without a tokenizer.
+        num_top: number of most probable tokens to list besides the token at that position; -1 for all.
+        decode: returns the text of a token id, or None without a tokenizer.
     """
 
     def __init__(self, num_top: int, decode: Callable[[int], str | None]) -> None:
@@ -28,13 +28,13 @@ class LogprobRecord:
         self.entries: list[dict[int, Logprob]] = []
         """For each position, by id: the token at that position first, then the most probable ones."""
         self.cumulative = 0.0
-        """Sum over the tokens at those positions."""
+        """Sum of the log probabilities of the tokens at those positions."""
 
     def add(self, logits: torch.Tensor, token_ids: Sequence[int]) -> None:
         """Record tokens.
 
         Args:
-            logits: `[N, V]` the target's rows that the tokens were chosen from.
+            logits: `[N, V]` the target's rows from which the tokens were chosen.
             token_ids: `[N]`.
         """
         for start in range(0, len(token_ids), _ROWS_AT_ONCE):

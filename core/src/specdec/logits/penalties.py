@@ -9,13 +9,13 @@ from specdec.sampling_params import SamplingParams
 
 
 class PenaltyRule:
-    """Lowers the logits of tokens that occurred: in prompt or output (repetition), in the output (presence, frequency).
+    """Lowers the logits of tokens that occurred in prompt or output (repetition) or in the output (presence, frequency).
 
-    The drafted tokens before a row count as output. Formulas: CTRL (arXiv 1909.05858) for repetition, OpenAI's for the others.
-    Memory for the counts is taken with the first step, not while the request waits.
+    Drafted tokens before a row count as output. Formulas: CTRL (arXiv 1909.05858) for repetition, OpenAI's for the
+    others. Memory for the counts is allocated in the first step, not while the request waits.
 
     Args:
-        params: of the request.
+        params: the request's sampling parameters.
     """
 
     def __init__(self, params: SamplingParams) -> None:
@@ -41,10 +41,10 @@ class PenaltyRule:
         return logits - self._frequency * counts - self._presence * is_in_output.to(counts)
 
     def _count_committed(self, block: RowBlock, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Take in the tokens committed since the last step.
+        """Count the tokens committed since the last step.
 
         Returns:
-            `[V]` how often each id is in the output, float32, and `[V]` whether it is in the prompt.
+            `[V]` float32 number of occurrences of each id in the output, and `[V]` whether the id is in the prompt.
         """
         device, size = logits.device, logits.shape[-1]
         if self._counts is None or self._is_in_prompt is None:

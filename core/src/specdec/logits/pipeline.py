@@ -1,4 +1,4 @@
-"""p-logits: what the samplers get."""
+"""p-logits: the input of the samplers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
     """Return p-logits `[R, V]` in float32; forbidden ids are -inf. `logits` is not written to.
 
     Args:
-        logits: `[R, V]` the target's.
+        logits: `[R, V]` the target's logits.
         blocks: one per request, in the order of the rows.
     """
     out = logits.float()

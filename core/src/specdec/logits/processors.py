@@ -1,4 +1,4 @@
-"""Logits processors: functions of the caller's own."""
+"""Logits processors: the caller's own functions."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ProcessorRule:
         self._processors = [(processor, takes_prompt(processor)) for processor in processors]
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, Exception]]:
-        """Return the processed rows `[num_rows, V]`, and what was raised at rows, which are left as they are.
+        """Return the processed rows `[num_rows, V]` and, by row, the errors raised; a row with an error is unchanged.
 
-        A drafted path may be one that the text never takes, so an error there says nothing about other rows.
+        A drafted path may be rejected, so an error there does not affect other rows.
         """
         prompt = block.token_ids[: block.num_prompt_tokens].tolist()
         output = block.output_token_ids.tolist()
@@ -32,13 +32,13 @@ class ProcessorRule:
         for row, path in enumerate(block.paths()):
             try:
                 out[row] = self._process(logits[row], prompt, [*output, *path])
-            except Exception as error:  # the caller's code: other requests must not suffer
+            except Exception as error:  # the caller's code must not affect other requests
                 errors[row] = error
         return out, errors
 
     def _process(self, row: torch.Tensor, prompt: list[int], output: list[int]) -> torch.Tensor:
         shape = row.shape
-        # Every function gets ids and logits of its own: what it writes reaches nobody else.
+        # Every function gets its own copies of ids and logits, so its writes affect nothing else.
         row = row.clone()
         for processor, is_of_three in self._processors:
             given = (list(prompt), list(output), row) if is_of_three else (list(output), row)

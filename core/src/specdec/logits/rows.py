@@ -1,4 +1,4 @@
-"""The logits rows of one request, and the tokens each of them continues."""
+"""The logits rows of one request, and the tokens that each row continues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Consecutive logits rows of one request: that of its last committed token, then those of its drafted nodes."""
+    """Consecutive logits rows of one request: the last committed token's row, then those of its drafted nodes."""
 
     params: SamplingParams
     nodes: Sequence[int] = ()
@@ -23,14 +23,14 @@ class RowBlock:
     parents: Sequence[int] | None = None
     """Parent of each node, -1 for the last committed token; None for a chain."""
     rules: RequestRules | None = None
-    """What changes the logits beyond temperature and cuts; None for most requests."""
+    """Rules that change the logits beyond temperature and cuts; None for most requests."""
     committed: HostIds | None = None
     """Committed tokens, prompt included; needed with `rules`."""
     num_prompt_tokens: int = 0
 
     @property
     def num_rows(self) -> int:
-        """Rows of the block."""
+        """Number of rows of the block."""
         return len(self.nodes) + 1
 
     @property
@@ -45,7 +45,7 @@ class RowBlock:
         return self.token_ids[self.num_prompt_tokens :]
 
     def paths(self) -> list[tuple[int, ...]]:
-        """Return for each row the drafted tokens between the last committed token and what the row chooses."""
+        """Return, for each row, the drafted tokens between the last committed token and the token the row predicts."""
         paths: list[tuple[int, ...]] = [()]
         for node, token_id in enumerate(self.nodes):
             parent = node - 1 if self.parents is None else self.parents[node]

@@ -1,4 +1,4 @@
-"""What a request's parameters do to its logits, made once per sample."""
+"""The rules by which a request's parameters change its logits, made once per sample."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Rule(Protocol):
 class RequestRules:
     """The rules of one sample, in the order they apply.
 
-    A row from which nothing can be chosen (everything forbidden, not numbers, or a processor raised) is left as the target
-    made it and noted: the sample ends if it comes to choose from it.
+    A dead row is one from which no token can be chosen: all ids are forbidden, the logits are NaN, or a processor raised.
+    It keeps the target's logits and is recorded; the sample ends if a token has to be chosen from it.
 
     Args:
-        rules: in order.
+        rules: the rules, in order.
         grammar: the sample's grammar, or None; it applies last, so that nothing can allow what it forbids.
         processors: the caller's own functions, or None; they apply first.
     """
@@ -44,9 +44,9 @@ class RequestRules:
         self._processors = processors
         self.grammar = grammar
         self.dead_rows: dict[int, str] = {}
-        """Reason for each row of the last block from which nothing can be chosen."""
+        """Reason for each dead row of the last block."""
         self.causes: dict[int, Exception] = {}
-        """What the caller's own functions raised at rows of the last block."""
+        """Exceptions that the caller's own functions raised, by row of the last block."""
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
         """Return the rows `[num_rows, V]` with every rule applied; forbidden ids are -inf."""
@@ -90,10 +90,10 @@ def make_rules(
     tokenizer: PreTrainedTokenizerBase | None,
     grammar: GrammarState | None,
 ) -> RequestRules | None:
-    """Return the rules of a sample, or None if temperature and cuts are all there is.
+    """Return the rules of a sample, or None if only temperature and cuts apply.
 
-    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. The logits processors come before these, the
-    grammar after them.
+    The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. The logits processors apply before these,
+    the grammar after them.
     """
     rules: list[Rule] = []
     processors = ProcessorRule(params.logits_processors) if params.logits_processors else None

@@ -1,8 +1,9 @@
 """Stateless noise: the counter-based generator Philox 4x32-10, keyed so that no draw is used twice.
 
-For samplers, whoever writes them: the same seed then gives the same text in any batch. `exponentials` and `uniforms` are
-tensors over the whole vocabulary, on any device; `race_rows` and `first_uniforms` are the same numbers on the host, made only
-where they can matter. `node_word` says what a draw is for, so that no draw serves two decisions.
+This is public, for authors of samplers: with it, the same seed gives the same text in any batch. `exponentials` and
+`uniforms` return tensors over the whole vocabulary, on any device. `race_rows` and `first_uniforms` use the same numbers on
+the host, and compute only those that can matter. `node_word` encodes the purpose of a draw, so that no draw serves two
+decisions.
 """
 
 from specdec.noise.host import first_uniforms, race_rows

@@ -1,4 +1,4 @@
-"""The same noise on the host, compiled, and made only where it can matter."""
+"""The same noise on the host: compiled, and computed only where it can matter."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _W0, _W1 = np.uint32(0x9E3779B9), np.uint32(0xBB67AE85)
 _SHIFT = np.uint64(32)
 _HALF_STEP = 0.5 / 2.0**32
 _CHUNK = 64
-"""Ids whose noise is made together: as many counters as a wide vector register holds."""
+"""Ids whose noise is computed together: as many counters as a wide vector register holds."""
 
 
 @njit(inline="always")
 def philox_block(
     c0: np.uint32, c1: np.uint32, c2: np.uint32, c3: np.uint32, k0: np.uint32, k1: np.uint32
 ) -> tuple[np.uint32, np.uint32, np.uint32, np.uint32]:
-    """Return the four words of one counter; all arguments are unsigned 32-bit."""
+    """Return the four output words of one counter; all arguments are unsigned 32-bit."""
     for _ in range(10):
         p0, p1 = _M0 * np.uint64(c0), _M1 * np.uint64(c2)
         c0, c1, c2, c3 = (
@@ -46,7 +46,7 @@ def race(weights: npt.NDArray[np.floating], seed: int, position: int, sample: in
         seed: 64-bit request seed.
         position: see `specdec.noise.keys`.
         sample: sample index.
-        word: from `node_word`.
+        word: counter word from `node_word`.
     """
     k0, k1 = np.uint32(seed & 0xFFFFFFFF), np.uint32((seed >> 32) & 0xFFFFFFFF)
     c1, c2, c3 = np.uint32(position), np.uint32(sample), np.uint32(word)
@@ -98,7 +98,7 @@ def race_rows(
     """Run one `race` per row.
 
     Args:
-        weights: `[B, V]`, not negative, in each row at least one above 0.
+        weights: `[B, V]`, not negative, with at least one above 0 in each row.
         seeds: `[B]`.
         positions: `[B]`.
         samples: `[B]`.
@@ -121,7 +121,7 @@ def gumbel_rows(
     word: int,
     vocab_size: int,
 ) -> npt.NDArray[np.float32]:
-    """Return Gumbel noise `-log(-log1p(-u))`, `[R, V]`, of the uniforms that `race` uses; arguments as for `race_rows`."""
+    """Return Gumbel noise `-log(-log1p(-u))`, `[R, V]`, from the uniforms of `race`; arguments as for `race_rows`."""
     out = np.empty((seeds.shape[0], vocab_size), np.float32)
     lanes = np.empty(4, np.uint32)
     for i in range(seeds.shape[0]):
@@ -144,7 +144,7 @@ def first_uniforms(
     samples: npt.NDArray[np.int64],
     words: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.float64]:
-    """Return one uniform per row and word, that of token id 0.
+    """Return one uniform per row and word: that of token id 0.
 
     Args:
         seeds: `[B]`.
@@ -175,7 +175,7 @@ def _draw(
     sample: int,
     weights: npt.NDArray[np.floating],
 ) -> int:
-    """Return the id that noise chooses from `logits [V]`; -1 where they are not numbers. `weights [V]` is scratch."""
+    """Return the id drawn from `logits [V]`; -1 if they contain NaN or are all -inf. `weights [V]` is scratch."""
     best, has_nan = 0, False
     for j in range(logits.shape[0]):
         has_nan |= logits[j] != logits[j]
@@ -208,12 +208,12 @@ def walk(
 ) -> None:
     """Walk each request's draft along the nodes that equal the token drawn at their position.
 
-    Draws are made after the last committed token and after accepted nodes. Equal siblings are accepted together; the longest
-    path is taken, the first of equally long ones.
+    Draws are made after the last committed token and after accepted nodes. Equal siblings are accepted together. The
+    longest accepted path is returned; of equally long paths, the first.
 
     Args:
-        logits: `[R, V]` the target's, heated and cut; in each row at least one above -inf.
-        is_greedy: `[B]` whether the best id is taken instead of drawing, the lowest of equals.
+        logits: `[R, V]` p-logits (the target's after temperature and cuts), with at least one above -inf in each row.
+        is_greedy: `[B]` whether to take the best id instead of drawing; ties go to the lowest id.
         row_starts: `[B]` row of each request's last committed token.
         num_nodes: `[B]`.
         drafted: `[B, N]` drafted ids.

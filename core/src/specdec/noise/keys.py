@@ -1,9 +1,9 @@
-"""What a draw is keyed by.
+"""The keys of a draw.
 
 Philox takes a 64-bit key and a 128-bit counter. The key is the request's seed. The counter's four words are
-(token id // 4, position, sample index, stream and node); the lane of the output block is token id % 4. `position` is the
-absolute position for `strict` and coupled drafting, and the number of tokens committed when the step began for every
-other stream: keys of position alone bias verifiers that look at discarded drafts.
+(token id // 4, position, sample index, stream and node); the lane of the output block is token id % 4. For `strict` and
+coupled drafting, `position` is the absolute position. For every other stream, it is the number of tokens committed when
+the step began, because keys of position alone bias verifiers that look at discarded drafts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Philox 4x32-10 in plain torch: the specification, and the path on devices without a kernel.
+"""Philox 4x32-10 in plain torch: the specification, and the implementation on devices without a kernel.
 
 Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
 """

@@ -1,5 +1,6 @@
 """Tensor parallelism: one process per rank, under `torchrun`.
 
-Rank 0 runs the engine: it schedules, drafts, samples and commits. Whatever it runs on a model whose weights are split, it tells
-the others first, who run the same on their part. So nothing that depends on a clock or on one process can differ between ranks.
+Rank 0 runs the engine: it schedules, drafts, samples and commits. Before it runs something on a model whose weights are
+split, it tells the other ranks, which run the same on their part. Decisions are thus made by one process only, and ranks
+cannot diverge by a clock or by local state.
 """

@@ -1,4 +1,4 @@
-"""Puts an engine together on every rank."""
+"""Builds an engine on every rank."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _STATES = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
 
 
 def build_on_ranks(options: EngineOptions, speculation: ResolvedSpeculation | None) -> BuiltEngine:
-    """Load this rank's part of the target, and on rank 0 the proposer and the engine; called by all ranks.
+    """Load this rank's part of the target and, on rank 0, the proposer and the engine; called by all ranks.
 
     Raises:
         ConfigError: as `build_engine` does, likewise the next two.
         PluginError: ditto.
         ModelError: ditto; also if the model cannot be split.
-        EngineError: if another rank does not come, fails, or makes another engine.
+        EngineError: if another rank does not join, fails, or makes a different engine.
     """
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     ranks = join_ranks(options.tensor_parallel_size, torch.device(device).type)

@@ -1,4 +1,4 @@
-"""The engine of rank 0, and what stands in for it on the others."""
+"""The engine of rank 0, and its stand-in on the other ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specdec.parallel.models import SplitModels
 
 @dataclass(frozen=True)
 class Stepped:
-    """What one or more steps brought."""
+    """Result of one or more steps."""
 
     outputs: list[RequestOutput]
     metrics: EngineMetrics
@@ -29,11 +29,11 @@ class Stepped:
 
 
 class LeadingEngine(Engine):
-    """The engine, on rank 0: what its caller gets, the callers of the other ranks get too.
+    """The engine on rank 0; it sends its results to the other ranks, whose callers get the same.
 
     Args:
         ranks: all ranks.
-        number: of the engine.
+        number: number of the engine.
         *parts: see `Engine`.
     """
 
@@ -69,12 +69,12 @@ class LeadingEngine(Engine):
 
 
 class FollowingEngine:
-    """Stands in for the engine on the other ranks: runs their part of the models, and returns what rank 0's engine does.
+    """Stands in for the engine on the other ranks: runs their part of the models and returns rank 0's results.
 
     Args:
         ranks: all ranks.
-        number: of the engine.
-        models: this rank's part of them.
+        number: number of the engine.
+        models: this rank's part of the models.
     """
 
     has_work = False
@@ -85,17 +85,17 @@ class FollowingEngine:
     def __init__(self, ranks: RankGroup, number: int, models: SplitModels) -> None:
         self._ranks, self._number, self._models = ranks, number, models
         self._names: dict[str, str] = {}
-        """What requests that have not ended are called here, by what rank 0 calls them."""
+        """Local request id of each unfinished request, by rank 0's request id."""
         self._is_streaming = False
         self.metrics = EngineMetrics()
-        """Rank 0's, as of its last output."""
+        """Rank 0's metrics, as of its last output."""
         self.last_step: StepStats | None = None
 
     def add(self, request: Request, watches: list[StopWatch]) -> None:
         """Wait for rank 0 to add the same request.
 
         Raises:
-            EngineError: if it adds another one.
+            EngineError: if it adds a different request.
         """
         name, expected = self.until("added")
         if fingerprint(request) != expected:
@@ -106,10 +106,10 @@ class FollowingEngine:
         self._is_streaming = request.is_streaming
 
     def abort(self, request_ids: Ids[str]) -> list[RequestOutput]:
-        """Wait for rank 0 to abort as many; there is nothing here to end.
+        """Wait for rank 0 to abort the same number of requests; this rank has nothing to abort itself.
 
         Raises:
-            EngineError: if it aborts another number of requests.
+            EngineError: if it aborts a different number of requests.
         """
         if request_ids and not self._ranks.is_over:
             if self.until("aborted") != len(request_ids):
@@ -118,8 +118,8 @@ class FollowingEngine:
         return []
 
     def step(self) -> list[RequestOutput]:
-        """Run this rank's part of passes until rank 0 has something to show; returns that."""
-        # Who reads a stream may take their time between two steps.
+        """Run this rank's part of the passes until rank 0 has outputs; returns these outputs."""
+        # The reader of a stream may pause between two steps.
         stepped: Stepped = self.until("stepped", is_limited=not self._is_streaming)
         self.metrics, self.last_step = stepped.metrics, stepped.last_step
         return [replace(output, request_id=self._own_name(output)) for output in stepped.outputs]
@@ -131,10 +131,10 @@ class FollowingEngine:
         return name
 
     def until(self, kind: str, *, is_limited: bool = False) -> Any:
-        """Do what rank 0 does until it tells of an event of a kind; returns what it tells. See `RankGroup.receive`.
+        """Execute rank 0's orders until it sends an event of a kind; returns the event's content. See `RankGroup.receive`.
 
         Raises:
-            EngineError: if it tells of another event, or has ended; and what its own call raised.
+            EngineError: if it sends a different event, or has ended. Exceptions of rank 0's own call are raised too.
         """
         while True:
             message = self._ranks.receive(is_limited=is_limited)
@@ -150,12 +150,12 @@ class FollowingEngine:
                 return message.content
 
     def _part(self, what: str) -> NoReturn:
-        """End all ranks, since this one does not take the same way as rank 0."""
+        """End all ranks, because this one has diverged from rank 0."""
         raise self._ranks.fail(EngineError(f"{what}; all ranks must run the same script"))
 
 
 def fingerprint(request: Request) -> str:
-    """Return a hash over what a request asks for."""
+    """Return a hash of a request's prompt and parameters."""
     first = request.sequences[0]
     params = first.params.model_dump(exclude={"logits_processors"})
     asked = (first.token_ids[: first.num_prompt_tokens].tolist(), params, request.is_streaming)

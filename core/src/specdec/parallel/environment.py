@@ -1,4 +1,4 @@
-"""What `torchrun` says of this process, and how long ranks wait for each other."""
+"""The rank that `torchrun` assigns to this process, and how long ranks wait for each other."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from dataclasses import dataclass
 from specdec.errors import ConfigError
 
 TIMEOUT_VARIABLE = "SPECDEC_COLLECTIVE_TIMEOUT"
-"""Names the environment variable with the seconds that a rank waits for the others; then all end."""
+"""Environment variable with the seconds that a rank waits for the others; after that, all ranks end."""
 _DEFAULT_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Which process this is."""
+    """The rank of this process."""
 
     rank: int
-    """0 runs the engine."""
+    """Rank 0 runs the engine."""
     size: int
-    """How many processes there are."""
+    """Number of processes."""
     local_rank: int
-    """Which of this machine's processes it is, and so which of its devices it has."""
+    """Rank among this machine's processes; also the index of this process's device."""
 
 
 def rank_place(size: int) -> RankPlace:
-    """Return the rank of this process among `size`, which `torchrun` has started.
+    """Return the rank of this process among the `size` processes that `torchrun` has started.
 
     Raises:
-        ConfigError: if it was started otherwise, or with another number of processes.
+        ConfigError: if it was not started by `torchrun`, or with a different number of processes.
     """
     rank, started = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
     line = f"`torchrun --nproc-per-node {size} your_script.py`"
@@ -46,7 +46,7 @@ def timeout_s() -> float:
     """Return how many seconds a rank waits for the others in the middle of a pass.
 
     Raises:
-        ConfigError: if `SPECDEC_COLLECTIVE_TIMEOUT` is no positive number.
+        ConfigError: if `SPECDEC_COLLECTIVE_TIMEOUT` is not a positive number.
     """
     given = os.environ.get(TIMEOUT_VARIABLE)
     if given is None:

@@ -1,4 +1,4 @@
-"""The processes that share one model, and what they tell each other."""
+"""The group of processes that share one model, and the messages between them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from specdec.parallel.messages import Event, Order, Raised, decode, encode
 logger = logging.getLogger("specdec")
 
 _FRAME_BYTES = 4096
-"""Bytes of one broadcast; a message that is longer takes a second one."""
+"""Bytes of one broadcast; a longer message needs a second one."""
 _HEADER_BYTES = 8
 _IDLE = timedelta(days=365)
-"""How long the others wait for rank 0 between passes, when its caller does what it likes; its end they notice at once."""
+"""How long the other ranks wait for rank 0 between passes, while its caller is idle; they notice its end at once."""
 _REASON_KEY = "specdec/failure"
 _NUM_LOOKS, _BETWEEN_LOOKS_S = 2, 0.05
-"""A rank that fails says why before it leaves; who notices looks soon, for torchrun is about to end it as well."""
+"""A failing rank publishes its reason before it leaves. Others look for it only briefly, because torchrun ends them too."""
 
 
 class RankGroup:
-    """All ranks of a job. Use `join_ranks` to get the one of this process.
+    """All ranks of a job. Use `join_ranks` to get this process's group.
 
-    Collectives of a pass go over the default process group of `torch.distributed`, messages over one of their own on the host.
+    Collectives of a pass use the default process group of `torch.distributed`; messages use a separate group on the host.
 
     Args:
-        place: which process this is.
-        device_type: of the devices that the model runs on.
+        place: the rank of this process.
+        device_type: type of the devices that the model runs on.
 
     Raises:
-        EngineError: if the others do not come.
+        EngineError: if the other ranks do not join.
     """
 
     def __init__(self, place: RankPlace, device_type: str) -> None:
@@ -73,7 +73,7 @@ class RankGroup:
                 f"{self._limit.total_seconds():g} s: {_first_line(error)}"
             ) from error
         if not self.is_leader:
-            logger.setLevel(logging.ERROR)  # notices are rank 0's to give
+            logger.setLevel(logging.ERROR)  # only rank 0 logs notices
 
     @property
     def is_leader(self) -> bool:
@@ -81,15 +81,15 @@ class RankGroup:
         return self.rank == 0
 
     def new_engine(self) -> int:
-        """Return the number of an engine that every rank makes now."""
+        """Return the number of the next engine, which every rank makes at the same time."""
         self._num_engines += 1
         return self._num_engines
 
     def send(self, message: Order | Event | Raised) -> None:
-        """Tell the others; rank 0 only.
+        """Send a message to the other ranks; rank 0 only.
 
         Raises:
-            EngineError: if one of them has ended or does not listen within the time limit.
+            EngineError: if one of them has ended or does not receive within the time limit.
         """
         data = encode(message)
         inline = _FRAME_BYTES - _HEADER_BYTES
@@ -102,13 +102,13 @@ class RankGroup:
                 self._broadcast(torch.frombuffer(bytearray(data), dtype=torch.uint8), self._limit)
 
     def receive(self, *, is_limited: bool = False) -> Order | Event | Raised:
-        """Wait for what rank 0 says next.
+        """Wait for rank 0's next message.
 
         Args:
-            is_limited: whether it is to say something within the time limit; else its caller may be busy with other things.
+            is_limited: whether the time limit applies; otherwise rank 0's caller may be busy with other things.
 
         Raises:
-            EngineError: if it has ended, or says nothing in time.
+            EngineError: if rank 0 has ended, or sends nothing in time.
         """
         frame = torch.empty(_FRAME_BYTES, dtype=torch.uint8)
         with self.together():
@@ -123,10 +123,10 @@ class RankGroup:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Surround what all ranks do at the same time: who fails there leaves the others waiting, so that all have to end.
+        """Context for operations that all ranks do together; if one rank fails there, all ranks end.
 
         Raises:
-            EngineError: if another rank failed, or an earlier call did; what this rank raises itself is passed on.
+            EngineError: if another rank or an earlier call failed. `ConfigError` and `ModelError` of this rank are passed on.
         """
         if self._end is not None:
             raise EngineError(str(self._end))
@@ -135,7 +135,7 @@ class RankGroup:
         except EngineError:
             raise
         except Exception as error:
-            if isinstance(error, ConfigError | ModelError):  # every rank finds the same mistake
+            if isinstance(error, ConfigError | ModelError):  # every rank finds the same error
                 self.fail(error)
                 raise
             raise self._ended_by(error) from error
@@ -145,7 +145,7 @@ class RankGroup:
 
     @contextmanager
     def leading(self, engine: int) -> Iterator[None]:
-        """Surround a call of rank 0's caller: what it raises is raised on all ranks, if they are in step."""
+        """Context for a call of rank 0's caller; its exceptions are raised on all ranks, unless the group has failed."""
         try:
             yield
         except BaseException as error:
@@ -155,20 +155,20 @@ class RankGroup:
 
     @property
     def is_over(self) -> bool:
-        """Whether the ranks have lost each other."""
+        """Whether the group has failed."""
         return self._end is not None
 
     def close(self) -> None:
-        """Leave the others; they notice if they still wait."""
+        """Leave the group; ranks that still wait notice it."""
         if dist.is_initialized():
-            with suppress(Exception):  # nothing to be done about it any more
+            with suppress(Exception):  # nothing can be done about it any more
                 dist.destroy_process_group()
 
     def fail(self, error: BaseException) -> EngineError:
-        """End this rank's part for a reason of its own, tell the others the reason, and return what to raise."""
+        """End this rank because of its own error, publish the reason to the others, and return the error to raise."""
         own = f"rank {self.rank}: {type(error).__name__}: {_first_line(error)}"
         if self._store is not None:
-            with suppress(Exception):  # whoever keeps the store may be gone
+            with suppress(Exception):  # the process that hosts the store may be gone
                 self._store.set(_REASON_KEY, own)
         return self._over(f"tensor parallelism: {own}; all ranks end")
 
@@ -176,7 +176,7 @@ class RankGroup:
         if not _is_of_collectives(error):
             return self.fail(error)
         is_late = "timed out" in str(error).lower()
-        reason = None if is_late else self._reason()  # who hangs says nothing, and may be who keeps the store
+        reason = None if is_late else self._reason()  # a hanging rank gives no reason, and may host the store
         if reason is not None:
             return self._over(f"tensor parallelism: {reason}; all ranks end")
         if "closed" in str(error).lower() or "reset" in str(error).lower():
@@ -194,14 +194,14 @@ class RankGroup:
         return self._end
 
     def _reason(self) -> str | None:
-        """Return why another rank failed, if it said so."""
+        """Return why another rank failed, if it published a reason."""
         if self._store is None:
             return None
         for _ in range(_NUM_LOOKS):
             try:
                 if self._store.check([_REASON_KEY]):
                     return bytes(self._store.get(_REASON_KEY)).decode()
-            except Exception:  # whoever keeps the store is gone
+            except Exception:  # the process that hosts the store is gone
                 return None
             time.sleep(_BETWEEN_LOOKS_S)
         return None
@@ -213,11 +213,11 @@ class RankGroup:
 
 
 def join_ranks(size: int, device_type: str) -> RankGroup:
-    """Return the group of this process, made with its first use.
+    """Return the group of this process, which is made on first use.
 
     Raises:
         ConfigError: if `torchrun` has not started `size` processes.
-        EngineError: if the others do not come.
+        EngineError: if the other ranks do not join.
     """
     global _group
     place = rank_place(size)
@@ -230,7 +230,7 @@ _group: RankGroup | None = None
 
 
 def _is_of_collectives(error: BaseException) -> bool:
-    """Return whether an exception says that another rank is gone, rather than that something went wrong here."""
+    """Return whether an exception means that another rank is gone, rather than a failure of this rank."""
     text = str(error).lower()
     words = ("gloo", "nccl", "timed out", "connection closed", "connection reset", "broken pipe")
     return isinstance(error, dist.DistError) or (

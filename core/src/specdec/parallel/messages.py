@@ -1,4 +1,4 @@
-"""What rank 0 tells the other ranks."""
+"""The messages from rank 0 to the other ranks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from specdec.errors import EngineError
 
 @dataclass(frozen=True)
 class Order:
-    """Something that every rank does at the same time, on its part of the models of one engine."""
+    """An operation that every rank does at the same time, on its part of the models of one engine."""
 
     engine: int
-    """Which of the process's engines, by the order in which they were made."""
+    """Number of the engine, in order of creation within the process."""
     action: str
     """A method of `SplitModels`."""
     arguments: tuple[Any, ...]
@@ -22,7 +22,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that rank 0's caller asked for or got, so that the callers of the other ranks get the same."""
+    """A request of rank 0's caller or its result, sent so that the callers of the other ranks get the same."""
 
     engine: int
     kind: str
@@ -32,14 +32,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception that rank 0's caller gets; the ranks are as they were."""
+    """An exception raised to rank 0's caller; the group continues to work."""
 
     engine: int
     error: BaseException
 
 
 def encode(message: Order | Event | Raised) -> bytes:
-    """Return a message as bytes; an exception that cannot be sent, or not be read again, goes as what it says."""
+    """Return a message as bytes; an exception that cannot be pickled and unpickled is sent as its text."""
     if not isinstance(message, Raised):
         return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     try:
@@ -52,6 +52,6 @@ def encode(message: Order | Event | Raised) -> bytes:
 
 
 def decode(data: bytes) -> Order | Event | Raised:
-    """Return the message in bytes that `encode` made. Ranks of one job trust each other."""
+    """Decode a message made by `encode`. It is unpickled, because the ranks of one job trust each other."""
     message: Order | Event | Raised = pickle.loads(data)
     return message

@@ -1,4 +1,4 @@
-"""The models of one engine that are split over the ranks, as one rank has them."""
+"""One rank's part of the models of an engine that are split over the ranks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MakeRunner = Callable[[PreTrainedModel], SplitRunner]
 
 
 class SplitModels:
-    """Runners of split models, by number. Rank 0 uses them and tells the other ranks, which run the methods here.
+    """Runners of split models, by number. When rank 0 uses one, it tells the other ranks to call the methods here.
 
     Args:
         ranks: all ranks.
         engine: number of the engine.
         load_part: loads this rank's part of a draft model.
-        make_runner: makes the runner of one.
+        make_runner: makes the runner of a draft model.
     """
 
     def __init__(self, ranks: RankGroup, engine: int, load_part: LoadPart, make_runner: MakeRunner) -> None:
@@ -36,31 +36,31 @@ class SplitModels:
         self._drafts: list[PreTrainedModel] = []
 
     def add(self, runner: SplitRunner) -> int:
-        """Take a runner in, in the same order on all ranks; returns its number."""
+        """Register a runner, in the same order on all ranks; returns its number."""
         self._runners.append(runner)
         return len(self._runners) - 1
 
     def tell(self, action: str, *arguments: Any) -> None:
-        """Have the other ranks call a method of theirs; does nothing on these."""
+        """Make the other ranks call one of their methods; does nothing on the other ranks themselves."""
         if self.ranks.is_leader:
             self.ranks.send(Order(self.engine, action, arguments))
 
     def obey(self, order: Order) -> None:
-        """Do what rank 0 does."""
+        """Execute an order of rank 0."""
         with self.ranks.together():
             getattr(self, order.action)(*order.arguments)
 
     def run_pass(self, number: int, batch: HostPass) -> None:
-        """Run a pass of a runner."""
+        """Run a pass with a runner."""
         runner = self._runners[number]
         runner.forward(on_device(batch, runner.device))
 
     def allocate(self, number: int, num_slots: int) -> None:
-        """Make the cache of a runner."""
+        """Allocate the cache of a runner."""
         self._runners[number].allocate(num_slots)
 
     def capture_hidden(self, aux_layer_ids: tuple[int, ...]) -> None:
-        """Have the target's passes keep hidden states, as rank 0's do."""
+        """Make the target's passes return hidden states, as on rank 0."""
         self._runners[0].capture_hidden(True, aux_layer_ids)
 
     def copy_rows(self, number: int, source: int, destination: int, num_rows: int) -> None:
@@ -68,7 +68,7 @@ class SplitModels:
         self._runners[number].cache.copy(source, destination, num_rows)
 
     def gather_rows(self, number: int, sources: list[int], destination: int) -> None:
-        """Move rows of a runner's cache together."""
+        """Move rows of a runner's cache to consecutive slots."""
         cache = self._runners[number].cache
         cache.gather(torch.tensor(sources, device=cache.device), destination)
 
@@ -81,11 +81,11 @@ class SplitModels:
         return model
 
     def number_of(self, model: nn.Module) -> int | None:
-        """Return which of the models that `load_draft` returned this is; None for none of them."""
+        """Return the number of a model that `load_draft` returned; None for other models."""
         return next((number for number, draft in enumerate(self._drafts) if draft is model), None)
 
     def make_draft_runner(self, number: int) -> SplitRunner:
-        """Make the runner of a draft model, by the order in which they were loaded."""
+        """Make the runner of a draft model; models are numbered in the order they were loaded."""
         self.tell("make_draft_runner", number)
         with self.ranks.together():
             return self._make_runner(self._drafts[number])

@@ -1,4 +1,4 @@
-"""A packed pass as it travels to the other ranks: host arrays, which are quickly written and read."""
+"""A packed pass in the form sent to the other ranks: host arrays, which are quick to pickle."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class HostPass:
     logits_rows: Array | None
     segments: list[tuple[int, int, int, int, int]]
     trees: dict[int, tuple[Array, Array | None]]
-    """By segment: its mask, and its depths."""
+    """Mask and depths, by index of the segment."""
 
 
 def to_host(batch: PackedBatch) -> HostPass:
-    """Return a pass as it travels."""
+    """Convert a pass to the form that is sent."""
     return HostPass(
         token_ids=_array(batch.token_ids),
         positions=_array(batch.positions),
@@ -44,7 +44,7 @@ def to_host(batch: PackedBatch) -> HostPass:
 
 
 def on_device(batch: HostPass, device: torch.device) -> PackedBatch:
-    """Return a pass that arrived, on the device of the model that runs it."""
+    """Convert a received pass to tensors on the device of the model that runs it."""
     segments = [
         Segment(row, num_rows, first_slot, num_cached, num_branched=num_branched)
         for row, num_rows, first_slot, num_cached, num_branched in batch.segments

@@ -20,13 +20,13 @@ logger = logging.getLogger("specdec")
 
 
 class SplitCache(KVCache):
-    """Keys and values of this rank's heads; whatever moves rows moves those of all ranks.
+    """Keys and values of this rank's heads; moving rows moves those of all ranks.
 
     Args:
         num_slots: see `KVCache`.
         device: ditto.
-        models: tells the other ranks.
-        number: of the runner.
+        models: the split models, through which the other ranks are told.
+        number: number of the runner.
     """
 
     def __init__(self, num_slots: int, device: torch.device, models: SplitModels, number: int) -> None:
@@ -45,15 +45,15 @@ class SplitCache(KVCache):
 
 
 class SplitRunner(ModelRunner):
-    """A `ModelRunner` whose passes all ranks run together: rank 0 tells the others of each.
+    """A `ModelRunner` whose passes all ranks run together; rank 0 sends each pass to the others.
 
-    The model's own forward runs, with the collectives that `transformers` puts into it.
+    The model's own forward runs, with the collectives that `transformers` inserts.
 
     Args:
-        model: split by `transformers`.
-        device: this rank's.
-        max_context: the longest sequence, in tokens.
-        models: the split models of the engine, to which this one is added.
+        model: the model, split by `transformers`.
+        device: this rank's device.
+        max_context: maximum sequence length, in tokens.
+        models: the split models of the engine, to which this runner is added.
         **settings: see `ModelRunner`.
     """
 
@@ -74,12 +74,12 @@ class SplitRunner(ModelRunner):
         return SplitCache(num_slots, self.device, self._models, self._number)
 
     def allocate(self, num_slots: int) -> None:
-        """See `ModelRunner.allocate`; on all ranks."""
+        """See `ModelRunner.allocate`; runs on all ranks."""
         super().allocate(num_slots)
         self._models.tell("allocate", self._number, num_slots)
 
     def forward(self, batch: PackedBatch) -> ForwardOutput:
-        """See `ModelRunner.forward`; on all ranks."""
+        """See `ModelRunner.forward`; runs on all ranks."""
         self._models.tell("run_pass", self._number, to_host(batch))
         with self._models.ranks.together():
             return super().forward(batch)

@@ -30,7 +30,7 @@ logger = logging.getLogger("specdec")
 
 
 class SplitScorer(TransformersScorer):
-    """A `TransformersScorer` on each rank; only rank 0's is asked for scores.
+    """A `TransformersScorer` on each rank; only rank 0's computes scores.
 
     Args:
         ranks: all ranks.
@@ -81,7 +81,7 @@ class SplitScorer(TransformersScorer):
         )
 
     def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
-        """See `TransformersScorer.capture_hidden`; on all ranks."""
+        """See `TransformersScorer.capture_hidden`; runs on all ranks."""
         super().capture_hidden(aux_layer_ids)
         self.models.tell("capture_hidden", tuple(aux_layer_ids))
 
@@ -106,7 +106,7 @@ class SplitScorer(TransformersScorer):
 
     @property
     def _elsewhere(self) -> LoadedTarget:
-        """The target as one whose weights no draft can share: each rank has but a part of them."""
+        """The target without its path, so that no draft shares its weights: each rank has only a part of them."""
         return replace(self.target, path=None)
 
     def _make_runner(self, model: nn.Module) -> ModelRunner:

@@ -1,4 +1,4 @@
-"""Which models can be split over ranks, and what `transformers` is told to split them."""
+"""Checks which models can be split over ranks, and makes the arguments with which `transformers` splits them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def split_arguments(config: PretrainedConfig, name: str, size: int) -> dict[str,
     """Return arguments of `from_pretrained` that load this rank's part of a model.
 
     Args:
-        config: of the model.
+        config: the model's configuration.
         name: path or hub id, for messages.
-        size: how many ranks there are.
+        size: number of ranks.
 
     Raises:
-        ModelError: if the model cannot be split over so many.
+        ModelError: if the model cannot be split over that many ranks.
     """
     try:
         from transformers.distributed.configuration_utils import DistributedConfig
@@ -53,11 +53,11 @@ def split_arguments(config: PretrainedConfig, name: str, size: int) -> dict[str,
 
 
 def whole_module(module: nn.Module) -> nn.Module:
-    """Return an embedding or a linear map with all ranks' parts put together, for one rank to use; called by all of them."""
+    """Gather an embedding or a linear map from all ranks, so that one rank can use it alone; called by all ranks."""
     if not any(isinstance(parameter, DTensor) for parameter in module.parameters(recurse=False)):
         return module
     whole = copy.copy(module)
-    whole.__dict__.pop("forward", None)  # the one with collectives, which was put over the class's own
+    whole.__dict__.pop("forward", None)  # hooked with collectives; hides the class's own
     whole._parameters = {
         name: nn.Parameter(_full(parameter), requires_grad=False) if parameter is not None else None
         for name, parameter in module._parameters.items()

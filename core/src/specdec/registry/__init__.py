@@ -1,7 +1,7 @@
-"""The plugins of this process: `proposer("name")`, `sampler("name")`, `installed()` and so on.
+"""Access to the plugins of this process: `proposer("name")`, `sampler("name")`, `installed()` and so on.
 
-Listing reads metadata only; a plugin's module is imported when it is first asked for. One `Registry` serves
-the process.
+Listing reads metadata only; a plugin's module is imported on first use. There is one `Registry` per
+process.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def scorer(name: str) -> type[Scorer]:
 
 
 def observers() -> pluggy.HookRelay | None:
-    """Load the observers and return the hooks to call, or None if nobody listens.
+    """Load the observers and return the hooks to call, or None if there are no observers.
 
-    A broken observer costs nobody anything but itself: it is logged and left out.
+    A broken observer is logged and left out; the others are not affected.
     """
     relay, errors = _registry.observers()
     for error in errors:
@@ -70,7 +70,7 @@ def observers() -> pluggy.HookRelay | None:
 
 
 def commands() -> list[PluginInfo]:
-    """Return the sub-commands of the command line that may load, by metadata alone."""
+    """Return the sub-commands that may load; reads metadata only."""
     return _registry.commands()
 
 
@@ -84,7 +84,7 @@ def add_command(name: str, app: typer.Typer) -> None:
 
 
 def installed(group: Group | str | None = None) -> list[PluginInfo]:
-    """Return what the metadata of installed packages lists, of one group or of all; imports nothing."""
+    """Return the plugins listed in the metadata of installed packages, of one group or of all; imports nothing."""
     return _registry.installed(group)
 
 
@@ -107,15 +107,15 @@ def load(info: PluginInfo) -> ModuleType:
 
 
 def may_load(info: PluginInfo) -> bool:
-    """Return whether the environment variable `SPECDEC_PLUGINS` lets a plugin load.
+    """Return whether the environment variable `SPECDEC_PLUGINS` allows a plugin to load.
 
-    It holds names of plugins (a method, a sampler, ...) or of distributions, with commas between them. Core's
-    own plugins always may load, and without the variable all may.
+    It is a comma-separated list of names of plugins (a method, a sampler, ...) or of distributions. Core's
+    own plugins may always load. If the variable is not set, all plugins may load.
     """
     return _registry.may_load(info)
 
 
 def reset() -> None:
-    """Forget everything found and loaded; for tests and for sessions that install packages while they run."""
+    """Forget everything found and loaded; for tests and for processes that install packages while they run."""
     global _registry
     _registry = Registry()

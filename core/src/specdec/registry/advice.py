@@ -1,4 +1,4 @@
-"""What to tell someone who asks for a plugin that is not there."""
+"""Error messages for plugins that are not installed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What core knows of published methods without their plugins: names, packages, marks of their checkpoints.
+"""Facts about published methods that core knows without their plugins: names, packages, how to recognise checkpoints.
 
-All of it is data in `methods.json`; adding a method there changes no code.
+All of it is data in `methods.json`; adding a method needs no change to the code.
 """
 
 from __future__ import annotations
@@ -26,52 +26,52 @@ class KnownMethod:
     summary: str
     draft: DraftKind
     distribution: str | None = None
-    """The package that provides it; None where specdec has none."""
+    """The package that provides it; None if specdec has none."""
     aliases: tuple[str, ...] = ()
     old_names: tuple[str, ...] = ()
     """Accepted with a deprecation warning."""
     model_names: tuple[str, ...] = ()
-    """Values of `model` that mean this method."""
+    """Values of `model` that select this method."""
     old_model_names: tuple[str, ...] = ()
     is_fallback: bool = False
-    """Whether a checkpoint that nothing else claims is this method's."""
+    """Whether a checkpoint that matches no other method belongs to this one."""
     model_types: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
-    """Patterns of `fnmatch`."""
+    """`fnmatch` patterns."""
     config_keys: tuple[str, ...] = ()
     """Keys of a `config.json` that only this method's checkpoints have."""
     tensors: tuple[tuple[str, ...], ...] = ()
-    """Alternatives; each a set of patterns that must all match a tensor name, with `!` must match none."""
+    """Alternatives; in each, every pattern must match a tensor name, or none if it starts with `!`."""
     spellings: tuple[str, ...] = ()
-    """Parts of a lower-case model name that give the method away."""
+    """Substrings of a lower-case model name that identify the method."""
     speculators_types: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Values of `speculators_model_type`, each with the keys it implies."""
     n_predict: tuple[str, ...] = ()
     """Dotted keys of the draft's (or target's) `config.json` that hold the number of tokens it predicts."""
     default_tokens_option: str | None = None
-    """The plugin's own option whose value `num_speculative_tokens` defaults to."""
+    """The plugin's own option that provides the default of `num_speculative_tokens`."""
     forced: Mapping[str, Any] = field(default_factory=dict)
-    """Common keys that have one value only."""
+    """Common keys with a fixed value."""
     mixed_vocabulary_option: str | None = None
     """The plugin's own option that allows a draft vocabulary other than the target's."""
     zoo: str | None = None
     """The zoo's artefact for it."""
     demo_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What it runs with in `specdec demo`, by the name of the model, where that differs from its defaults."""
+    """Options for `specdec demo` that differ from the defaults, by the name of the model."""
     no_drafts_hint: str | None = None
-    """Why it may draft nothing at all, and what to do about it."""
+    """Why it may draft nothing, and what to do about it."""
 
 
 @cache
 def known_methods() -> Mapping[str, KnownMethod]:
-    """Return the published methods by name, in the order in which checkpoints are tested for them."""
+    """Return the published methods by name, in the order in which checkpoints are matched against them."""
     methods = {name: KnownMethod(name=name, **_frozen(entry)) for name, entry in _data()["methods"].items()}
     return MappingProxyType(methods)
 
 
 @cache
 def packages_of_commands() -> Mapping[str, str]:
-    """Return the packages of methods that have official commands, by the command's name."""
+    """Return the packages of methods that provide official commands, by the command's name."""
     return MappingProxyType(_data()["commands"])
 
 

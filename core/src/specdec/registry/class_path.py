@@ -1,4 +1,4 @@
-"""Classes given by where they are defined: `./file.py:Class` before any packaging, or `package.module.Class`."""
+"""Loads classes by path: `./file.py:Class` for code that is not packaged, or `package.module.Class`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_dotted_path(name: str) -> bool:
 
 
 def load_class(path: str) -> object:
-    """Import what a class path names; whether it fits is the caller's to check.
+    """Import the object that a class path names; the caller checks whether it is suitable.
 
     Raises:
         PluginError: naming the path and the cause.
@@ -48,7 +48,7 @@ def load_class(path: str) -> object:
 
 
 def cause(error: BaseException) -> str:
-    """Return an exception as one line: its type and what it says."""
+    """Return an exception as one line: its type and message."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -65,7 +65,7 @@ def _module_of(file: Path, path: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise PluginError(f"{path!r}: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses and pydantic look their module up there
+    sys.modules[name] = module  # before it runs: dataclasses and pydantic look up their module there
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

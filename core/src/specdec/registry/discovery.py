@@ -15,7 +15,7 @@ ALLOW_VARIABLE = "SPECDEC_PLUGINS"
 def discover() -> tuple[PluginInfo, ...]:
     """Return every plugin of every installed distribution, sorted by group and name.
 
-    Two distributions that claim one name both appear; a distribution that is found twice counts once.
+    If two distributions claim the same name, both appear; a distribution found twice counts once.
     """
     groups = {group.value for group in Group}
     found: dict[str, list[PluginInfo]] = {}
@@ -39,7 +39,7 @@ def _info(distribution: Distribution, group: str, name: str, value: str) -> Plug
 
 
 def normalized(distribution: str) -> str:
-    """Return the one spelling of a distribution's name that all spellings share."""
+    """Return the normalised spelling of a distribution's name."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
@@ -47,8 +47,8 @@ def normalized(distribution: str) -> str:
 class AllowList:
     """Which plugins may load: `SPECDEC_PLUGINS`, a comma-separated list of names and distributions.
 
-    A plugin may load if the list holds its own name (a method, sampler, scorer, command or observer) or that
-    of its distribution. Core's own always may. Without the variable everything may.
+    A plugin may load if the list contains its own name (a method, sampler, scorer, command or observer) or the name
+    of its distribution. Core's own plugins may always load. If the variable is not set, all plugins may load.
     """
 
     text: str | None

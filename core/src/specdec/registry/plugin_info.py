@@ -1,4 +1,4 @@
-"""What the metadata of installed packages says about one plugin."""
+"""Metadata of one plugin, as listed by installed packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Group(StrEnum):
 
     @property
     def noun(self) -> str:
-        """What one plugin of the group is called in messages."""
+        """The noun for one plugin of the group in messages."""
         return {
             Group.PROPOSERS: "method",
             Group.SAMPLERS: "sampler",
@@ -29,7 +29,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class PluginInfo:
-    """One entry point of one distribution; nothing of it is imported."""
+    """One entry point of one distribution; its module is not imported."""
 
     group: Group
     name: str

@@ -1,4 +1,4 @@
-"""Loads plugins, each in a process of its own: `python -m specdec.registry.probe GROUP NAME` is one."""
+"""Loads each plugin in its own process; `python -m specdec.registry.probe GROUP NAME` is such a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec.errors import PluginError
 from specdec.registry.plugin_info import Group, PluginInfo
 
 MARK = "specdec-probe:"
-"""Begins the line with the result, whatever else a plugin prints."""
+"""Prefix of the line with the result, to tell it from other output of the plugin."""
 
 
 @dataclass(frozen=True)
@@ -24,28 +24,28 @@ class ProbeResult:
 
     info: PluginInfo
     error: str | None
-    """Why it does not; None if it does."""
+    """Why it does not load; None if it loads."""
     capabilities: tuple[str, ...] = ()
-    """The most a proposer can do, or what a sampler can use."""
+    """All capabilities a proposer may have, or those a sampler can use."""
     is_lossless: bool | None = None
-    """What a sampler says of itself; None for everything else."""
+    """The sampler's `is_lossless`; None for all other plugins."""
 
     @classmethod
     def of(cls, info: PluginInfo, answer: Mapping[str, Any]) -> ProbeResult:
-        """Return what the process that loaded it says, as `answer_of` made it."""
+        """Return the result from an answer of `answer_of`, made in the process that loaded the plugin."""
         return cls(info, answer["error"], tuple(answer["capabilities"]), answer["is_lossless"])
 
 
 def probe_all(
     plugins: Iterable[PluginInfo], *, timeout_s: float, max_processes: int = 2
 ) -> Iterator[ProbeResult]:
-    """Yield for each plugin, in order, whether it loads; each is tried in a process of its own."""
+    """Yield for each plugin, in order, whether it loads; each is loaded in its own process."""
     with ThreadPoolExecutor(max_processes) as pool:
         yield from pool.map(lambda info: probe(info, timeout_s=timeout_s), plugins)
 
 
 def probe(info: PluginInfo, *, timeout_s: float) -> ProbeResult:
-    """Return whether one plugin loads, tried in a process of its own: a crash or a hang is only its own."""
+    """Return whether one plugin loads; it is loaded in its own process, so a crash or a hang affects nothing else."""
     command = [sys.executable, "-P", "-m", __name__, info.group, info.name]
     try:
         process = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
@@ -59,7 +59,7 @@ def probe(info: PluginInfo, *, timeout_s: float) -> ProbeResult:
 
 
 def answer_of(group: Group, name: str) -> dict[str, Any]:
-    """Load a plugin in this process; return why it does not load, if so, and what it says of itself."""
+    """Load a plugin in this process; return its error if it does not load, and its capabilities and `is_lossless`."""
     answer: dict[str, Any] = {"error": None, "capabilities": [], "is_lossless": None}
     try:
         answer |= _load(group, name)
@@ -69,7 +69,7 @@ def answer_of(group: Group, name: str) -> dict[str, Any]:
 
 
 def _load(group: Group, name: str) -> dict[str, Any]:
-    """Load a plugin as its users would; return what it says of itself."""
+    """Load a plugin as its users do; return its capabilities and `is_lossless`."""
     if group is Group.COMMANDS:
         import typer
 

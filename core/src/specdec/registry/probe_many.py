@@ -1,6 +1,6 @@
-"""Loads plugins one after another in one process, and in a new one after each that ends it or takes too long.
+"""Loads plugins one after another in one process; a new process starts after a plugin that exits or times out.
 
-Faster than `probe`, where torch is imported again for each plugin; what one plugin imports is there for the next.
+This is faster than `probe`, which imports torch again for each plugin; here modules stay imported for the next plugin.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.probe import ProbeResult, answer_of
 
 _START_TIMEOUT_S = 120.0
-"""How long the process may take until it imports plugins, on a busy machine."""
+"""Timeout for the process to start, on a busy machine."""
 
 
 def probe_many(plugins: Sequence[PluginInfo], *, timeout_s: float) -> Iterator[ProbeResult]:
-    """Yield for each plugin, in order, whether it loads, as soon as that is known.
+    """Yield for each plugin, in order, whether it loads, as soon as this is known.
 
     Args:
         plugins: the plugins.
-        timeout_s: how long the import of one may take.
+        timeout_s: timeout for the import of one plugin.
     """
     num_done = 0
     while num_done < len(plugins):
@@ -37,7 +37,7 @@ def probe_many(plugins: Sequence[PluginInfo], *, timeout_s: float) -> Iterator[P
 
 
 def _probe_until_one_fails(plugins: Sequence[PluginInfo], timeout_s: float) -> Iterator[ProbeResult]:
-    """Yield results up to the first plugin, that one included, after which the process is gone."""
+    """Yield results up to and including the first plugin that exits or times out."""
     reading, writing = os.pipe()
     command = [sys.executable, "-P", "-m", __name__, str(writing)]
     command += [f"{info.group}:{info.name}" for info in plugins]
@@ -46,7 +46,11 @@ def _probe_until_one_fails(plugins: Sequence[PluginInfo], timeout_s: float) -> I
         os.close(writing)
         try:
             lines = _Lines(answers.fileno())
-            lines.next(_START_TIMEOUT_S)  # the process runs; whatever is wrong, the next line tells
+            if lines.next(_START_TIMEOUT_S) is None:
+                yield ProbeResult(
+                    plugins[0], f"{plugins[0]}: its process did not start within {_START_TIMEOUT_S:g} s"
+                )
+                return
             for info in plugins:
                 line = lines.next(timeout_s)
                 if line is None:
@@ -66,7 +70,7 @@ def _probe_until_one_fails(plugins: Sequence[PluginInfo], timeout_s: float) -> I
 
 
 class _Lines:
-    """Lines from a pipe, each within a time."""
+    """Reads lines from a pipe with a timeout per line."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -75,7 +79,7 @@ class _Lines:
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def next(self, timeout_s: float) -> bytes | None:
-        """Return the next line, nothing at the end, or None if it does not come in time."""
+        """Return the next line, an empty one at the end of the stream, or None after the timeout."""
         end = monotonic() + timeout_s
         while b"\n" not in self._held:
             if not self._selector.select(max(0.0, end - monotonic())):
@@ -91,7 +95,7 @@ class _Lines:
 def main() -> None:
     """Load the plugins named by the arguments; write one line of JSON for each to a file descriptor."""
     descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)  # what a plugin starts must not keep the pipe open
+    os.set_inheritable(descriptor, False)  # a child process of a plugin must not keep the pipe open
     os.write(descriptor, b"ready\n")
     for argument in sys.argv[2:]:
         group, _, name = argument.partition(":")

@@ -1,4 +1,4 @@
-"""The registry: finds plugins by name, loads them one at a time and checks what they give."""
+"""The registry: finds plugins by name, loads them one at a time and checks the classes they return."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ OBSERVER_HOOKS = ("specdec_step_finished", "specdec_request_finished")
 class Registry:
     """All plugins of this process, behind one pluggy manager.
 
-    Metadata is read once. A plugin's module is imported when something of it is first asked for, and
-    registered once however many entry points name it.
+    Metadata is read once. A plugin's module is imported on first use, and registered once even if
+    several entry points name it.
     """
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Registry:
         self._classes: dict[tuple[Group, str], type[Any]] = {}
 
     def installed(self, group: Group | str | None = None) -> list[PluginInfo]:
-        """Return what the metadata of installed packages lists, of one group or of all; imports nothing."""
+        """Return the plugins listed in the metadata of installed packages, of one group or of all; imports nothing."""
         if self._installed is None:
             self._installed = discover()
         return [info for info in self._installed if group is None or info.group == group]
 
     def may_load(self, info: PluginInfo) -> bool:
-        """Return whether `SPECDEC_PLUGINS` lets a plugin load."""
+        """Return whether `SPECDEC_PLUGINS` allows a plugin to load."""
         return AllowList(os.environ.get(ALLOW_VARIABLE)).allows(info)
 
     def proposer(self, name: str) -> type[Proposer]:
@@ -67,10 +67,10 @@ class Registry:
         return cast("type[Scorer]", self._class(Group.SCORERS, name))
 
     def observers(self) -> tuple[pluggy.HookRelay | None, list[PluginError]]:
-        """Load every observer that may load; meant to be called when an engine starts.
+        """Load every observer that may load; called when an engine starts.
 
         Returns:
-            the hooks to call, or None if nobody listens; and what went wrong with observers that are broken.
+            the hooks to call, or None if there are no observers; and the errors of broken observers.
         """
         errors = []
         for info in self.installed(Group.OBSERVERS):
@@ -83,7 +83,7 @@ class Registry:
         return (self._manager.hook if listening else None), errors
 
     def commands(self) -> list[PluginInfo]:
-        """Return the sub-commands that may load, by metadata alone."""
+        """Return the sub-commands that may load; reads metadata only."""
         return [info for info in self.installed(Group.COMMANDS) if self.may_load(info)]
 
     def add_command(self, name: str, app: typer.Typer) -> None:
@@ -165,7 +165,7 @@ class Registry:
         for candidate in given:
             role.check(
                 candidate, str(info)
-            )  # what is wrong with a class explains more than what it is called
+            )  # the problem with a class is a better explanation than a name mismatch
         listed = ", ".join(
             f"{getattr(c, '__qualname__', c)} (name {getattr(c, 'name', None)!r})" for c in given
         )

@@ -1,4 +1,4 @@
-"""What a plugin class of each group must be. The interfaces are imported only when a class is checked."""
+"""The contract of each group's plugin classes. The interfaces are imported only when a class is checked."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Role:
     """Class attributes without a default."""
 
     def check(self, candidate: object, origin: str) -> type[Any]:
-        """Return the class if it fulfils the contract.
+        """Return the class if it fulfills the contract.
 
         Args:
-            candidate: what the plugin gave.
-            origin: who gave it, the beginning of every message.
+            candidate: the object the plugin returned.
+            origin: where it came from; starts every message.
 
         Raises:
-            PluginError: naming what is wrong and how to mend it.
+            PluginError: naming the problem and how to fix it.
         """
         from specdec import interfaces
 
@@ -61,7 +61,7 @@ class Role:
 
 
 def _other_version(candidate: type[Any], base: type[Any], installed: int) -> str | None:
-    """Return what is wrong with the version of the contracts that a class was written for, or None."""
+    """Return the problem with a class's `api_version`, or None."""
     version = candidate.api_version
     if version == installed:
         return None

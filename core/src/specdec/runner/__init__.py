@@ -1,7 +1,7 @@
-"""One model on a paged cache of its own: what the scorer runs the target with, and proposers their models and heads.
+"""Runs one model on its own paged KV cache: the scorer's target, and the models and heads of proposers.
 
-A proposer gets a `ModelRunner` from `TargetHandle.make_runner`, or a `HeadRunner` from `make_head_runner`, and keeps each
-request's rows in a `SlotPool` over its cache.
+A proposer gets a `ModelRunner` from `TargetHandle.make_runner`, or a `HeadRunner` from `make_head_runner`.
+It keeps each request's rows in a `SlotPool` over the runner's cache.
 """
 
 from specdec.runner.chain import ChainRules, Chains, ChainWork, NewRows

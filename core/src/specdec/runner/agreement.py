@@ -1,4 +1,4 @@
-"""Whether a faster form of a model computes what the model computes, up to the rounding of the run's dtype."""
+"""Checks that a faster form of a model computes the same as the model, up to rounding in the run's dtype."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 
 FACTOR = 2.0
-"""A form may be so many times further from the reference than the model's own forward is."""
+"""How many times the error of the model's own forward a faster form's error may be."""
 
 _LEAST = {torch.float32: 1e-5, torch.float64: 1e-9, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""Relative distance that is always allowed: small models round so little that the order of sums decides."""
+"""Relative distance that is always allowed. Small models round so little that summation order dominates."""
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,15 @@ class Agreement:
     """Relative distances (of norms) from a reference in wider arithmetic over the same weights."""
 
     error: float
-    """Of the faster form."""
+    """Error of the faster form."""
     own_error: float
-    """Of the model's own forward in the run's dtype: its rounding."""
+    """Error of the model's own forward in the run's dtype, that is, its rounding."""
     allowed: float
-    """The most that `error` may be."""
+    """Upper bound on `error`."""
 
     @property
     def holds(self) -> bool:
-        """Whether the form may stand in for the model; false for NaN."""
+        """Whether the faster form may replace the model; false for NaN."""
         return self.error <= self.allowed
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ def agreement(
     reference: Sequence[torch.Tensor],
     dtype: torch.dtype,
 ) -> Agreement:
-    """Compare what a form and the model's own forward computed with the reference; the worst of several outputs counts.
+    """Compare a faster form and the model's own forward with the reference; the worst output counts.
 
     Args:
         form: outputs of the faster form.
@@ -64,6 +64,6 @@ def agreement(
 
 
 def distance(got: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the norm of a difference over that of what was expected, in float64."""
+    """Return the norm of the difference divided by the norm of `expected`, in float64."""
     wide = expected.double()
     return float((got.double() - wide).norm() / wide.norm().clamp_min(1e-30))

@@ -1,4 +1,4 @@
-"""Which attention serves a runner: what all of them do, and how one is chosen."""
+"""The interface of attention backends, and how a runner's backend is chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specdec.runner.packed import PackedBatch
 logger = logging.getLogger("specdec")
 
 ATTENTION_BACKENDS = ("auto", "sdpa", "triton")
-"""Values of the option `attention_backend`."""
+"""Allowed values of the option `attention_backend`."""
 
 
 class AttentionBackend(Protocol):
@@ -45,9 +45,9 @@ class AttentionBackend(Protocol):
             key: `[T, Hkv, Dk]`.
             value: `[T, Hkv, Dv]`.
             scaling: factor on the scores.
-            window: how many positions back a row sees, itself included; None means all.
+            window: sliding window: the number of positions a row attends to, itself included; None means all.
             softcap: scores become `softcap * tanh(scores / softcap)`.
-            sinks: `[H]` logits that take part in the softmax and carry no value.
+            sinks: `[H]` attention sinks: logits that take part in the softmax and carry no value.
 
         Returns:
             `[T, H, Dv]`.
@@ -55,7 +55,7 @@ class AttentionBackend(Protocol):
 
 
 BackendFactory = Callable[[KVCache, int], AttentionBackend]
-"""Makes the backend of a cache and the longest sequence, in tokens."""
+"""Makes a backend from a cache and the maximum sequence length, in tokens."""
 
 
 def choose_backend(
@@ -64,12 +64,13 @@ def choose_backend(
     """Return `sdpa` or `triton` for a value of the option `attention_backend` and the device of the model.
 
     Args:
-        wanted: the option.
+        wanted: value of the option.
         device: where the model runs.
-        disagreement: tells what is wrong with the kernels there, None if nothing; called only where they could serve.
+        disagreement: returns what is wrong with the kernels on this device, or None. Called only if the
+            kernels could be used.
 
     Raises:
-        ConfigError: if `triton` is asked for and cannot be had here.
+        ConfigError: if `triton` is requested but not available here.
     """
     if wanted == "sdpa" or (wanted == "auto" and device.type != "cuda"):
         return "sdpa"
@@ -93,7 +94,7 @@ def choose_backend(
 
 
 def _wrong(disagreement: Callable[[], str | None]) -> str | None:
-    """Return what the look at the kernels found, as a sentence."""
+    """Return the result of the kernel check as a sentence, or None if the kernels are correct."""
     found = disagreement()
     return (
         None
@@ -103,7 +104,7 @@ def _wrong(disagreement: Callable[[], str | None]) -> str | None:
 
 
 def missing_kernels() -> str | None:
-    """Return which package the Triton kernels lack here, with the line that installs it; None where they are installed."""
+    """Return which package of the Triton kernels is missing and how to install it; None if none is missing."""
     for module, package in (("specdec_kernels", "specdec-kernels"), ("triton", "triton")):
         if find_spec(module) is None:
             return f"{package} is not installed: pip install 'specdec-core[triton]'"
@@ -116,11 +117,12 @@ def runs_kernels(device: torch.device) -> bool:
 
 
 def backend_factory(name: str, *, is_invariant: bool = False) -> BackendFactory:
-    """Return what makes the backends of a name that `choose_backend` returned.
+    """Return the factory for a backend name returned by `choose_backend`.
 
     Args:
         name: `sdpa` or `triton`.
-        is_invariant: whether a row's result must have the same bits in any company; with `triton` only.
+        is_invariant: whether results must be batch-invariant: bit-identical whatever else is in the batch. Used
+            with `triton` only.
     """
     if name == "triton":
         from specdec.runner.triton_backend import TritonBackend  # imports the optional kernels

@@ -1,4 +1,4 @@
-"""Whether the kernels attend on this device as torch does; asked once when a model is loaded."""
+"""Checks, once when a model is loaded, that the attention kernels agree with torch on this device."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from specdec.runner.kv_cache import KVCache, LayerShape
 from specdec.runner.packed import PackedBatch, Segment
 
 _SPACING = 64
-"""Slots from one request of the probe to the next."""
+"""Slots between the starts of two consecutive requests of the probe."""
 _CACHED_AND_NEW = ((0, 19), (21, 1), (17, 4))
-"""Rows in the cache and rows of the pass: a prompt, a step without a draft, and a tree."""
+"""Cached rows and new rows of each request: a prompt, a step without a draft, and a tree."""
 _PARENTS = (-1, 0, 0)
-"""Of the tree's nodes, which follow its request's last token."""
+"""Parents of the tree's nodes, which follow the request's last token."""
 _TOLERANCES = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""Largest difference of outputs whose values are standard normal: some units of the last place of the dtype; for float32 of
-TF32, to which torch rounds where that is allowed, unlike the kernels."""
+"""Largest allowed difference of outputs for standard normal values: a few units in the last place of the dtype.
+
+For float32 the unit is that of TF32, because torch rounds to TF32 where that is allowed and the kernels do not.
+"""
 
 
 @torch.inference_mode()
 def disagreement(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) -> str | None:
-    """Return what is wrong with the kernels' attention on a device, in a few words; None if it is that of torch.
+    """Return in a few words how the kernels' attention differs from torch's on a device; None if they agree.
 
     Args:
-        device: where a model is about to run.
-        dtype: of its keys and values.
-        config: its configuration, whose heads are tried.
+        device: the device the model will run on.
+        dtype: dtype of the model's keys and values.
+        config: the model's configuration; the probe uses its head counts and head size.
     """
     try:
         shape = _shape(config.get_text_config())
@@ -41,7 +43,7 @@ def disagreement(device: torch.device, dtype: torch.dtype, config: PretrainedCon
 
 
 def _shape(config: PretrainedConfig) -> tuple[int, int, int]:
-    """Return query heads, key and value heads, and their width."""
+    """Return the number of query heads, the number of key-value heads, and the head size."""
     heads: int = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     return heads, getattr(config, "num_key_value_heads", None) or heads, width
@@ -50,7 +52,7 @@ def _shape(config: PretrainedConfig) -> tuple[int, int, int]:
 def _attend(
     backend: str, device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int]
 ) -> torch.Tensor:
-    """Return `[T, H, D]` float32 of the probe's pass."""
+    """Return the attention output `[T, H, D]` of the probe's pass, in float32."""
     heads, kv_heads, width = shape
     generator = torch.Generator().manual_seed(0)
 

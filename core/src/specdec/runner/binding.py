@@ -1,4 +1,4 @@
-"""Our attention inside unmodified `transformers` models, through their public attention interface."""
+"""Plugs our attention into unmodified `transformers` models through their public attention interface."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _HARMLESS = frozenset(
 
 @dataclass
 class AttentionContext:
-    """The pass that is running on this thread."""
+    """State of the forward pass that is running on this thread."""
 
     backend: AttentionBackend
     batch: PackedBatch
     windows: Mapping[int, int | None] = field(default_factory=dict)
-    """Sliding window of each layer, as the probe found it."""
+    """Sliding window of each layer, as found by the probe."""
     probe: AttentionProbe | None = None
     """Set in the probing pass only."""
 
@@ -41,7 +41,7 @@ _ACTIVE: ContextVar[AttentionContext | None] = ContextVar("specdec_attention", d
 
 
 class running:
-    """Context manager: attention calls on this thread belong to `context`."""
+    """Context manager that makes attention calls on this thread use `context`."""
 
     def __init__(self, context: AttentionContext) -> None:
         self._context = context
@@ -55,7 +55,7 @@ class running:
 
 
 def register() -> None:
-    """Make the attention implementation `specdec` known to `transformers`; may be called any number of times."""
+    """Register the attention implementation `specdec` with `transformers`; idempotent."""
     from transformers import AttentionInterface  # takes seconds, and plugins are listed without it
     from transformers.masking_utils import AttentionMaskInterface
 
@@ -91,7 +91,7 @@ def _attention(
 ) -> tuple[torch.Tensor, None]:
     context = _ACTIVE.get()
     if context is None:
-        # The caller's own model outside the engine, for instance in `generate`: behave as transformers would.
+        # The caller uses the model outside the engine, for instance in `generate`: behave as transformers does.
         if softcap is not None or s_aux is not None:
             raise ModelError(
                 f"{type(module).__name__} uses soft caps or sinks: call model.set_attn_implementation('eager') "

@@ -1,10 +1,10 @@
-"""Gives every sequence one contiguous run of cache blocks."""
+"""Allocates one contiguous run of cache blocks per sequence."""
 
 from __future__ import annotations
 
 
 class BlockAllocator:
-    """First-fit allocation of contiguous block runs, going round, so that what was freed last is reused last.
+    """Next-fit allocation of contiguous block runs; the most recently freed blocks are reused last.
 
     Args:
         num_blocks: blocks in the cache.
@@ -18,11 +18,11 @@ class BlockAllocator:
 
     @property
     def num_free(self) -> int:
-        """Blocks that belong to no sequence."""
+        """Number of blocks that belong to no sequence."""
         return self._num_free
 
     def allocate(self, num_blocks: int) -> int | None:
-        """Take a run of blocks; return its first block, or None if no run is long enough."""
+        """Allocate a run of blocks; return its first block, or None if no free run is long enough."""
         wanted = bytes(num_blocks)
         start = self._used.find(wanted, self._cursor)
         if start < 0:
@@ -34,17 +34,17 @@ class BlockAllocator:
         return start
 
     def extend(self, end: int, num_blocks: int) -> bool:
-        """Take the `num_blocks` blocks that follow a run ending before block `end`, if all are free."""
+        """Allocate the `num_blocks` blocks from block `end` on, just behind a run, if all are free."""
         if end + num_blocks > self.num_blocks or any(self._used[end : end + num_blocks]):
             return False
         self._mark(end, num_blocks, 1)
-        # Otherwise the next run would lie over this one's newest blocks once it is freed.
+        # Otherwise the next allocation would reuse this run's newest blocks as soon as it is freed.
         if end <= self._cursor < end + num_blocks:
             self._cursor = end + num_blocks
         return True
 
     def free(self, start: int, num_blocks: int) -> None:
-        """Give a run back."""
+        """Free a run."""
         self._mark(start, num_blocks, 0)
 
     def _mark(self, start: int, num_blocks: int, value: int) -> None:

@@ -1,4 +1,4 @@
-"""What every runner has: a cache and the attention over it."""
+"""Base class of runners: a KV cache and an attention backend."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class CachedRunner:
     """A KV cache and its attention backend.
 
     Args:
-        device: where they are.
-        max_context: the longest sequence, in tokens.
-        make_backend: makes the attention backend of a cache; None takes torch's attention.
-        recorder: records passes for the device to repeat; None has the host name every operation.
+        device: where cache and attention live.
+        max_context: maximum sequence length, in tokens.
+        make_backend: makes the attention backend of a cache; None uses torch's attention.
+        recorder: captures passes in graphs (such as CUDA graphs); None runs every pass eagerly.
     """
 
     def __init__(
@@ -38,72 +38,72 @@ class CachedRunner:
         self.cache = KVCache(PROBE_ROWS, device)
         self.backend = self._make_backend(self.cache, max_context)
         self.num_fallbacks = 0
-        """What runs through its own forward although a faster form was asked for: a model, or stages of a head."""
+        """Number of models or head stages that use their own forward although a faster form was requested."""
         self.rounding = 0.0
-        """Relative distance of the model's own logits from those in wider arithmetic, where it was measured."""
+        """Relative distance of the model's own logits from those in wider arithmetic, if measured."""
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of cache that one token takes over all layers."""
+        """Cache bytes per token, summed over all layers."""
         return self.cache.bytes_per_token
 
     @property
     def num_recorded(self) -> int:
-        """How many sets of recorded passes it has."""
+        """Number of `Graphs` objects whose recordings this runner may hold."""
         return 0 if self._recorder is None else 1
 
     @property
     def recorded(self) -> list[PassGraphs | ChainGraphs]:
-        """What replays its passes and loops; empty where nothing is recorded."""
+        """The objects that replay this runner's passes and draft loops; empty if nothing is recorded."""
         return []
 
     @property
     def chain(self) -> Chain | None:
-        """The draft loop of what runs here: compiled on the host, recorded on a device; None where it has none."""
+        """The draft loop of this model: compiled on the host, recorded on a device; None if there is none."""
         return None
 
     @property
     def max_chain_rows(self) -> int:
-        """The most rows that `draft_chain` takes here; 0 where there is no such loop."""
+        """Maximum number of rows for `draft_chain`; 0 if there is no draft loop."""
         return 0 if self.chain is None else self.chain.max_rows
 
     @property
     def max_new_rows(self) -> int:
-        """The most new rows that `draft_after` takes here; 0 where it is not to be called."""
+        """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
         return 0 if self.chain is None else self.chain.max_new_rows
 
     @in_inference_mode
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
-        """Take in new rows, and then do what `draft_chain` does from each request's last one, all in one compiled call.
+        """Run new rows, then draft as `draft_chain` does from each request's last row, in one compiled call.
 
         Args:
-            rows: what is new, no more than `max_new_rows` rows in all.
+            rows: the new rows, at most `max_new_rows` in total.
             work: what to draft.
         """
         assert isinstance(self.chain, HostChain)
         return self.chain.draft_after(rows, work)
 
     def make_graphs(self, run: RunPass) -> PassGraphs | None:
-        """Return what replays passes on the cache as it is now; None where nothing is recorded.
+        """Return a `PassGraphs` bound to the current cache; None if passes are not recorded.
 
         Args:
-            run: runs a pass operation by operation.
+            run: runs a pass eagerly.
         """
         backend = self._recordable()
         return None if backend is None else PassGraphs(run, *backend, self.max_context, self.rounding)
 
     def make_chain_graphs(self, run: RunPass, max_positions: int) -> ChainGraphs | None:
-        """Return what drafts on the cache as it is now in recorded loops; None where nothing is recorded.
+        """Return a `ChainGraphs` bound to the current cache; None if draft loops are not recorded.
 
         Args:
             run: see `make_graphs`.
-            max_positions: how many positions it may be run at.
+            max_positions: number of positions the model may be run at.
         """
         backend = self._recordable()
         return None if backend is None else ChainGraphs(run, *backend, self.max_context, max_positions)
 
     def _recordable(self) -> tuple[Recorder, PagedBackend] | None:
-        """Return what passes are recorded with; None where they are not."""
+        """Return the recorder and the backend to record with; None if passes cannot be recorded."""
         if self._recorder is None or not isinstance(self.backend, PagedBackend):
             return None
         if any(shape.dtype not in self.backend.dtypes for shape in self.cache.shapes.values()):
@@ -111,11 +111,11 @@ class CachedRunner:
         return self._recorder, self.backend
 
     def make_cache(self, num_slots: int) -> KVCache:
-        """Return a cache for `num_slots` tokens, with no layer in it yet."""
+        """Return a cache for `num_slots` tokens, without layers."""
         return KVCache(num_slots, self.device)
 
     def allocate(self, num_slots: int) -> None:
-        """Make the cache for `num_slots` tokens."""
+        """Allocate the cache for `num_slots` tokens."""
         shapes = self.cache.shapes
         self.cache = self.make_cache(num_slots)
         for layer, shape in shapes.items():

@@ -1,4 +1,4 @@
-"""Chains of tokens that are drafted without the interpreter between their steps: what is asked, and what comes back."""
+"""Inputs and outputs of draft loops that run without returning to Python between steps."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ _NONE = np.empty((0, 0), np.float32)
 
 @dataclass(frozen=True, eq=False)
 class ChainRules:
-    """How a chain chooses its tokens. Recorded loops belong to one instance of it.
+    """How a chain chooses its tokens. A recorded loop belongs to one instance.
 
     Args:
-        num_ids: only logits below it are looked at.
-        target_ids: `[num_ids]` the target's id of each, ascending, or None where they are the same.
-        is_drawn: whether tokens are drawn from a stream of their own and q is kept; else the noise of `strict` chooses.
-        threshold: probability below which a token is the last that its row needs; 0 for never, and then no probabilities.
+        num_ids: number of leading logits that are used.
+        target_ids: `[num_ids]` the target's id of each logit, ascending, or None if they are the same.
+        is_drawn: whether tokens are drawn from a separate noise stream and q is kept; otherwise the noise of
+            `strict` chooses.
+        threshold: a row needs no further tokens after one with a probability below it; 0 disables this, and then
+            no probabilities are computed.
     """
 
     num_ids: int
@@ -35,54 +37,54 @@ class ChainRules:
 
     @property
     def wants_chances(self) -> bool:
-        """Whether the probability of each token is wanted."""
+        """Whether the probability of each token is returned."""
         return self.threshold > 0
 
 
 @dataclass(frozen=True)
 class ChainWork:
-    """Which chains are to be drafted, for B requests."""
+    """The chains to draft, for B requests."""
 
     first_slots: Sequence[int]
     """`[B]` cache slot of position 0."""
     num_cached: Sequence[int]
-    """`[B]` rows in the cache, before new rows are taken in."""
+    """`[B]` rows in the cache, before new rows are run."""
     num_steps: int
-    """The most tokens to choose; the slots of all but the last that is chosen are written."""
+    """Maximum number of tokens to choose. The cache slots of all chosen tokens but the last are written."""
     temperatures: Sequence[float]
-    """`[B]`; 0 chooses greedily."""
+    """`[B]`; 0 is greedy."""
     keys: NoiseKeys
-    """What noise is keyed by."""
+    """Keys of the noise."""
     rules: ChainRules
     """How tokens are chosen."""
 
 
 @dataclass(frozen=True)
 class NewRows:
-    """Tokens to take in before a chain is drafted, one request's after another's."""
+    """Tokens to run before a chain is drafted, concatenated request by request."""
 
     token_ids: Ints
     """`[T]` the draft's ids."""
     counts: Sequence[int]
-    """`[B]` how many there are of each request; at least one."""
+    """`[B]` number of new tokens of each request; at least one."""
     features: Floats | None = None
     """`[T, F]` for heads."""
 
 
 @dataclass(frozen=True)
 class Chains:
-    """What was drafted."""
+    """The drafted chains."""
 
     token_ids: Ints
-    """`[B, K]` the target's ids. K may be below `num_steps` where every row has a token below the threshold."""
+    """`[B, K]` the target's ids. K may be below `num_steps` if every row has a token below the threshold."""
     chances: Floats
-    """`[B, K]` the draft's own probability of each, or empty."""
+    """`[B, K]` the draft's own probability of each token, or empty."""
     laws: torch.Tensor
-    """`[B, K, num_ids]` the distribution each was drawn from, on the runner's device, or empty."""
+    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty."""
     logits: Floats = field(default_factory=lambda: _NONE)
-    """`[B, V]` of each request's last new token; empty where nothing was taken in."""
+    """`[B, V]` of each request's last new token; empty if there were no new tokens."""
     states: Floats = field(default_factory=lambda: _NONE)
-    """`[B, H]` ditto: the carry of a head."""
+    """`[B, H]` likewise: the carry of a head."""
 
 
 class Chain(Protocol):
@@ -90,11 +92,11 @@ class Chain(Protocol):
 
     @property
     def max_rows(self) -> int:
-        """The most requests that it drafts for together."""
+        """Maximum number of requests per call."""
 
     @property
     def max_new_rows(self) -> int:
-        """The most new tokens that it takes in before it drafts; 0: it begins from logits only."""
+        """Maximum number of new tokens that can be run before drafting; 0 if it starts from logits only."""
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
         """Return the tokens of each row; see `ModelRunner.draft_chain`."""

@@ -1,4 +1,4 @@
-"""What a draft head is: a small module that reads the target's states beside the tokens."""
+"""The interface of draft heads: small modules that read the target's hidden states together with the tokens."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from transformers import PretrainedConfig
 
 @dataclass(frozen=True)
 class HeadParts:
-    """The parts of a stage whose layers have the Llama structure, so that it can run compiled.
+    """The parts of a stage whose layers have the Llama structure, which can therefore run compiled.
 
-    `x = join([e; f])` with the embedding e and the feature f, each normed where there is a norm for it; then the layers.
-    Without `join` the first layer's projections take `[e; f]` themselves, and f is the residual stream.
+    `x = join([e; f])` with the embedding e and the feature f, each normalized if it has a norm; then the layers.
+    Without `join` the first layer's projections take `[e; f]` directly, and f is the residual stream.
     """
 
     embed_tokens: nn.Module
@@ -23,54 +23,54 @@ class HeadParts:
     rotary: nn.Module
     head: nn.Module
     norm: nn.Module | None
-    """Before `head`; None for none."""
+    """Norm before `head`; None if there is none."""
     first_norm: nn.Module | None
-    """Norm of the first layer's input; None where it is taken as it is, or is `[e; f]`."""
+    """Norm of the first layer's input; None if the input is not normalized, or is `[e; f]`."""
     join: nn.Linear | None = None
     embed_norm: nn.Module | None = None
     feature_norm: nn.Module | None = None
     is_feature_first: bool = False
     is_normed_residual: bool = False
     is_normed_carry: bool = False
-    """Whether the feature of the next token is the output of `norm`, not its input."""
+    """Whether the feature of the next token is the output of `norm` rather than its input."""
 
 
 @dataclass(slots=True)
 class HeadOutput:
-    """What a pass of a head returns."""
+    """Output of a head's forward pass."""
 
     logits: torch.Tensor
     """`[R, V']`."""
     carry: torch.Tensor
-    """`[T, F]` the feature of the token that comes next, if it is drafted."""
+    """`[T, F]` the feature of the next token, if that token is drafted."""
 
 
 class DraftHead(nn.Module, ABC):
-    """A head: for each token and the state that chose it, the logits of the next token and a state in its place.
+    """A head maps each token and the state that predicted it to the next token's logits and a predicted state.
 
-    Drafting on the level of features (Li et al., arXiv 2401.15077) and prediction of several tokens (DeepSeek-AI, arXiv
-    2412.19437) have heads of this kind.
-    Attention layers are those of `transformers`, made with `config`, their `layer_idx` counted through all stages from 0.
+    Feature-level drafting (Li et al., arXiv 2401.15077) and multi-token prediction (DeepSeek-AI, arXiv
+    2412.19437) use heads of this kind.
+    Attention layers are those of `transformers`, made with `config`. Their `layer_idx` counts from 0 over all stages.
     """
 
     target_ids: torch.Tensor | None = None
-    """`[V']` the target's id of each logit, where they are not the same."""
+    """`[V']` the target's id of each logit; None if they are the same."""
     mask_id: int | None = None
-    """The token that stands for tokens not known yet, for heads that draft in parallel."""
+    """The mask token, which replaces tokens that are not known yet, for heads that draft in parallel."""
     mask_feature: torch.Tensor | None = None
-    """`[F]` the feature that goes with it."""
+    """`[F]` the feature of the mask token."""
 
     def __init__(
         self, config: PretrainedConfig, feature_size: int, num_logits: int, num_stages: int = 1
     ) -> None:
-        """Keep what runners need to know.
+        """Store what runners need.
 
         Args:
             config: the attention layers' configuration.
             feature_size: F, the width of features.
-            num_logits: V', ids the head can name.
-            num_stages: modules that follow one another: stage s drafts the token s positions further, from the carry of
-                stage s - 1.
+            num_logits: V', the number of ids the head can predict.
+            num_stages: number of sequential modules. Stage s drafts the token s positions further, from the carry
+                of stage s - 1.
         """
         super().__init__()
         self.config = config
@@ -81,7 +81,7 @@ class DraftHead(nn.Module, ABC):
     def combine(
         self, hidden_states: torch.Tensor, aux_hidden_states: tuple[torch.Tensor, ...]
     ) -> torch.Tensor:
-        """Return the features `[T, F]` made of the target's states, each `[T, Ht]`; by default the last states."""
+        """Return the features `[T, F]` for the target's states, each `[T, Ht]`; by default the last hidden states."""
         return hidden_states
 
     @abstractmethod
@@ -93,11 +93,12 @@ class DraftHead(nn.Module, ABC):
         Args:
             input_ids: `[B, T]` tokens.
             position_ids: `[B, T]`.
-            features: `[B, T, F]` for each token the state that chose it: of the target (`combine`), or of this head (carry).
-            stage: which stage.
+            features: `[B, T, F]` for each token the state that predicted it, from the target (`combine`) or from
+                this head (carry).
+            stage: index of the stage.
 
         Returns:
-            states `[B, T, H]` that `project` takes, and the carry `[B, T, F]`, the feature of the next token if it is drafted.
+            states `[B, T, H]` for `project`, and the carry `[B, T, F]`: the feature of the next token if it is drafted.
         """
 
     @abstractmethod
@@ -105,5 +106,5 @@ class DraftHead(nn.Module, ABC):
         """Return logits `[R, V']` for states `[R, H]`."""
 
     def parts(self, stage: int = 0) -> HeadParts | None:
-        """Return the parts of a stage, or None if it has no such structure; see `HeadParts`."""
+        """Return the parts of a stage, or None if it does not have the structure of `HeadParts`."""
         return None

@@ -29,12 +29,12 @@ class HeadRunner(CachedRunner):
     Args:
         head: the head, in evaluation mode.
         device: where it runs.
-        max_context: the longest sequence, in tokens.
+        max_context: maximum sequence length, in tokens.
         fused: whether stages of a known structure may run as one compiled call.
         make_backend, recorder: see `CachedRunner`.
 
     Raises:
-        ModelError: if some of its layers do not reach our attention.
+        ModelError: if some of its layers do not call our attention.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class HeadRunner(CachedRunner):
         Args:
             batch: the tokens.
             features: `[T, F]`; see `DraftHead.forward`.
-            stage: which stage.
+            stage: index of the stage.
         """
         graphs, fused = self._graphs[stage], self.fused[stage]
         replayed = None if graphs is None else graphs.forward(batch, features.to(self.dtype))
@@ -94,14 +94,14 @@ class HeadRunner(CachedRunner):
 
     @property
     def num_recorded(self) -> int:
-        """See `CachedRunner.num_recorded`: passes of each stage, and draft loops of heads of one stage."""
+        """See `CachedRunner.num_recorded`: passes of each stage, and draft loops of single-stage heads."""
         num_stages = self.head.num_stages
         return super().num_recorded * (2 if num_stages == 1 else num_stages)
 
     def _run_whole(
         self, stage: int, batch: PackedBatch, features: torch.Tensor | None
     ) -> tuple[torch.Tensor, ...]:
-        """Run a stage over a batch that wants all its logits."""
+        """Run a stage over a batch whose logits are all needed."""
         assert features is not None
         output = self.forward_reference(batch, features, stage)
         return output.logits, output.carry
@@ -113,7 +113,7 @@ class HeadRunner(CachedRunner):
 
     @in_inference_mode
     def forward_wide(self, batch: PackedBatch, features: torch.Tensor, stage: int = 0) -> HeadOutput:
-        """Run a stage over nothing cached in wider arithmetic; see `WIDER`."""
+        """Run a stage with an empty cache in wider arithmetic; see `WIDER`."""
         backend = SdpaBackend(KVCache(len(batch.token_ids), self.device), self.max_context)
         with in_wider_arithmetic(self.head, WIDER.get(self.dtype, self.dtype)):
             return self._forward(batch, features, stage, AttentionContext(backend, batch, self.windows))
@@ -132,7 +132,7 @@ class HeadRunner(CachedRunner):
 
     @in_inference_mode
     def draft_chain(self, output: HeadOutput, work: ChainWork) -> Chains:
-        """Choose tokens for each row, each but the last run through the head, in one compiled call or recording.
+        """Draft a chain of tokens for each row in one compiled call or recording; the last token is not run.
 
         Args:
             output: logits `[B, V']` and carry `[B, F]` of each row's last token; may be overwritten.
@@ -142,12 +142,12 @@ class HeadRunner(CachedRunner):
         return self.chain.draft(output.logits, output.carry, work)
 
     def probe_features(self, num_rows: int) -> torch.Tensor:
-        """Return features `[num_rows, F]` to try a head with: all different, none large."""
+        """Return random features `[num_rows, F]` of moderate size for probing a head."""
         generator = torch.Generator().manual_seed(0)
         return torch.randn(num_rows, self.head.feature_size, generator=generator).to(self.device, self.dtype)
 
     def probe_batch(self) -> PackedBatch:
-        """Return a pass to try a head with."""
+        """Return a pass for probing a head."""
         return probe_batch(self._num_ids, self.max_context, self.device)
 
     def _forward(

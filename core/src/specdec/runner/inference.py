@@ -1,4 +1,4 @@
-"""Inference mode, entered once."""
+"""A decorator for inference mode that is free when the mode is already on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 def in_inference_mode(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Run a function in torch's inference mode; where that is on already it costs nothing, unlike torch's own decorator."""
+    """Run a function in torch's inference mode; unlike torch's decorator, free if the mode is already on."""
     entering: Callable[Parameters, Result] = torch.inference_mode()(function)
 
     @wraps(function)

@@ -14,14 +14,14 @@ Stored = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What one token takes in one layer."""
+    """Shape of one token's keys and values in one layer."""
 
     num_kv_heads: int
     key_dim: int
     value_dim: int
     dtype: torch.dtype
     device: torch.device | None = None
-    """Where the layer is; None for where the cache is."""
+    """The layer's device; None for the cache's device."""
 
     @property
     def num_bytes(self) -> int:
@@ -30,7 +30,7 @@ class LayerShape:
 
 
 class KVCache:
-    """Key and value tensors `[num_slots, Hkv, D]` per layer; a layer is allocated when it is first written."""
+    """Key and value tensors `[num_slots, Hkv, D]` per layer; a layer is allocated on its first write."""
 
     def __init__(self, num_slots: int, device: torch.device) -> None:
         self.num_slots = num_slots
@@ -41,7 +41,7 @@ class KVCache:
         self._host: dict[int, tuple[Stored, Stored]] = {}
 
     def allocate(self, layer: int, shape: LayerShape) -> None:
-        """Make the tensors of one layer. On the host, pages are taken by the system only once they are written."""
+        """Allocate the tensors of one layer. On the host, the system commits pages only when they are written."""
         self.shapes[layer] = shape
         rows, device = (self.num_slots, shape.num_kv_heads), shape.device or self.device
         self.keys[layer] = torch.empty((*rows, shape.key_dim), dtype=shape.dtype, device=device)
@@ -50,11 +50,11 @@ class KVCache:
             self._host[layer] = _stored(self.keys[layer]), _stored(self.values[layer])
 
     def host_rows(self, layer: int) -> tuple[Stored, Stored]:
-        """Return keys and values of a layer as host arrays; float32 and bfloat16 on the host only."""
+        """Return keys and values of a layer as host arrays; only for float32 and bfloat16 on the host."""
         return self._host[layer]
 
     def ensure(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Make the tensors of a layer that is about to take its first `keys` and `values` `[T, Hkv, D]`."""
+        """Allocate a layer before its first `keys` and `values` `[T, Hkv, D]` are written, if needed."""
         if layer not in self.keys:
             device = None if keys.device == self.device else keys.device
             sizes = keys.shape[1], keys.shape[2], values.shape[2]
@@ -92,7 +92,7 @@ class KVCache:
 
     @property
     def bytes_by_device(self) -> dict[torch.device, int]:
-        """Bytes that one token takes on each device."""
+        """Bytes per token on each device."""
         found: dict[torch.device, int] = {}
         for shape in self.shapes.values():
             device = shape.device or self.device
@@ -101,7 +101,7 @@ class KVCache:
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that one token takes over all layers seen so far."""
+        """Bytes per token, summed over all layers allocated so far."""
         return sum(shape.num_bytes for shape in self.shapes.values())
 
 

@@ -50,5 +50,5 @@ def output_head(model: PreTrainedModel) -> nn.Module:
 
 
 def keeps_logits_rows(model: PreTrainedModel) -> bool:
-    """Return whether `forward` can be told which rows' logits are wanted."""
+    """Return whether `forward` accepts `logits_to_keep`, the rows whose logits are needed."""
     return "logits_to_keep" in inspect.signature(model.forward).parameters

@@ -10,7 +10,7 @@ _TEMPLATE_ROWS = 64
 
 
 class MaskMaker:
-    """Makes additive masks `[num_rows, kv_len - first_key]`; those of short chains are views of one template."""
+    """Makes additive masks `[num_rows, kv_len - first_key]`; masks of short chains are views of one template."""
 
     def __init__(self, max_context: int, dtype: torch.dtype, device: torch.device) -> None:
         self._max_context = max_context
@@ -19,7 +19,7 @@ class MaskMaker:
         self._templates: dict[int | None, torch.Tensor] = {}
 
     def make(self, segment: Segment, first_key: int, window: int | None) -> torch.Tensor:
-        """Return the mask of a segment over the keys from `first_key` on; 0 where a row sees a key, else -inf."""
+        """Return the mask of a segment over the keys from `first_key` on: 0 where a key is visible, else -inf."""
         if segment.tree_mask is not None:
             return self._tree(segment, first_key, window)
         if segment.num_rows <= _TEMPLATE_ROWS and segment.num_cached <= self._max_context:
@@ -45,7 +45,7 @@ class MaskMaker:
         depths = segment.depths[:, None]
         visible = segment.tree_mask
         if window is not None:
-            # What a row sees of a tree is the way down to it, depth by depth.
+            # In a tree a row sees its ancestors and itself, one per depth.
             visible = visible & (visible.cumsum(1) - 1 > depths - window)
         return self._additive(torch.cat((_visible(depths, before[None, :], window), visible), 1))
 

@@ -34,16 +34,16 @@ class ModelRunner(CachedRunner):
     Args:
         model: a causal language model of `transformers`, unmodified but for its attention implementation.
         device: where it runs.
-        max_context: the longest sequence, in tokens.
+        max_context: maximum sequence length, in tokens.
         fused: whether layers of a known structure may run as fused operations (same arithmetic, fewer calls).
         make_backend: see `CachedRunner`.
-        invariance: whether the logits of a row must have the same bits in any pass; with `fused` only.
+        invariance: whether logits must be batch-invariant (bit-identical in any pass); with `fused` only.
         recorder: see `CachedRunner`.
-        is_draft: whether it drafts, so that draft loops are recorded as well.
+        is_draft: whether this is a draft model; its draft loops are then recorded as well.
 
     Raises:
-        ModelError: if some of the model's layers do not reach our attention, so that they would run without a cache, or if it
-            cannot keep the bits of a row as asked for.
+        ModelError: if some of the model's layers do not call our attention and would run without a cache, or if
+            the requested batch invariance is not possible.
     """
 
     def __init__(
@@ -82,10 +82,10 @@ class ModelRunner(CachedRunner):
             self.fused.hold_positions(max_context)
 
     def capture_hidden(self, wants_hidden: bool, aux_layer_ids: Sequence[int] = ()) -> None:
-        """Choose the hidden states that every pass returns from now on.
+        """Choose which hidden states every later pass returns.
 
         Raises:
-            ModelError: for a layer id the model does not have.
+            ModelError: if the model has no layer of a given id.
         """
         wrong = [k for k in aux_layer_ids if not 0 <= k < len(self.layers)]
         if wrong:
@@ -122,7 +122,7 @@ class ModelRunner(CachedRunner):
         )
 
     def _run_whole(self, batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        """Run a pass that wants all its logits; returns all that a pass does."""
+        """Run a pass whose logits are all needed; returns all outputs of the pass."""
         output = self._run(batch)
         hidden = () if output.hidden_states is None else (output.hidden_states,)
         return (output.logits, *hidden, *output.aux_hidden_states)
@@ -145,9 +145,10 @@ class ModelRunner(CachedRunner):
 
     @in_inference_mode
     def draft_chain(self, logits: torch.Tensor, work: ChainWork) -> Chains:
-        """Choose tokens for each row, each but the last run through the model, in one compiled call or recording.
+        """Draft a chain of tokens for each row in one compiled call or recording; the last token is not run.
 
-        What `forward` and a choice per step would do, without their overhead; the same tokens up to the last bits of logits.
+        Equivalent to alternating `forward` and token selection, without the overhead per step. The tokens are the
+        same up to rounding of the logits.
 
         Args:
             logits: `[B, V]` of each row's last token; may be overwritten.
@@ -158,12 +159,12 @@ class ModelRunner(CachedRunner):
 
     @in_inference_mode
     def forward_reference(self, batch: PackedBatch) -> ForwardOutput:
-        """Run the model through its own `forward`, whatever has been fused."""
+        """Run the model through its own `forward`, even if it has a fused form."""
         return self._forward(batch, AttentionContext(self.backend, batch, self.windows))
 
     @in_inference_mode
     def forward_wide(self, batch: PackedBatch) -> torch.Tensor:
-        """Return the logits `[R, V]` of a pass over nothing cached, computed in wider arithmetic; see `WIDER`."""
+        """Return the logits `[R, V]` of a pass with an empty cache in wider arithmetic; see `WIDER`."""
         backend = SdpaBackend(KVCache(len(batch.token_ids), self.device), self.max_context)
         with in_wider_arithmetic(self.model, WIDER.get(self.dtype, self.dtype)):
             return self._forward(batch, AttentionContext(backend, batch, self.windows)).logits
@@ -174,7 +175,7 @@ class ModelRunner(CachedRunner):
         return next(p.dtype for p in self.model.parameters() if p.is_floating_point())
 
     def probe_batch(self) -> PackedBatch:
-        """Return a pass to try the model with."""
+        """Return a pass for probing the model."""
         num_ids = self.model.config.get_text_config().vocab_size
         return probe_batch(num_ids, self.max_context, self.device)
 
@@ -216,7 +217,7 @@ class ModelRunner(CachedRunner):
 
     @in_inference_mode
     def _probe(self) -> None:
-        """Run a few tokens to learn the cache's shapes and to see that every layer reaches our attention."""
+        """Run a few tokens to find the cache's shapes and to check that every layer calls our attention."""
         batch = self.probe_batch()
         probe = AttentionProbe(self.max_context)
         self._forward(batch, AttentionContext(self.backend, batch, probe=probe))

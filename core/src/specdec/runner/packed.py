@@ -1,4 +1,4 @@
-"""One packed forward pass: rows of several requests, one after another."""
+"""One packed forward pass: the rows of several requests, concatenated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import torch
 
 PROBE_ROWS = 16
-"""The most rows of `probe_batch`."""
+"""Maximum number of rows of `probe_batch`."""
 
 
 @dataclass(slots=True)
 class Segment:
-    """The rows of one request in a packed pass. Slots of a request are contiguous: position p lies in `first_slot + p`."""
+    """The rows of one request in a packed pass. A request's slots are contiguous: position p is in `first_slot + p`."""
 
     row: int
     """First row in the packed pass."""
@@ -20,14 +20,15 @@ class Segment:
     first_slot: int
     """Cache slot of the request's position 0."""
     num_cached: int
-    """Rows of the request that are in the cache already; the new rows follow them."""
+    """Rows of the request that are already in the cache; the new rows follow them."""
     tree_mask: torch.Tensor | None = None
-    """`[num_rows, num_branched + num_rows]` bool: which of the branches in the cache, and which new rows, each new row sees;
+    """`[num_rows, num_branched + num_rows]` bool: which cached branch rows, and which new rows, each new row sees.
     None means a chain."""
     depths: torch.Tensor | None = None
-    """`[num_rows]` int64: position of each row minus that of the first row behind what all see; None for a chain."""
+    """`[num_rows]` int64: position of each row, relative to the first position after the rows that all new rows see.
+    None for a chain."""
     num_branched: int = 0
-    """How many of the cached rows, the last ones, are branches of a tree that not every new row sees."""
+    """Number of cached rows, the last ones, that are tree branches not visible to every new row."""
 
     @property
     def kv_len(self) -> int:
@@ -47,30 +48,30 @@ class PackedBatch:
     slots: torch.Tensor | None
     """`[T]` int64 cache slot of each row; None if there is one segment."""
     logits_rows: torch.Tensor | None
-    """`[R]` int64 rows whose logits are wanted; None means all."""
+    """`[R]` int64 rows whose logits are needed; None means all."""
 
 
 @dataclass(slots=True)
 class ForwardOutput:
-    """What a forward pass returns."""
+    """Output of a forward pass."""
 
     logits: torch.Tensor
     """`[R, V]` in the model's dtype."""
     hidden_states: torch.Tensor | None
-    """`[T, H]` after the final norm, where asked for."""
+    """`[T, H]` after the final norm, if requested."""
     aux_hidden_states: tuple[torch.Tensor, ...]
     """`[T, H]` per aux layer id: the input of that layer."""
 
 
 def probe_batch(vocab_size: int, max_context: int, device: torch.device) -> PackedBatch:
-    """Return a pass of one request, all logits wanted, for looking at a model once at load.
+    """Return a pass of one request, with all logits, for probing a model at load.
 
-    Its ids lie evenly over the vocabulary, whose first ones are often special tokens: trained models treat those unlike
-    all others, and in 16 bits round much more there.
+    The ids are spread evenly over the vocabulary. The first ids are often special tokens, which trained models
+    treat differently from all others, with much more rounding in 16 bits.
 
     Args:
-        vocab_size: ids of the model.
-        max_context: the longest sequence; it has no more rows than that, nor than `PROBE_ROWS`.
+        vocab_size: vocabulary size of the model.
+        max_context: maximum sequence length; the pass has `min(max_context, PROBE_ROWS)` rows.
         device: where it runs.
     """
     num_rows = min(PROBE_ROWS, max_context)

@@ -1,4 +1,4 @@
-"""How the paged attention kernels see a packed pass."""
+"""A packed pass in the form that the paged attention kernels read."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ _MIN_BOUND = 256
 
 @dataclass(frozen=True, slots=True)
 class PagedPass:
-    """Where the rows of a pass and their contexts lie, on the device, made once for all its layers.
+    """Locations of a pass's rows and of their contexts in the cache, on the device, made once for all layers.
 
     B counts requests as the kernel sees them: segments, or single rows of a tree.
     """
 
     page_size: int
-    """Slots of a page: what divides the first slot of every request, since each lies in one run of slots."""
+    """Slots per page. It divides the first slot of every request, because each request has one run of slots."""
     slots: torch.Tensor
     """`[T]` int64 cache slot of each row."""
     query_starts: torch.Tensor
     """`[B + 1]` int64 first row of each request."""
     context_lens: torch.Tensor
-    """`[B]` int64 tokens that each request's last row sees."""
+    """`[B]` int64 number of tokens that each request's last row sees."""
     block_tables: torch.Tensor
     """`[B, M]` int64 pages of each request."""
     max_context_len: int
-    """What no context exceeds; a power of two, so that few kernels serve all lengths."""
+    """Upper bound on the context lengths; a power of two, so that few kernels are compiled for all lengths."""
     visible: torch.Tensor | None = None
-    """`[T, W]` bool which of its request's rows in this pass each row of a tree sees; rows of chains see all before them."""
+    """`[T, W]` bool: for each row of a tree, which rows of its request in this pass it sees. Rows of chains see all
+    rows before them."""
     positions: torch.Tensor | None = None
-    """`[T]` int64 position of each row; with `visible` only."""
+    """`[T]` int64 position of each row; only with `visible`."""
     outputs: dict[tuple[int, ...], torch.Tensor] | None = None
-    """Of a pass with padding rows: where attention writes, by shape. It leaves those rows as they are, so they must hold
-    numbers from the start. None: new tensors."""
+    """Output tensors of attention by shape, for passes with padding rows. Attention does not write the padding rows,
+    so they must be initialised. None allocates new tensors."""
 
 
 def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPass:
-    """Return a pass as the kernels see it.
+    """Return a pass in the form that the kernels read.
 
     Args:
         batch: the pass.
-        num_slots: slots of the cache.
+        num_slots: number of slots of the cache.
         is_exact: whether each row of a tree must sum in the order of positions, as a row of a chain does.
     """
     segments = batch.segments
@@ -78,10 +79,10 @@ def paged_pass(batch: PackedBatch, num_slots: int, *, is_exact: bool) -> PagedPa
 
 
 def _by_paths(batch: PackedBatch, slots: torch.Tensor) -> PagedPass:
-    """Return a pass in which each row of a tree is a request whose context is its path, token by token.
+    """Return a pass in which each row of a tree is a request of its own, with its path as the context.
 
-    It then sums in the order of positions, whatever its siblings are, and branches that lie in the cache already, which
-    masks over the rows of a pass cannot tell apart, are left out like all others.
+    Each row then sums in the order of positions, whatever its siblings are. This also excludes the invisible branches
+    that are already in the cache, which a mask over the rows of the pass cannot express.
     """
     device = batch.token_ids.device
     starts, firsts, lengths = [0], [], []
@@ -92,7 +93,7 @@ def _by_paths(batch: PackedBatch, slots: torch.Tensor) -> PagedPass:
             lengths.append(segment.kv_len)
     bound = _bound(max(lengths))
     query_starts, context_lens, first_slots = _sent(starts, lengths, firsts, device=device)
-    # One column more takes what a row does not see.
+    # The extra column receives the tokens that a row does not see.
     tables = first_slots[:, None] + torch.arange(bound + 1, device=device)
     request = 0
     for segment in batch.segments:
@@ -110,13 +111,13 @@ def _by_paths(batch: PackedBatch, slots: torch.Tensor) -> PagedPass:
 
 
 def _row_ends(segment: Segment) -> range:
-    """Return where the requests that a segment counts for end, relative to its first row."""
+    """Return the ends, relative to the segment's first row, of the kernel requests that make up a segment."""
     step = segment.num_rows if segment.tree_mask is None else 1
     return range(step, segment.num_rows + 1, step)
 
 
 def _tree_rows(batch: PackedBatch) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `PagedPass.visible` and `PagedPass.positions`; no segment has branches in the cache."""
+    """Return `PagedPass.visible` and `PagedPass.positions`; no segment may have branches in the cache."""
     device = batch.token_ids.device
     num_rows = batch.token_ids.shape[0]
     width = max(s.tree_mask.shape[1] for s in batch.segments if s.tree_mask is not None)
@@ -140,11 +141,11 @@ def _slots(batch: PackedBatch) -> torch.Tensor:
 
 
 def _sent(*lists: list[int], device: torch.device) -> tuple[torch.Tensor, ...]:
-    """Return lists of integers as tensors on a device, sent there together."""
+    """Return lists of integers as tensors on a device, using one transfer."""
     together = sent(torch.tensor([number for numbers in lists for number in numbers]), device)
     return tuple(together.split([len(numbers) for numbers in lists]))
 
 
 def _bound(length: int) -> int:
-    """Return the power of two that contexts up to `length` are cut up for."""
+    """Return the power of two that bounds contexts up to `length`."""
     return max(_MIN_BOUND, 1 << (length - 1).bit_length())

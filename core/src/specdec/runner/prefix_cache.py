@@ -1,4 +1,4 @@
-"""Finds blocks whose content a new request can reuse."""
+"""Finds cached blocks that a new request can reuse."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Ids = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 
 
 class PrefixCache:
-    """Blocks by content: a block is known by the block before it and its own tokens, compared exactly, never by hash alone.
+    """Maps block content to blocks; the key is the preceding prefix and the block's tokens, compared exactly.
 
     Args:
         block_size: tokens per block.
@@ -24,7 +24,7 @@ class PrefixCache:
         self._next_key = 1
 
     def match(self, token_ids: Ids, max_tokens: int) -> list[int]:
-        """Return the blocks that hold the longest known prefix of at most `max_tokens` tokens."""
+        """Return the blocks of the longest cached prefix of at most `max_tokens` tokens."""
         blocks: list[int] = []
         key = 0
         for start in range(0, max_tokens - self.block_size + 1, self.block_size):
@@ -36,18 +36,19 @@ class PrefixCache:
         return blocks
 
     def take_over(self, cache: SlotCache, blocks: list[int], start: int, num_blocks: int) -> list[int]:
-        """Copy a known prefix to the beginning of a new run, where it is known from now on; forget what else lay in the run.
+        """Move a cached prefix to the beginning of a new run, and forget everything else that was cached in the run.
 
-        What is used again so moves to the newest run, which is overwritten last.
+        Reused blocks thereby move to the newest run, which is overwritten last.
 
         Args:
-            cache: whose rows are copied.
-            blocks: as `match` found them.
-            start: first block of the run. It may lie over some of `blocks`: where copying has overwritten one, the prefix ends.
-            num_blocks: blocks of the run.
+            cache: the cache whose rows are copied.
+            blocks: the result of `match`.
+            start: first block of the run. The run may overlap `blocks`; the prefix ends at the first block that
+                copying has overwritten.
+            num_blocks: number of blocks of the run.
 
         Returns:
-            the keys of the prefixes that end with each block taken over.
+            for each reused block, the key of the prefix that ends with it.
         """
         taken = [self._content_of_block[block] for block in blocks]
         keys = [self._blocks[content][1] for content in taken]
@@ -61,12 +62,12 @@ class PrefixCache:
         return keys[:count]
 
     def publish(self, parent_key: int, token_ids: Ids, block: int) -> int:
-        """Make a written block known; returns the key of the prefix that ends with it.
+        """Register a written block; returns the key of the prefix that ends with it.
 
         Args:
-            parent_key: key of the prefix before the block; 0 for the first one.
+            parent_key: key of the prefix before the block; 0 for the first block.
             token_ids: the block's tokens, `block_size` of them.
-            block: where they lie. A block that is known already keeps its older slots.
+            block: index of the block. If the same content is already registered, the older block is kept.
         """
         content = (parent_key, token_ids.tobytes())
         known = self._blocks.get(content)
@@ -79,9 +80,9 @@ class PrefixCache:
         return key
 
     def move(self, start: int, destination: int, num_blocks: int) -> None:
-        """Note that the rows of a run's first blocks have been copied to others, which may overlap them.
+        """Record that a run's first blocks have been copied to other blocks, which may overlap them.
 
-        Of blocks that are not the run's own nothing may be known.
+        Destination blocks outside the run must not be registered.
         """
         order = range(num_blocks) if destination < start else reversed(range(num_blocks))
         for index in order:
@@ -91,7 +92,7 @@ class PrefixCache:
                 self._content_of_block[destination + index] = content
 
     def forget(self, start: int, num_blocks: int) -> None:
-        """Forget blocks that are about to be overwritten."""
+        """Unregister blocks that are about to be overwritten."""
         if not self._content_of_block:
             return
         for block in range(start, start + num_blocks):
@@ -100,7 +101,7 @@ class PrefixCache:
                 del self._blocks[content]
 
     def _copy(self, cache: SlotCache, blocks: list[int], start: int, num_blocks: int) -> int:
-        """Copy known blocks into a new run; returns how many. Blocks that an earlier copy overwrote end the prefix."""
+        """Copy cached blocks into a new run; returns how many. A block that an earlier copy overwrote ends the prefix."""
         size = self.block_size
         index = 0
         while index < len(blocks):

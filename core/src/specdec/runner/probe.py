@@ -1,4 +1,4 @@
-"""What a first small pass learns of a model's attention: which layers reach it, and what they let a row see."""
+"""Finds, in a small first pass, which layers of a model call our attention, and with which sliding window."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _DENSE = 64
 
 @dataclass
 class AttentionProbe:
-    """Collects, layer by layer, the sliding window that holds there.
+    """Collects the sliding window of each layer.
 
-    `transformers` tells attention what a row sees by a mask, and only some models repeat the window as an argument. In
-    the probing pass every mask is a stand-in whose rule is kept here, so that no rule is lost when later passes build none.
+    `transformers` passes visibility to attention as a mask; only some models also pass the window as an argument.
+    In the probing pass every mask is a placeholder, and its rule is stored here, because later passes build no masks.
     """
 
     max_context: int
     """Rules are compared up to this position."""
     windows: dict[int, int | None] = field(default_factory=dict)
-    """Window of every layer that reached the attention function; None where a row sees everything before it."""
+    """Window of every layer that called the attention function; None if a row sees everything before it."""
     _rules: dict[int, tuple[torch.Tensor, int | None]] = field(default_factory=dict)
 
     def mask(
         self, mask_function: Callable[..., Any], local_size: int | None, device: torch.device
     ) -> torch.Tensor:
-        """Return a stand-in for a mask and keep its rule.
+        """Return a placeholder for a mask and store its rule.
 
         Raises:
             ModelError: if the rule is neither causal nor a causal window.
@@ -52,7 +52,7 @@ class AttentionProbe:
         """Record a layer and return its window.
 
         Raises:
-            ModelError: if the mask is not one of ours, or its rule is not what the layer passes as an argument.
+            ModelError: if the mask is not one of ours, or its rule differs from the window passed as an argument.
         """
         if window is not None and window >= self.max_context:
             window = None

@@ -55,7 +55,7 @@ class SdpaBackend:
         return out
 
     def _host_segments(self, batch: PackedBatch) -> HostSegments | None:
-        """Return the segments as arrays where compiled loops take the pass; made once for all its layers."""
+        """Return the segments as arrays if compiled loops can run the pass, else None; cached for all layers."""
         if self._prepared is None or self._prepared[0] is not batch:
             self._prepared = batch, host_segments(batch) if is_available() and is_short(batch) else None
         return self._prepared[1]
@@ -109,7 +109,7 @@ def capped_attention(
     softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Attend with a soft cap on the scores and sinks in the softmax, which torch's fused op does not have.
+    """Attend with a soft cap on the scores and sinks in the softmax, which torch's fused op does not support.
 
     Args:
         queries: `[H, n, Dk]`.

@@ -1,4 +1,4 @@
-"""Small tensors on their way to the device."""
+"""Host-to-device transfer of small tensors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a host tensor on a device; to CUDA from pinned memory, so that the host does not wait for the copy."""
+    """Copy a host tensor to a device; to CUDA from pinned memory, so that the host does not wait."""
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device)

@@ -1,4 +1,4 @@
-"""Places the requests of a proposer in the cache of its own model."""
+"""Allocates slots for requests in the cache of a proposer's own model."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class _Run:
     start: int
     num_blocks: int
     num_needed: int
-    """Blocks that the request needs of its run."""
+    """Blocks of the run that the request needs; the rest is headroom."""
     keys: list[int] = field(default_factory=list)
-    """Of its prefixes that have been published, a block longer each."""
+    """Keys of its published prefixes, each one block longer than the one before."""
 
 
 class SlotPool:
-    """Gives each request one contiguous run of cache slots, which grows with it and moves where it has to.
+    """Gives each request one contiguous run of cache slots, which grows with the request and moves if necessary.
 
-    Runs have headroom, which is taken back where another request has no room. Rows that were published can be taken over by a
-    later request that begins alike, until they are overwritten.
+    Runs have headroom, which is reclaimed when another request needs the room. Until published rows are overwritten,
+    a later request with the same prefix can reuse them.
 
     Args:
         cache: the cache of the model.
-        prefix_block_size: ids per block of prefixes that are taken over (`TargetInfo.prefix_block_size`); 0 keeps none.
+        prefix_block_size: ids per prefix cache block (`TargetInfo.prefix_block_size`); 0 disables prefix reuse.
     """
 
     def __init__(self, cache: KVCache, prefix_block_size: int = 0) -> None:
@@ -48,16 +48,16 @@ class SlotPool:
         self._has_warned = False
 
     def first_slot(self, request_id: str) -> int:
-        """Return the slot of a placed request's position 0."""
+        """Return the slot of position 0 of a request that has a run."""
         return self._runs[request_id].start * self._block_size
 
     def reserve(self, request_id: str, num_slots: int, num_kept: int) -> bool:
-        """Make room for `num_slots` rows of a request; returns False, and leaves it as it is, if there is none.
+        """Make room for `num_slots` rows of a request; returns False without changing its run if there is no room.
 
         Args:
-            request_id: the request; one that is not placed yet is.
-            num_slots: rows it needs in all.
-            num_kept: rows that are moved along if its run has to move.
+            request_id: the request; it gets a run if it has none.
+            num_slots: total number of rows it needs.
+            num_kept: rows that are copied if its run has to move.
         """
         needed = -(-num_slots // self._block_size)
         run = self._runs.get(request_id)
@@ -73,10 +73,10 @@ class SlotPool:
         return True
 
     def resume(self, request_id: str, ids: Ids) -> int | None:
-        """Place a request anew, with the rows of the longest known prefix of its `ids` `[n]`.
+        """Give a request a new run with the rows of the longest cached prefix of its `ids` `[n]`.
 
         Returns:
-            how many rows it has; 0, and it is not placed, if nothing is known; None if there is no room.
+            the number of its rows; 0, and it gets no run, if nothing is cached; None if there is no room.
         """
         self.release(request_id)
         blocks = self._prefixes.match(ids, len(ids))
@@ -86,16 +86,16 @@ class SlotPool:
         return None if run is None else len(run.keys) * self._block_size
 
     def is_publishable(self, request_id: str, num_rows: int) -> bool:
-        """Return whether the first `num_rows` rows of a placed request fill a block that has not been published."""
+        """Return whether the first `num_rows` rows of a request fill a block that has not been published."""
         return self._keeps_prefixes and num_rows // self._block_size > len(self._runs[request_id].keys)
 
     def publish(self, request_id: str, ids: Ids) -> None:
-        """Make known the rows of a placed request, as far as they fill blocks.
+        """Publish the full blocks of a request's rows for prefix reuse.
 
         Args:
             request_id: the request.
-            ids: `[n]` what its first n rows belong to, always of one type. The last rows of a block may be still to come where
-                whoever resumes runs them again.
+            ids: `[n]` ids of its first n rows, always of one dtype. The last rows of a block need not be written yet
+                if the caller runs them again after `resume`.
         """
         if not self._keeps_prefixes:
             return
@@ -106,7 +106,7 @@ class SlotPool:
             run.keys.append(self._prefixes.publish(parent, block_ids, run.start + index))
 
     def forget_from(self, request_id: str, num_ids: int) -> None:
-        """Make unknown what a request has published behind its first `num_ids` ids, because other rows will lie there."""
+        """Unpublish a request's rows behind its first `num_ids` ids, because other rows will overwrite them."""
         run = self._runs.get(request_id)
         if run is not None:
             kept = num_ids // self._block_size
@@ -114,9 +114,10 @@ class SlotPool:
             del run.keys[kept:]
 
     def gather_room(self, request_id: str) -> None:
-        """Move all runs so that everything that is free lies behind that of a placed request, which can then grow.
+        """Compact all runs so that all free blocks follow the run of a request, which can then grow.
 
-        First slots of all requests change. It copies most of the cache: for when `reserve` has found no room.
+        The first slots of all requests change. This copies most of the cache; use it only when `reserve` has found
+        no room.
         """
         self._trim()
         runs = sorted(self._runs.values(), key=lambda run: run.start)
@@ -131,7 +132,7 @@ class SlotPool:
             self._move(run, end)
 
     def _move(self, run: _Run, start: int) -> None:
-        """Move a run to blocks that are its own or free."""
+        """Move a run to blocks that are free or part of the run itself."""
         if start == run.start:
             return
         count, size = run.num_blocks, self._block_size
@@ -147,7 +148,7 @@ class SlotPool:
         run.start = start
 
     def note_full(self, num_rows: int) -> None:
-        """Say once that there is no room for a request of so many rows, which therefore gets no drafts."""
+        """Warn once that there is no room for a request of `num_rows` rows, which therefore gets no drafts."""
         if not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -156,13 +157,13 @@ class SlotPool:
             )  # fmt: skip
 
     def release(self, request_id: str) -> None:
-        """Give a request's slots back; nothing happens for one that is not placed. What it published stays known."""
+        """Free a request's slots, if it has any. Its published rows stay reusable."""
         run = self._runs.pop(request_id, None)
         if run is not None:
             self._blocks.free(run.start, run.num_blocks)
 
     def _place(self, request_id: str, needed: int, blocks: list[int] | None = None) -> _Run | None:
-        """Give a request a run, with headroom if there is room for it, and the rows of known blocks."""
+        """Give a request a run, with headroom if possible, and copy the rows of cached blocks into it."""
         found = self._allocate(needed)
         if found is None:
             self._trim()
@@ -170,12 +171,12 @@ class SlotPool:
         if found is None:
             return None
         run = self._runs[request_id] = _Run(*found, needed)
-        # Headroom keeps what is known to lie there until it is needed.
+        # Cached prefixes in the headroom stay valid until the request needs the headroom.
         run.keys = self._prefixes.take_over(self._cache, blocks or [], run.start, needed)
         return run
 
     def _grow(self, run: _Run, needed: int, num_kept: int) -> bool:
-        """Make a run longer, with headroom if there is room for it."""
+        """Extend a run, with headroom if possible."""
         for wanted in (needed + _HEADROOM_BLOCKS, needed):
             if self._blocks.extend(run.start + run.num_blocks, wanted - run.num_blocks):
                 run.num_blocks = wanted
@@ -200,7 +201,7 @@ class SlotPool:
         return None
 
     def _trim(self) -> None:
-        """Take back the headroom of all runs."""
+        """Free the headroom of all runs."""
         for run in self._runs.values():
             if run.num_blocks > run.num_needed:
                 self._blocks.free(run.start + run.num_needed, run.num_blocks - run.num_needed)

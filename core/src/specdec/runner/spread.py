@@ -1,4 +1,4 @@
-"""A model whose layers lie on several devices: attention runs where a layer is, over keys and values that are there too."""
+"""Support for models spread over several devices: attention runs on each layer's device, with its keys and values there."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _HELD_ELSEWHERE = ("cpu", "disk")
 
 
 def places(model: PreTrainedModel) -> set[str]:
-    """Return the devices that `device_map` has spread a model over, and `disk`; none where it lies on one."""
+    """Return the devices that `device_map` has spread a model over, `disk` included; empty for a single device."""
     found = {_name(place) for place in (getattr(model, "hf_device_map", None) or {}).values()}
     return found if len(found) > 1 else set()
 
 
 def offloaded(model: PreTrainedModel) -> set[str]:
-    """Return from where weights are fetched in every pass: the host or the disk, beside an accelerator."""
+    """Return where offloaded weights, fetched in every pass, are stored: the host (beside an accelerator) or the disk."""
     found = places(model)
     is_hosts_own = found <= set(_HELD_ELSEWHERE)
     return found & ({"disk"} if is_hosts_own else set(_HELD_ELSEWHERE))
 
 
 def input_device(model: PreTrainedModel) -> torch.device:
-    """Return where a model takes its inputs, which is where it gives its logits too."""
+    """Return the device on which a model takes its inputs and returns its logits."""
     embedding = model.get_input_embeddings()
     device = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
     if device is None:
@@ -43,9 +43,9 @@ def input_device(model: PreTrainedModel) -> torch.device:
 
 
 def near(module: nn.Module, model: PreTrainedModel) -> nn.Module:
-    """Return a module of a model with its weights where inputs are, for a proposer there: a copy where they lie elsewhere.
+    """Return a module of a model with its weights on the input device, for a proposer; a copy if they are elsewhere.
 
-    Weights that are fetched in every pass are left to that.
+    Offloaded weights, which are fetched in every pass, are not copied.
     """
     if not places(model):
         return module
@@ -63,8 +63,8 @@ class SpreadBackend:
     """Torch's attention on each device that has layers; see `AttentionBackend`.
 
     Args:
-        cache: with each layer on the device of that layer.
-        max_context: the longest sequence, in tokens.
+        cache: a cache that holds each layer's keys and values on that layer's device.
+        max_context: maximum sequence length, in tokens.
     """
 
     def __init__(self, cache: KVCache, max_context: int) -> None:
@@ -101,7 +101,7 @@ class SpreadBackend:
 
 
 def _moved(batch: PackedBatch, device: torch.device) -> PackedBatch:
-    """Return a pass with what attention reads on a device."""
+    """Return a pass with the tensors that attention reads moved to a device."""
     if batch.token_ids.device == device:
         return batch
     segments = [

@@ -1,4 +1,4 @@
-"""Attention by the paged kernels of specdec-kernels: one launch per layer for the whole pass, trees included."""
+"""Attention with the paged kernels of specdec-kernels: one launch per layer for the whole pass, trees included."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class TritonBackend:
     """Attention over a packed batch with Triton kernels. One instance serves one model; see `AttentionBackend`.
 
     Args:
-        cache: keys and values; every request lies in one run of its slots.
-        max_context: the longest sequence, in tokens.
-        is_invariant: whether a row's result must have the same bits in any company, of a tree too.
+        cache: keys and values; every request has one contiguous run of slots.
+        max_context: maximum sequence length, in tokens.
+        is_invariant: whether results must be batch-invariant (bit-identical whatever else is in the pass), rows of
+            trees included.
     """
 
     dtypes = _DTYPES
-    """Types of keys and values that the kernels take; torch attends to others."""
+    """Dtypes of keys and values that the kernels support; other dtypes use torch's attention."""
 
     def __init__(self, cache: KVCache, max_context: int, *, is_invariant: bool = False) -> None:
         self.cache = cache
@@ -49,7 +50,7 @@ class TritonBackend:
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Write keys and values to the cache and attend; see `AttentionBackend.attend`."""
-        if query.dtype not in self.dtypes:  # float64: the kernels have no such products
+        if query.dtype not in self.dtypes:  # float64, which the kernels do not support
             return self._torch.attend(
                 layer, batch, query, key, value, scaling=scaling, window=window, softcap=softcap, sinks=sinks
             )
@@ -79,7 +80,7 @@ class TritonBackend:
             )
 
     def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
-        """Return a pass as the kernels see it, and its tree mask; made once for all its layers."""
+        """Return a pass in the form that the kernels read, and its tree mask; made once for all layers."""
         if self._prepared is None or self._prepared[0] is not batch:
             rows = paged_pass(batch, self.cache.num_slots, is_exact=self._is_invariant)
             self.use(batch, rows, None if rows.visible is None else pack_tree_mask(rows.visible))
@@ -87,12 +88,12 @@ class TritonBackend:
         return self._prepared[1:]
 
     def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
-        """Attend by these tensors for a batch, whatever its segments say."""
+        """Use these tensors for the attention of a batch, instead of those derived from its segments."""
         self._prepared = batch, rows, tree_mask
 
 
 def _place(rows: PagedPass, query: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
-    """Return where a padded pass writes its output, one tensor for all layers of a shape; None for other passes."""
+    """Return the output tensor of a padded pass, shared by all layers of a shape; None for other passes."""
     if rows.outputs is None:
         return None
     shape = (*query.shape[:2], value.shape[2])
@@ -103,7 +104,7 @@ def _place(rows: PagedPass, query: torch.Tensor, value: torch.Tensor) -> torch.T
 
 
 def kernels_on(device: torch.device) -> AbstractContextManager[None]:
-    """Launch kernels on a device, which need not be the current one; on the host too, for the interpreter."""
+    """Launch kernels on a device, which need not be the current one; on the host, in Triton's interpreter."""
     return torch.cuda.device(device) if device.type == "cuda" else use_backend(Backend.TRITON)
 
 

@@ -1,4 +1,4 @@
-"""Forward passes in wider arithmetic than a model runs in, over the same weights: what faster forms are measured against."""
+"""Forward passes in wider arithmetic over the same weights: the reference that faster forms are compared with."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.float32: torch.float64}
-"""The reference arithmetic of each dtype; float64 is its own."""
+"""The reference dtype of each dtype; float64 is its own reference."""
 
 
 @contextmanager
 def in_wider_arithmetic(module: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Within the context, `module` computes in `dtype`.
+    """Run `module` in `dtype` within the context.
 
-    Weights are converted submodule by submodule while that submodule runs, so that no second copy of a model is ever held.
+    Each submodule's weights are converted only while that submodule runs, so there is never a second copy of the model.
 
     Args:
-        module: floating-point parameters, called from one thread.
+        module: a module with floating-point parameters, called from one thread.
         dtype: see `WIDER`.
     """
     held: dict[nn.Module, dict[str, nn.Parameter | None]] = {}

@@ -1,1 +1,1 @@
-"""Samplers that come with core."""
+"""Built-in samplers."""

@@ -1,7 +1,8 @@
 """Block verification: the accepted path is decided as a whole, which in expectation accepts no fewer tokens than rejection.
 
-Sun et al., arXiv 2403.10444, for chains. On trees the same weights in the order of traversal verification, arXiv 2505.12398,
-with every parent's weight made anew after each child that fails; on chains the two are equal.
+Sun et al., arXiv 2403.10444, for chains. On trees it uses the same weights in the order of traversal
+verification, arXiv 2505.12398, and updates a parent's weight after each child that fails. On chains the two
+are equal.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from specdec.samplers.trial import Trial
 
 
 def block_law(trial: Trial) -> Law:
-    """Return the scheme: thresholds are the chances of nodes after all of their descendants have failed.
+    """Return the scheme: thresholds are acceptance probabilities after all descendants have failed.
 
-    Without q there is nothing to gain: then it is rejection sampling, which for point masses is plain sampling.
+    Without q there is nothing to gain: the scheme is rejection sampling, which for point masses is plain
+    sampling.
     """
     if trial.draft_probs is None:
         return point_mass_law(trial)
@@ -35,8 +37,9 @@ def block_law(trial: Trial) -> Law:
 
 
 def _chain_weights(ratios: torch.Tensor) -> torch.Tensor:
-    """Return `[B, N]`: P_i = min(1, P_{i-1} p_i / q_i), P_0 = 1: a sum of logarithms that is held at 0 from above."""
-    # In double, for the logarithms of ratios far from 1 cancel; an infinite one is as good as a very large one.
+    """Return `[B, N]`: P_i = min(1, P_{i-1} p_i / q_i), P_0 = 1: a sum of logarithms, capped at 0."""
+    # In double precision, because logarithms of ratios far from 1 cancel. An infinite ratio is as good as a
+    # very large one.
     steps = ratios.double().clamp_max(torch.finfo(torch.float32).max).log()
     total = steps.cumsum(-1)
     return (total - total.cummax(-1).values.clamp_min(0.0)).exp().to(ratios)
@@ -54,7 +57,7 @@ def _chain_thresholds(trial: Trial, weights: torch.Tensor) -> torch.Tensor:
     mass = rest.sum(-1)
     is_drawn = trial.draft_probs.is_drawn
     if is_drawn is not None:
-        # A point mass leaves all of p but its own.
+        # A point mass leaves all of p except its own id.
         point_mass = before * (1.0 - trial.target_of_nodes()[:, 1:])
         mass = torch.where(is_drawn[:, None], mass, point_mass)
     inner = torch.where(mass > 0, mass / (mass + (1.0 - before)), 0.0)

@@ -1,4 +1,4 @@
-"""Draws against thresholds: where the accepted path stops."""
+"""Compares uniforms with thresholds to find where the accepted path stops."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def decide(law: Law, uniforms: torch.Tensor, trial: Trial) -> torch.Tensor:
     Args:
         law: thresholds and rule.
         uniforms: `[B, N]` float64.
-        trial: whose drafts.
+        trial: the drafts.
     """
     if trial.is_on_host:
         thresholds = law.thresholds.double().numpy()
@@ -32,7 +32,7 @@ def decide(law: Law, uniforms: torch.Tensor, trial: Trial) -> torch.Tensor:
     passes = uniforms < law.thresholds
     if law.rule is Rule.POST_ORDER:
         return first_in_post_order(passes, trial.links)
-    # In a chain all children are first, and the deepest node is the last one on the way.
+    # In a chain every child is a first child, so `DEEPEST` and `FIRST_CHILD` are the same.
     if law.rule is Rule.DEEPEST and trial.links is not None:
         return deepest(passes, trial.links)
     return first_children(passes, trial.links)
@@ -93,7 +93,8 @@ def stops_on_host(
         depths = np.zeros(count + 1, np.int64)
         stop, best = -1, 0
         if rule == _POST_ORDER:
-            # The first in post-order: go to the first child whose subtree holds a node that passes, as deep as there is one.
+            # First in post-order: descend to the first child whose subtree holds a passing node, while there
+            # is one.
             for node in range(count - 1, -1, -1):
                 if passes[node]:
                     stands[node + 1] = True

@@ -15,10 +15,10 @@ from specdec.samplers.kernel_probe import serves_device
 
 
 def walk_on_device(scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict | None:
-    """Verify chains or trees along the tokens that the target draws, and wait for the device once; None without a kernel.
+    """Verify chains or trees along the target's drawn tokens; synchronises once. None without a kernel.
 
     Args:
-        scores: p-logits; temperature is in them already.
+        scores: p-logits; temperature is already applied.
         draft: a checked draft.
         batch: facts about its rows.
     """
@@ -37,11 +37,11 @@ def walk_on_device(scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict 
 
 
 def judge_on_device(operation: str, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict | None:
-    """Verify chains by a kernel that weighs p against q, and wait for the device once; None where none serves.
+    """Verify chains by a kernel that compares p and q, with one synchronisation; None without a kernel.
 
     Args:
         operation: `rejection_verify` or `block_verify`.
-        scores: p-logits; temperature is in them already.
+        scores: p-logits; temperature is already applied.
         draft: a checked draft.
         batch: facts about its rows.
     """
@@ -62,7 +62,7 @@ def judge_on_device(operation: str, scores: Scores, draft: Draft, batch: VerifyB
 def _drawn_rows(
     draft: Draft, batch: VerifyBatch, device: torch.device
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Return q, and `[B]` the rows that were drawn from it and are sampled; None and None where no row has any."""
+    """Return q and `[B]`: the rows that were drawn from it and are sampled; (None, None) if no row was."""
     if (
         draft.node_probs is None
         or draft.sampling is DraftSampling.DETERMINISTIC
@@ -82,7 +82,7 @@ def _arguments(
 ) -> tuple[Any, ...]:
     """Return what every kernel takes: logits, drafted ids, first rows, counts, temperatures and keys.
 
-    Ids are those that were drawn in rows `is_drawn`, `[B]`, and those that were scored in all others.
+    Ids are as drawn in rows `is_drawn`, `[B]`, and as scored in all others.
     """
     from specdec_kernels.noise.keys import NoiseKeys  # imports the optional kernels
 

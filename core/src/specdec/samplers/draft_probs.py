@@ -1,4 +1,4 @@
-"""q of a batch, over the target's ids whatever vocabulary it came in."""
+"""q of a batch over the target's ids, whatever the draft vocabulary."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class HostProbs(NamedTuple):
     is_drawn: npt.NDArray[np.bool_]
     """`[B]`: rows that carry q."""
     target_ids: npt.NDArray[np.int64]
-    """`[V']`: target id of each of the draft's, or `[0]` where they are the same."""
+    """`[V']`: target id of each draft id; `[0]` (empty) if the ids are the same."""
     draft_ids: npt.NDArray[np.int64]
-    """`[V + 1]`: the draft's id of each of the target's, -1 for none; or `[0]`."""
+    """`[V + 1]`: draft id of each target id, -1 for none; or `[0]` (empty)."""
 
 
 _HALVES = (torch.float16, torch.bfloat16)
 
 
 def normalised(node_probs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return q in the type and on the device of `like`; halves, which do not sum to 1, are made to."""
+    """Return q in the dtype and on the device of `like`; half precision is normalised to sum to 1."""
     probs = node_probs.detach().to(like)
     return probs / probs.sum(-1, keepdim=True) if node_probs.dtype in _HALVES else probs
 
@@ -36,15 +36,15 @@ def normalised(node_probs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 class DraftProbs:
     """The distributions that drafted tokens were drawn from.
 
-    An id of the draft that the target does not have keeps its mass: outside the vocabulary, where p is 0.
+    A draft id that the target does not have keeps its mass outside the vocabulary, where p is 0.
 
     Args:
         node_probs: `[B, N + 1, V']`, see `Draft.node_probs`. Half precision does not sum to 1 and is normalised.
         vocab_size: V, of the target.
         vocab_map: `[V']` int64 target id of each draft id, or None where they are the same.
         is_drawn: `[B]` bool: rows that carry q; None means all. The tokens of other rows are point masses.
-        is_taken_out: whether a drawn sibling is taken out of q for later ones.
-        like: a tensor of the type and on the device to work with.
+        is_taken_out: whether a drawn sibling is removed from q for later ones.
+        like: a tensor with the dtype and on the device to work with.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class DraftProbs:
         return torch.arange(len(self._probs), device=self._probs.device)
 
     def of_nodes(self, places: torch.Tensor, token_ids: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """Return `[B, N]`: q of drafted ids, none taken out; 1 for point masses, 0 for what q does not know.
+        """Return `[B, N]`: q of drafted ids, none removed; 1 for point masses, 0 for ids unknown to q.
 
         Args:
             places: `[B, N]` row of q of each node.
@@ -86,7 +86,7 @@ class DraftProbs:
         return found if self.is_drawn is None else torch.where(self.is_drawn[:, None], found, 1.0)
 
     def on_host(self, size: int) -> HostProbs:
-        """Return q as arrays, contiguous ones whatever the tensors are; only for tensors on the host.
+        """Return q as contiguous arrays; only for tensors on the host.
 
         Args:
             size: B.
@@ -102,15 +102,15 @@ class DraftProbs:
         return HostProbs(*map(np.ascontiguousarray, arrays))
 
     def row(self, places: torch.Tensor) -> torch.Tensor:
-        """Return `[B, V]`: row `places[i]` of q; what lies outside the vocabulary is left out."""
+        """Return `[B, V]`: row `places[i]` of q; mass outside the vocabulary is dropped."""
         return self._inside(self._probs[self._batch, places])
 
     def rows(self, first: int, last: int) -> torch.Tensor:
-        """Return `[B, last - first, V]`: rows `first` to `last - 1` of q; what lies outside the vocabulary is left out."""
+        """Return `[B, last - first, V]`: rows `first` to `last - 1` of q; mass outside V is dropped."""
         return self._inside(self._probs[:, first:last])
 
     def wide_rows(self, count: int) -> torch.Tensor:
-        """Return a copy `[B, count, V + 1]` of the first rows of q; the last column is all that lies outside the vocabulary."""
+        """Return a copy `[B, count, V + 1]` of the first rows of q; the last column is mass outside V."""
         probs, size = self._probs[:, :count], self._vocab_size
         if self._vocab_map is not None:
             return self._spread(probs)
@@ -119,7 +119,7 @@ class DraftProbs:
         return torch.cat((probs[..., :size], probs[..., size:].sum(-1, keepdim=True)), -1)
 
     def outside(self, places: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-        """Return `[B]`: q of ids that lie outside the vocabulary; of ids inside, anything.
+        """Return `[B]`: q of ids outside the vocabulary; undefined for ids inside.
 
         Args:
             places: `[B]` row of q.
@@ -131,7 +131,7 @@ class DraftProbs:
         return probs.gather(1, token_ids.clamp(0, probs.shape[1] - 1)[:, None])[:, 0]
 
     def _draft_ids(self, vocab_map: torch.Tensor) -> torch.Tensor:
-        """Return `[V + 1]`: the draft's id of each of the target's; -1 where it has none."""
+        """Return `[V + 1]`: draft id of each target id; -1 for none."""
         ids = vocab_map.new_full((self._vocab_size + 1,), -1)
         ids[vocab_map] = torch.arange(len(vocab_map), device=vocab_map.device)
         ids[self._vocab_size] = -1

@@ -1,4 +1,4 @@
-"""Draws that verifiers make: uniforms to decide by, and the token after the accepted path."""
+"""Random draws of verifiers: uniforms for acceptance, and the token after the accepted path."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ Int64s = npt.NDArray[np.int64]
 def accept_uniforms(batch: VerifyBatch, width: int, device: torch.device) -> torch.Tensor:
     """Return one fresh uniform per node, `[B, width]` float64.
 
-    They are made on the host wherever the rest runs: their keys are known there, and there are few of them.
+    They are made on the host, on whatever device the rest runs: their keys are known there, and there are few
+    of them.
     """
     return torch.from_numpy(first_uniforms(*_keys(batch), _accept_words(width))).to(device)
 
 
 def draw_tokens(weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch) -> tuple[list[int], list[int]]:
-    """Draw the token after each accepted path, with noise of the node where it stops; waits for the device once.
+    """Draw the token after each accepted path, with noise of the node where it stops; synchronises once.
 
     Args:
         weights: `[B, V]`, not negative; not written to.
         stop: `[B]` last accepted nodes, -1 for none.
-        batch: whose keys to draw with.
+        batch: the source of the noise keys.
 
     Returns:
         the last accepted nodes and the tokens, `[B]` each. A token is -1 where the weights are not numbers.
@@ -44,7 +45,7 @@ def draw_tokens(weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch) -
 def draw_on_device(
     weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch
 ) -> tuple[list[int], list[int]]:
-    """Draw what `draw_tokens` draws, where there is no compiled race: with every exponential."""
+    """Draw as `draw_tokens` does, without the compiled race: computes every exponential."""
     seeds, positions, samples = (torch.from_numpy(key).to(weights.device) for key in _keys(batch))
     first = node_word(Stream.RESIDUAL)
     words = first + (stop + 1) * (node_word(Stream.RESIDUAL, 1) - first)

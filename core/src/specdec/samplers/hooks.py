@@ -1,4 +1,4 @@
-"""Registers core's samplers through the same door as everybody's."""
+"""Registers the built-in samplers with the hook that plugins use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specdec.interfaces.sampler import Sampler
 
 @hookimpl
 def specdec_register_samplers() -> list[type[Sampler]]:
-    """Return core's samplers."""
+    """Return the built-in samplers."""
     from specdec.samplers.block import BlockSampler
     from specdec.samplers.probabilistic import ProbabilisticSampler
     from specdec.samplers.strict import StrictSampler

@@ -19,9 +19,10 @@ _NOTHING = np.empty(0, np.int64)
 
 
 def host_law(trial: Trial, *, is_block: bool) -> Law:
-    """Return the scheme of rejection, or of block verification where there is q; the trial's tensors must be on the host.
+    """Return the scheme of rejection sampling or block verification, for tensors on the host.
 
-    Without q there is nothing for block verification to gain: for point masses both are plain sampling.
+    Without q block verification has nothing to gain and is not used: for point masses both are plain
+    sampling.
     """
     target, q = trial.probs.numpy(), trial.draft_probs
     if q is None:
@@ -92,7 +93,7 @@ def _residuals(
     weights: Doubles,
     stops: Int64s,
 ) -> Doubles:
-    """Return `[B, V]`: what is left of p after each stop when all of its children have failed, up to a factor."""
+    """Return `[B, V]`: the residual of p after each stop, all of its children failed; up to a factor."""
     out = np.empty((starts.shape[0], target.shape[1]))
     law = np.empty(target.shape[1])
     chances = np.empty(parents.shape[1])
@@ -105,6 +106,6 @@ def _residuals(
             target_ids, draft_ids, is_taken_out, is_block, weights[i, node + 1], True, out[i], law, chances,
         )  # fmt: skip
         if scale == 0.0 or out[i].max() <= 0.0:
-            # No mass is left where p = q and rounding rejected: then it is p.
+            # No mass is left if p = q and rounding caused the rejection: use p.
             out[i] = row
     return out

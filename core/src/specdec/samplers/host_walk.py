@@ -1,7 +1,8 @@
 """Rejection sampling and block verification on the host, compiled: one pass over a row where torch needs several.
 
-The same recursion as in `sibling_walk` and the same closed forms as in `rejection` and `block_law`, which are the
-specification, in double precision. A residual is kept as `rest * scale`, so that nothing is normalised by a pass of its own.
+Uses the recursion of `sibling_walk` and the closed forms of `rejection` and `block_law`, which are the
+specification, in double precision. A residual is kept as `rest * scale`, so that normalisation needs no extra
+pass.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _spread(probs: Floats, target_ids: Int64s, law: Floats) -> float:
 def _chance_under_q(
     probs: Floats, token: int, vocab_size: int, target_ids: Int64s, draft_ids: Int64s
 ) -> float:
-    """Return q of one drawn id of the target, or from outside its vocabulary."""
+    """Return q of one drawn id, inside or outside the target's vocabulary."""
     if target_ids.shape[0] == 0:
         return float(probs[token]) if 0 <= token < probs.shape[0] else 0.0
     if 0 <= token < vocab_size:
@@ -82,7 +83,7 @@ def try_children(
     law: Floats,
     chances: Floats,
 ) -> tuple[float, float]:
-    """Try the children of one node, each failing.
+    """Try the children of one node, assuming that each fails.
 
     Args:
         node: whose children; -1 is the last committed token.
@@ -97,7 +98,7 @@ def try_children(
         is_taken_out: siblings were drawn without replacement.
         is_block: P changes with every child that fails.
         weight: P after the node before its children are tried; 1 for rejection.
-        is_asked: whether what is left is asked for.
+        is_asked: whether the residual is requested.
         rest: `[V]` written if it is: the residual, up to a factor.
         law: `[V]` scratch.
         chances: `[N]` written at the children.
@@ -152,7 +153,7 @@ def try_children(
             if is_inside:
                 law[token] = 0.0
             else:
-                # Outside the vocabulary ids share one number, so the id's own part of it is looked up.
+                # Ids outside the vocabulary share one number, so the id's own part of it is looked up.
                 outside = max(0.0, outside - _chance_under_q(probs, token, size, target_ids, draft_ids))
             mass = law.sum() + outside
             share = 1.0 / mass if mass > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""Whether the kernels verify on this device as their specification does; asked once for each operation."""
+"""Checks that the kernels verify on this device as their reference does, once for each operation."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ logger = logging.getLogger("specdec")
 
 _REQUESTS, _NODES, _VOCAB = 4, 3, 5003
 _PARENTS = ((-1, -1, 0), (-1, 0, 1), (-1, 0, 0), (-1, -1, -1))
-"""Of the trees that are tried, one per request."""
+"""Parents of the test trees, one row per request."""
 
 
 def serves_device(operation: str, device: torch.device) -> bool:
-    """Return whether a kernel serves a device: a GPU, where it is installed and decides what plain torch decides.
+    """Return whether a kernel can serve a device: a GPU where it is installed and agrees with torch.
 
     Args:
         operation: `strict_verify`, `rejection_verify` or `block_verify`.
-        device: of the logits.
+        device: the logits' device.
     """
     if device.type != "cuda":
         return False
@@ -32,7 +32,7 @@ def serves_device(operation: str, device: torch.device) -> bool:
 
 @cache
 def _agrees(operation: str, device: torch.device) -> bool:
-    """Try a kernel once; warn if it fails or decides otherwise."""
+    """Try a kernel once; warn if it fails or disagrees with its reference."""
     try:
         wrong = difference(operation, device)
     except Exception as error:  # a compiler, a driver or a launch may raise anything
@@ -43,7 +43,7 @@ def _agrees(operation: str, device: torch.device) -> bool:
 
 
 def difference(operation: str, device: torch.device) -> str | None:
-    """Return what is wrong with a kernel on a device, in a few words; None if it decides what its reference decides."""
+    """Return briefly what is wrong with a kernel on a device; None if it agrees with its reference."""
     from specdec.runner.triton_backend import kernels_on  # imports the optional kernels
     from specdec_kernels import Backend, use_backend
 
@@ -59,7 +59,7 @@ def difference(operation: str, device: torch.device) -> str | None:
 
 
 def _problems(operation: str, device: torch.device) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Return made-up drafts: chains, and trees or drafts with q where the operation takes them."""
+    """Return test drafts: chains, and trees or drafts with q where the operation takes them."""
     from specdec_kernels.noise.keys import NoiseKeys  # imports the optional kernels
 
     generator = torch.Generator().manual_seed(0)

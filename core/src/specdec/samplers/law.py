@@ -1,4 +1,4 @@
-"""A verification scheme: what a verifier computes before any draw, and how draws decide by it."""
+"""A verification scheme: what a verifier computes before any draw, and the rule by which draws decide."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import torch
 
 
 class Rule(Enum):
-    """Which node the accepted path ends at, given which nodes pass."""
+    """The node at which the accepted path ends, given the nodes that pass."""
 
     FIRST_CHILD = 0
-    """From the last committed token to its first child that passes, from there to its first, and so on."""
+    """Go from the last committed token to its first passing child, from there to its first passing child, and
+    so on."""
     POST_ORDER = 1
-    """The first node that passes when children are asked before their parent: in a chain the deepest one."""
+    """The first passing node in post-order (children before their parent); in a chain the deepest one."""
     DEEPEST = 2
     """The deepest node that passes together with all its ancestors; among equally deep ones the first."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """What a verifier does with a batch of drafts: a function of drafts, p and q alone.
+    """The verification scheme of a batch of drafts: a function of drafts, p and q alone.
 
-    A draft is verified in two draws: one uniform per node decides, by threshold and rule, where the accepted path stops; the
-    token after it is drawn from `emission`.
+    A draft is verified in two draws. One uniform per node decides, by threshold and rule, where the accepted
+    path stops. The token after it is drawn from `emission`.
     """
 
     thresholds: torch.Tensor
-    """`[B, N]`: a node passes where its uniform lies below. Padding has 0."""
+    """`[B, N]`: a node passes if its uniform is below its threshold. Padding has 0."""
     rule: Rule
     emission: Callable[[torch.Tensor], torch.Tensor]
     """Takes `[B]` last accepted nodes, -1 for none; returns the weights `[B, V]` of the next token, which need not sum to 1."""

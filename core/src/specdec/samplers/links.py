@@ -1,4 +1,4 @@
-"""Who is whose child in a batch of drafted trees."""
+"""Parents of the nodes in a batch of drafted trees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 NO_NODE = -2
-"""Stands for the parent of padding; -1 is the last committed token."""
+"""The parent of padding; -1 is the last committed token."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -51,7 +51,7 @@ def post_order(parents: list[int]) -> list[int]:
     for node in reversed(range(len(parents))):
         if parents[node] >= 0:
             sizes[parents[node]] += sizes[node]
-    free = [0] * (len(parents) + 1)  # first index that is left in each parent's range
+    free = [0] * (len(parents) + 1)  # first free index in each parent's range
     places = []
     for node, parent in enumerate(parents):
         start = free[parent + 1]

@@ -15,7 +15,8 @@ from specdec.samplers.verifier import Verifier
 class ProbabilisticSampler(Verifier):
     """Accepts a drawn token with min(1, p / q) and draws from the residual after the first rejection.
 
-    Lossless where q is the distribution it was drawn from; a draft without q is verified as point masses, which needs no trust.
+    Lossless if q is the distribution the token was drawn from. A draft without q is verified as point masses,
+    which is always lossless.
     """
 
     name: ClassVar[str] = "probabilistic"

@@ -1,4 +1,4 @@
-"""Rejection sampling: a node is accepted with probability min(1, r / q), a rejected one leaves the residual r - q.
+"""Rejection sampling: accepts a node with probability min(1, r / q); a rejection leaves the residual r - q.
 
 Leviathan et al., arXiv 2211.17192, and Chen et al., arXiv 2302.01318, for chains; recursive rejection over siblings as in
 SpecInfer, arXiv 2305.09781, for trees.
@@ -14,7 +14,10 @@ from specdec.samplers.trial import Trial
 
 
 def rejection_law(trial: Trial) -> Law:
-    """Return the scheme: thresholds are the chances of nodes with an accepted parent and rejected earlier siblings."""
+    """Return the scheme: thresholds are the acceptance probabilities of nodes when they are tried.
+
+    A node is tried after its parent is accepted and its earlier siblings are rejected.
+    """
     if trial.draft_probs is None:
         return point_mass_law(trial)
     if trial.links is not None:
@@ -25,7 +28,7 @@ def rejection_law(trial: Trial) -> Law:
 
 
 def ratios(trial: Trial) -> torch.Tensor:
-    """Return `[B, N]`: p / q of every drafted id of a batch that carries q; 0 where q says that it cannot have been drawn."""
+    """Return `[B, N]`: p / q of every drafted id of a batch that carries q; 0 where q is 0."""
     assert trial.draft_probs is not None
     target = trial.target_of_nodes()
     law = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
@@ -35,7 +38,7 @@ def ratios(trial: Trial) -> torch.Tensor:
 def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
     """Return `[B, V]`: `max(weight * p - q, 0)` after node `stop[i]` of a chain that carries q; p after its last node.
 
-    Where no mass is left, which happens where p = q and rounding rejected, it is p.
+    If no mass is left (p = q, and rounding caused the rejection), the result is p.
 
     Args:
         trial: chains with q.
@@ -61,9 +64,10 @@ def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None
 
 
 def point_mass_law(trial: Trial) -> Law:
-    """Return the scheme for drafts without q: each node was certain to be drafted, so q is 1 at its id.
+    """Return the scheme for drafts without q: each node is a point mass, so q is 1 at its id.
 
-    A node is then accepted with probability r, p without its earlier siblings; one of the siblings with the sum of their p.
+    A node is then accepted with probability r, which is p without its earlier siblings. The probability that
+    one of the siblings is accepted is the sum of their p.
     """
     target = trial.target_of_nodes()
     if trial.links is None:
@@ -85,7 +89,7 @@ def point_mass_law(trial: Trial) -> Law:
 def _without_earlier_siblings(
     target: torch.Tensor, parents: torch.Tensor, columns: torch.Tensor
 ) -> torch.Tensor:
-    """Return `[B, N]`: p of each id, divided by the mass that its earlier siblings leave; 0 for ids that one of them has."""
+    """Return `[B, N]`: p of each id over the mass that earlier siblings leave; 0 for repeated ids."""
     is_sibling = parents[:, :, None] == parents[:, None, :]
     is_earlier = is_sibling & torch.ones_like(is_sibling[0]).tril(-1)
     is_repeated = (is_earlier & (columns[:, :, None] == columns[:, None, :])).any(-1)
@@ -95,6 +99,6 @@ def _without_earlier_siblings(
 
 
 def taken_out(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Return weights `[B, V]` with 0 at some ids `[B, M]`; V stands for none."""
+    """Return weights `[B, V]` set to 0 at ids `[B, M]`; id V means none."""
     keep = weights.new_ones(weights.shape[0], weights.shape[1] + 1)
     return weights * keep.scatter_(1, columns, 0.0)[:, :-1]

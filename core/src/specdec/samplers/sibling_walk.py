@@ -1,9 +1,10 @@
 """The recursion over siblings that rejection and block verification share, for trees with q.
 
-At a node with residual r (at first p), weight P and children x_1 .. x_m, drawn from q: child j is tried with
-min(1, P r(x_j) / q(x_j)); when it fails, r becomes max(P r - q, 0) normalised and, where siblings were drawn without
-replacement, x_j leaves q. Rejection sampling has P = 1 everywhere. In block verification a child's chance is its own P, and
-its failure makes its parent's s / (s + 1 - P), s being the mass of max(P r - q, 0).
+A node has residual r (initially p), weight P and children x_1 .. x_m, drawn from q. Child j is accepted with
+probability min(1, P r(x_j) / q(x_j)). If it fails, r becomes max(P r - q, 0) normalised and, if siblings were
+drawn without replacement, x_j is removed from q. Rejection sampling has P = 1 everywhere. In block
+verification a child's acceptance probability is its own P, and its failure sets its parent's P to s / (s + 1
+- P), where s is the mass of max(P r - q, 0).
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from specdec.samplers.trial import Trial
 
 @dataclass(frozen=True)
 class SiblingWalk:
-    """What is left at every node after all of its children have failed."""
+    """The state of every node after all of its children have failed."""
 
     trial: Trial
     chances: torch.Tensor
-    """`[B, N]`: chance of each node when its turn comes."""
+    """`[B, N]`: acceptance probability of each node when it is tried."""
     weights: torch.Tensor
     """`[B, N + 1]`: P after the last committed token and after each node; 1 throughout for rejection."""
     residuals: torch.Tensor
@@ -34,7 +35,7 @@ class SiblingWalk:
 
 
 def walk_siblings(trial: Trial, *, is_block: bool) -> SiblingWalk:
-    """Try every node once, parents and earlier siblings first; any other order of the nodes gives the same."""
+    """Try every node once, parents and earlier siblings first; otherwise the order does not matter."""
     assert trial.draft_probs is not None
     size, width, scratch = trial.size, trial.width, trial.width + 1
     batch = trial.batch_index
@@ -78,11 +79,11 @@ def _law_of_node(trial: Trial, laws: torch.Tensor, node: int) -> torch.Tensor:
 
 
 def _take_out(trial: Trial, laws: torch.Tensor, node: int) -> None:
-    """Take a node's id out of its parent's distribution for the siblings to come."""
+    """Remove a node's id from its parent's distribution for later siblings."""
     assert trial.draft_probs is not None
     place, column = trial.parent_places[:, node], trial.columns[:, node, None]
     law = laws[trial.batch_index, place]
-    # What lies outside the vocabulary shares one column, so the id's own part of it is looked up.
+    # Ids outside the vocabulary share one column, so the id's own part of it is looked up.
     outside = trial.draft_probs.outside(place, trial.token_ids[:, node])
     drawn = torch.where(column == trial.vocab_size, outside[:, None], law.gather(1, column))
     laws[trial.batch_index, place] = law.scatter_add(1, column, -drawn).clamp_min_(0.0)

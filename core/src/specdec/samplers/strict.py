@@ -1,4 +1,4 @@
-"""The `strict` sampler: a drafted token is accepted where it equals the token that plain sampling would draw."""
+"""The `strict` sampler: a drafted token is accepted if it equals the token that plain sampling draws."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from specdec.samplers.verdicts import follow_all, greedy_verdict
 
 
 class StrictSampler(Sampler):
-    """Draws `y = argmax(log p + g)` with Gumbel noise keyed by (seed, sample, position); accepts a node where it equals y.
+    """Draws `y = argmax(log p + g)` with noise keyed by (seed, sample, position); accepts nodes equal to y.
 
-    The output depends on p and the seed alone: it is the same text with any proposer and with none. Acceptance of a token x
-    that was not drawn with the same noise is p(x). (Sample-and-compare; with coupled drafts Daliri et al. 2024.)
+    g is Gumbel noise. The output depends only on p and the seed: the text is the same with any proposer and
+    with none. A token x
+    that was not drawn with the same noise is accepted with probability p(x). (Sample-and-compare; with
+    coupled drafts Daliri et al. 2024.)
     """
 
     name: ClassVar[str] = "strict"

@@ -1,4 +1,4 @@
-"""The `synthetic` sampler: accepts at given rates, to measure speed. The text means nothing."""
+"""The `synthetic` sampler: accepts at given rates, to measure speed. The text is meaningless."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SyntheticConfig(SamplerConfig):
 class SyntheticSampler(Verifier):
     """Accepts drafted tokens whatever they are, at temperature 0 too, and draws from p after the last one.
 
-    Of a tree it follows the first child at each depth. Deeper than there are rates nothing is accepted.
+    In a tree it follows the first child at each depth. Nothing is accepted at depths without a rate.
     """
 
     name: ClassVar[str] = "synthetic"
@@ -44,7 +44,7 @@ class SyntheticSampler(Verifier):
     Config: ClassVar[type[SamplerConfig]] = SyntheticConfig
 
     def law(self, trial: Trial) -> Law:
-        """Return the scheme: thresholds are rates given that the token before is accepted."""
+        """Return the scheme: thresholds are rates conditional on the token before being accepted."""
         assert isinstance(self.config, SyntheticConfig)
         rates = (1.0, *self.config.synthetic_acceptance_rates, 0.0)
         steps = np.array([now / before if before else 0.0 for before, now in pairwise(rates)])

@@ -10,10 +10,11 @@ from specdec.interfaces.scorer import Scores
 
 
 def target_probs(scores: Scores, batch: VerifyBatch) -> torch.Tensor:
-    """Return p `[R, V]` in float32, or in float64 for such logits; a greedy row is all on its argmax, the lowest of ties.
+    """Return p `[R, V]` in float32 (float64 for float64 logits); greedy rows are one-hot at their argmax.
 
     Raises:
-        FloatingPointError: if a row is not made of numbers. Checked on the host only: elsewhere it would cost a wait.
+        FloatingPointError: if a row is not made of numbers. Checked only on the host: elsewhere it would cost
+            a synchronisation.
     """
     logits = scores.logits
     probs = torch.softmax(logits if logits.dtype is torch.float64 else logits.float(), -1).contiguous()
@@ -35,5 +36,5 @@ def target_probs(scores: Scores, batch: VerifyBatch) -> torch.Tensor:
 
 
 def raise_not_numbers() -> None:
-    """Say that there is nothing to sample from."""
+    """Raise the error for logits that are not numbers."""
     raise FloatingPointError("the target's logits are not numbers; nothing can be sampled from them")

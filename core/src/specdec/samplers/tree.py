@@ -8,8 +8,8 @@ from collections.abc import Sequence
 def follow(drawn: list[int], row: tuple[int, ...], parents: list[int] | None) -> tuple[list[int], list[int]]:
     """Return the accepted nodes and the emitted tokens, given the token drawn at the root and after each node.
 
-    Siblings may be equal, and the draft go on behind a later one only: of the paths that follow the drawn tokens it is the
-    longest, the first of equally long ones.
+    Siblings may be equal, and the draft may continue only after a later one. The result is the longest of the
+    paths that follow the drawn tokens, and the first of equally long ones.
 
     Args:
         drawn: `[num_nodes + 1]` tokens; entry 0 belongs to the last committed token.

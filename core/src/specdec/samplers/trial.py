@@ -1,4 +1,4 @@
-"""The drafts of a batch beside the target's probabilities: all that a scheme looks at."""
+"""The drafts of a batch and the target's probabilities: the input of a verification scheme."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Trial:
     """One draft per request, padded to N nodes, and p and q at every node. Tensors are on one device, arrays on the host."""
 
     probs: torch.Tensor
-    """`[R, V]`: p of every logits row, in the precision the scheme is computed in. A greedy row is all on its argmax."""
+    """`[R, V]`: p of every logits row, in the precision the scheme is computed in. A greedy row is one-hot at
+    its argmax."""
     token_ids: torch.Tensor
     """`[B, N]` int64: drafted ids; those outside the vocabulary are never accepted. Padding may be anything."""
     starts: Int64s
@@ -40,7 +41,7 @@ class Trial:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether the tensors are arrays as well."""
+        """Whether the tensors are on the host."""
         return self.probs.device.type == "cpu"
 
     @property
@@ -71,7 +72,7 @@ class Trial:
 
     @cached_property
     def links(self) -> Links | None:
-        """Who is whose child; None for chains."""
+        """Parents of the nodes; None for chains."""
         return None if self.is_chain else Links.of(self.parents, self.counts, self.probs.device)
 
     @cached_property
@@ -81,12 +82,12 @@ class Trial:
 
     @cached_property
     def is_node(self) -> torch.Tensor:
-        """`[B, N]`: what is no padding."""
+        """`[B, N]`: True for nodes, False for padding."""
         return self._tensor(np.arange(self.width) < self.counts[:, None])
 
     @cached_property
     def columns(self) -> torch.Tensor:
-        """`[B, N]`: drafted ids; V for what is outside the vocabulary, and for padding."""
+        """`[B, N]`: drafted ids; V for ids outside the vocabulary and for padding."""
         is_inside = self.is_node & (self.token_ids >= 0) & (self.token_ids < self.vocab_size)
         return self.token_ids.masked_fill(~is_inside, self.vocab_size)
 
@@ -110,13 +111,13 @@ class Trial:
 
 
 def make_trial(scores: Scores, draft: Draft, batch: VerifyBatch, *, uses_q: bool = True) -> Trial:
-    """Put a batch of drafts on trial.
+    """Make the trial of a batch of drafts.
 
     Args:
         scores: p-logits, of any floating type.
         draft: a checked draft; its `host_rows` say which nodes were scored.
-        batch: whose rows are the draft's.
-        uses_q: False leaves q out: every node is a point mass, with the id it was scored with.
+        batch: facts about the rows of the draft.
+        uses_q: False ignores q: every node is a point mass at the id it was scored with.
 
     Raises:
         FloatingPointError: if the target's logits are not numbers (on the host).
@@ -137,7 +138,7 @@ def make_trial(scores: Scores, draft: Draft, batch: VerifyBatch, *, uses_q: bool
 
 
 def _parents(draft: Draft, counts: Int64s, width: int) -> Int64s:
-    """Return the parents `[B, width]`; entries behind a row's nodes are not looked at."""
+    """Return the parents `[B, width]`; entries after a row's nodes are ignored."""
     places = np.arange(width)
     is_node = places < counts[:, None]
     if draft.parents is None:
@@ -151,7 +152,7 @@ def _parents(draft: Draft, counts: Int64s, width: int) -> Int64s:
 def _token_ids(
     draft: Draft, width: int, device: torch.device, draft_probs: DraftProbs | None
 ) -> torch.Tensor:
-    """Return the ids `[B, width]`: in rows whose q is used as they were drawn, in all others as they were scored."""
+    """Return the ids `[B, width]`: as drawn in rows whose q is used, as scored in all others."""
     if draft_probs is not None and draft_probs.is_drawn is None:
         return draft.token_ids[:, :width].to(device)
     rows = draft.host_rows
@@ -166,7 +167,7 @@ def _token_ids(
 
 
 def _draft_probs(draft: Draft, batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
-    """Return q of the rows that are sampled; for greedy rows it makes no difference to what is emitted."""
+    """Return q of the rows that are sampled; for greedy rows it makes no difference to the output."""
     if draft.node_probs is None or draft.sampling is DraftSampling.DETERMINISTIC:
         return None
     is_sampled = [not params.is_greedy for params in batch.sampling_params]

@@ -1,4 +1,4 @@
-"""The `typical` sampler: accepts what is plausible. Lossy."""
+"""The `typical` sampler: accepts plausible tokens. Lossy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specdec.samplers.verifier import Verifier
 
 
 class TypicalConfig(SamplerConfig):
-    """How plausible a token has to be."""
+    """Thresholds for a plausible token."""
 
     posterior_threshold: float = Field(
         0.09,

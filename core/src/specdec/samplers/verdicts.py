@@ -1,4 +1,4 @@
-"""Verdicts from what was decided."""
+"""Builds verdicts from decisions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec.samplers.tree import follow, path_to
 
 
 def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Verdict:
-    """Return the paths that end at some nodes, each with the token after it.
+    """Return the verdict of paths that end at given nodes, each with the token after it.
 
     Args:
         draft: a checked draft.
@@ -35,7 +35,7 @@ def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Ver
 
 
 def greedy_verdict(scores: Scores, draft: Draft) -> Verdict:
-    """Return the longest paths of best tokens; ties go to the lowest id."""
+    """Return the longest paths of argmax tokens; ties go to the lowest id."""
     return follow_all(_best_ids(scores.logits), scores, draft)
 
 
@@ -48,9 +48,10 @@ def _best_ids(logits: torch.Tensor) -> list[int]:
 
 
 def with_greedy_rows(verdict: Verdict, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-    """Return a verdict on trees in which rows of temperature 0 have their longest paths of best tokens.
+    """Return a verdict on trees in which rows of temperature 0 take their longest argmax paths.
 
-    A scheme tries the first of equal siblings and leaves nothing to the others, which is right where tokens are drawn.
+    A scheme accepts only the first of equal siblings, which is right for drawn tokens but not for greedy
+    ones.
     """
     is_greedy = [params.is_greedy for params in batch.sampling_params]
     if not any(is_greedy):
@@ -64,11 +65,11 @@ def with_greedy_rows(verdict: Verdict, scores: Scores, draft: Draft, batch: Veri
 
 
 def follow_all(drawn: Sequence[int], scores: Scores, draft: Draft) -> Verdict:
-    """Return the paths along drawn tokens, given one token for every row of the logits.
+    """Return the verdict of paths along drawn tokens, one token for every row of the logits.
 
     Args:
         drawn: `[R]`.
-        scores: says which rows are whose.
+        scores: maps requests to rows.
         draft: a checked draft.
     """
     rows = draft.host_rows

@@ -1,4 +1,4 @@
-"""What samplers that decide by a verification scheme have in common."""
+"""Base class of samplers that decide by a verification scheme."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from specdec.samplers.verdicts import greedy_verdict, verdict_of, with_greedy_ro
 class Verifier(Sampler):
     """Decides by a verification scheme, with noise keyed by (seed, sample, tokens committed when the step began, node).
 
-    The same seed gives the same text with the same proposer and configuration, whatever else is in the batch; another
-    proposer gives another text from the same distribution.
+    The same seed gives the same text with the same proposer and configuration, whatever else is in the batch.
+    Another proposer gives another text from the same distribution.
     """
 
     api_version: ClassVar[int] = SPECDEC_API
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
     kernel: ClassVar[str | None] = None
-    """The operation of specdec-kernels that decides chains by the same scheme; None where there is none."""
+    """The operation of specdec-kernels that decides chains by the same scheme; None if there is none."""
 
     def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
@@ -54,4 +54,4 @@ class Verifier(Sampler):
 
     @abstractmethod
     def law(self, trial: Trial) -> Law:
-        """Return what the sampler does with a batch of drafts, before any draw."""
+        """Return the verification scheme of a batch of drafts, before any draw."""

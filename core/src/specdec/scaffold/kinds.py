@@ -1,4 +1,4 @@
-"""What is written for each kind of plugin."""
+"""The templates for each kind of plugin."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Kind:
     test: str
     """Template of its test."""
     use: str
-    """Template of what its page says of its use."""
+    """Template of the usage section of its README."""
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Templates of `string.Template`, by path; paths are templates too."""
+        """`string.Template` templates by path; paths are templates too."""
         return {
             "pyproject.toml": package.PYPROJECT,
             "README.md": package.README.replace("$use", self.use),
@@ -48,4 +48,4 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "scorer": Kind(Group.SCORERS, SCORER, package.SCORER_TEST, package.USE_OF_SCORERS),
     }
 )
-"""The kinds that there are."""
+"""All kinds, by name."""

@@ -1,4 +1,4 @@
-"""The names of a new plugin, all from one."""
+"""The names of a new plugin, all derived from one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 
 @dataclass(frozen=True)
 class PluginNames:
-    """The names that a plugin called `my-idea` has."""
+    """The names of a plugin, with `my-idea` as example."""
 
     folder: str
     """`my-idea`."""
@@ -31,14 +31,14 @@ class PluginNames:
 
 
 def plugin_names(name: str, group: Group) -> PluginNames:
-    """Return the names that follow from one.
+    """Return the names derived from one.
 
     Args:
         name: lower-case words with `-` or `_` between them.
-        group: what kind of plugin it will be.
+        group: the kind of plugin.
 
     Raises:
-        ConfigError: for a name that is none, or that belongs to something else already.
+        ConfigError: for an invalid name, or one that is already taken.
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"name {name!r}: use lower-case words of letters and digits, as in my-idea")

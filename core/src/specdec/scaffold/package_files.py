@@ -1,4 +1,4 @@
-"""What every new package has beside its module: metadata, a page, and where they differ by kind."""
+"""Templates of the files beside a package's module: metadata, README and tests, and their parts that differ by kind."""
 
 PYPROJECT = """\
 [build-system]

@@ -1,4 +1,4 @@
-"""The modules of new proposers: one that looks at tokens, one that reads hidden states, one that drafts trees."""
+"""Templates of new proposers: one that uses tokens, one that reads hidden states, one that drafts trees."""
 
 PROPOSER = '''\
 """$module: a way of guessing the next tokens."""

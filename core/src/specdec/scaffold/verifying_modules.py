@@ -1,4 +1,4 @@
-"""The modules of new samplers and scorers."""
+"""Templates of new samplers and scorers."""
 
 SAMPLER = '''\
 """$module: a way of verifying drafts."""

@@ -1,4 +1,4 @@
-"""Writes the files."""
+"""Writes the files of a new plugin package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
     """Write the package of a plugin into a new folder of `directory` and return its files.
 
     Raises:
-        ConfigError: if `directory` is not there, or has such a folder already.
+        ConfigError: if `directory` does not exist, or already has such a folder.
     """
     if not directory.is_dir():
         raise ConfigError(f"--directory: there is no folder {str(directory)!r}")
@@ -43,6 +43,6 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
 
 
 def next_version(version: str) -> str:
-    """Return the first version that may change the contracts: the next minor one before 1.0, then the next major one."""
+    """Return the first version that may change the contracts: the next minor version before 1.0, then the next major one."""
     major, minor = (int(part) for part in version.split(".")[:2])
     return f"{major + 1}.0" if major else f"0.{minor + 1}"

@@ -1,1 +1,1 @@
-"""Scorers that come with core."""
+"""Built-in scorers."""

@@ -1,4 +1,4 @@
-"""Registers core's scorer through the same door as everybody's."""
+"""Registers the built-in scorer with the hook that plugins use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specdec.interfaces.scorer import Scorer
 
 @hookimpl
 def specdec_register_scorers() -> list[type[Scorer]]:
-    """Return core's scorers."""
+    """Return the built-in scorers."""
     from specdec.scorers.transformers import TransformersScorer
 
     return [TransformersScorer]

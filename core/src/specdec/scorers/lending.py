@@ -1,4 +1,4 @@
-"""Runners, with caches of core's, for the models that a proposer runs."""
+"""Runners with core's KV caches for a proposer's models."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from specdec.runner.model_runner import ModelRunner
 
 
 class Lender:
-    """Makes a proposer's runners, and their caches once it is known how many tokens these hold.
+    """Makes a proposer's runners, and allocates their caches once the number of slots is known.
 
     Args:
-        options: the engine's; says whether layers may be fused.
+        options: the engine's options; they say whether layers may be fused.
         device: where models run.
         max_model_len: the longest context, in tokens.
-        backend: name of the attention; proposers' models keep no bits, they only guess.
-        recorder: what records passes, or None.
+        backend: name of the attention backend; never batch-invariant, because drafts are only guesses.
+        recorder: records passes as graphs, or None.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Lender:
 
     def make_runner(self, model: nn.Module) -> ModelRunner:
         """Make a runner for a causal language model; see `TargetHandle.make_runner`."""
-        from transformers import PreTrainedModel  # takes seconds, and plugins are listed without it
+        from transformers import PreTrainedModel  # takes seconds, and listing plugins does not need it
 
         assert isinstance(model, PreTrainedModel)
         runner = ModelRunner(
@@ -60,7 +60,7 @@ class Lender:
         return runner
 
     def make_head_runner(self, head: DraftHead) -> HeadRunner:
-        """Make a runner for a head that reads the target's states."""
+        """Make a runner for a head that reads the target's hidden states."""
         runner = HeadRunner(
             head,
             self._device,
@@ -73,16 +73,14 @@ class Lender:
         return runner
 
     def allocate(self, num_slots: int) -> None:
-        """Give every runner, also those still to be made, a cache of `num_slots` tokens."""
+        """Give every runner a cache of `num_slots` tokens, including runners made later."""
         self._num_slots = num_slots
         for runner in self.runners:
             runner.allocate(num_slots)
 
     def lend(self, runner: CachedRunner) -> None:
-        """Take in a runner that has no cache yet."""
+        """Register a runner without a cache; if sizes are known already, allocate its cache instead."""
         if self._num_slots:
-            runner.allocate(
-                self._num_slots
-            )  # one of many proposers that one target is lent to, which keeps none of them
+            runner.allocate(self._num_slots)  # many proposers may share one target, which keeps none of them
         else:
             self.runners.append(runner)

@@ -1,4 +1,4 @@
-"""How many tokens the caches hold: what is free, less what a step needs besides."""
+"""Size of the KV caches: free memory less what a step needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec.runner.model_runner import ModelRunner
 from specdec.runner.packed import PackedBatch, Segment
 
 _FLOAT32_COPIES = 2
-"""Of the logits of a step, which samplers make: temperature and rules applied, and what is drawn from."""
+"""Copies of a step's logits that samplers make: with temperature and rules applied, and to draw from."""
 
 
 def num_slots(
@@ -25,14 +25,14 @@ def num_slots(
     needed: Callable[[], int],
     spread: Mapping[torch.device, int] | None = None,
 ) -> int:
-    """Return how many tokens the caches hold: what fits, and no more than the batch can use.
+    """Return the number of cache slots: as many as fit, and no more than the batch can use.
 
     Args:
-        options: what was asked for.
-        target: where it is, and its longest context.
-        bytes_per_token: over all caches.
-        needed: tells the bytes of device memory that a step takes at most; called where it counts.
-        spread: bytes per token on each device of a target that lies on several.
+        options: the engine's options.
+        target: its device and maximum context length.
+        bytes_per_token: sum over all caches.
+        needed: returns the maximum device memory of a step, in bytes; called only on GPUs.
+        spread: bytes per token on each device, for a target on several devices.
 
     Raises:
         ConfigError: if one sequence does not fit.
@@ -63,7 +63,7 @@ def num_slots(
 
 
 def _budget(options: EngineOptions, device: torch.device, needed: Callable[[], int]) -> int:
-    """Return the bytes that caches may take."""
+    """Return the bytes available for caches."""
     if device.type != "cuda":
         return int(psutil.virtual_memory().available) // 4
     taken = needed()
@@ -71,18 +71,18 @@ def _budget(options: EngineOptions, device: torch.device, needed: Callable[[], i
 
 
 def _available(options: EngineOptions, device: torch.device) -> int:
-    """Return the bytes of a CUDA device that may still be taken."""
+    """Return the bytes of a CUDA device that are still available."""
     free, total = torch.cuda.mem_get_info(device)
     return int(max(0, free - (1 - options.gpu_memory_utilization) * total))
 
 
 def step_bytes(runner: ModelRunner, options: EngineOptions, num_recorded: int) -> int:
-    """Return the device memory that the largest step takes besides weights and caches, by running its pass once.
+    """Return the device memory of the largest step without weights and caches; runs its pass once.
 
     Args:
-        runner: of the target, its cache not yet made; it is left as it was but for that cache.
-        options: say how many tokens a step may have.
-        num_recorded: sets of recorded passes that there will be.
+        runner: the target's runner, before its cache is allocated; only that cache is changed.
+        options: the engine's options, with the token budget of a step.
+        num_recorded: number of sets of recorded passes.
 
     Raises:
         ConfigError: if that pass does not fit.
@@ -109,11 +109,11 @@ def step_bytes(runner: ModelRunner, options: EngineOptions, num_recorded: int) -
 
 
 def longest_pass(num_rows: int, max_context: int, device: torch.device) -> PackedBatch:
-    """Return a pass of requests that are as long as they may be, all logits wanted, as when every row is verified.
+    """Return a pass of requests of maximum length with all logits, as if every row were verified.
 
     Args:
         num_rows: rows of the pass.
-        max_context: the longest request, in tokens.
+        max_context: maximum length of a request, in tokens.
         device: where its tensors are.
     """
     slots = torch.arange(num_rows, device=device)

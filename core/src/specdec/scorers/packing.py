@@ -1,4 +1,4 @@
-"""Lays the rows of one step out for a packed pass."""
+"""Packs the rows of one step into one pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(slots=True)
 class PackedStep:
-    """A packed pass and where everybody's rows are in it."""
+    """A packed pass and the places of each sequence's rows in it."""
 
     batch: PackedBatch
     row_starts: list[int]
@@ -28,13 +28,13 @@ class PackedStep:
     blocks: list[RowBlock]
     """Logits rows of each decoding sequence."""
     num_prompt_rows: int
-    """Logits rows behind those of the blocks, for log probabilities of prompts."""
+    """Number of logits rows after those of the blocks, for prompt log probabilities."""
     first_rows: list[int]
     """First row of the pass of every sequence of the batch; -1 for those that do not run."""
 
 
 def pack(batch: ScoreBatch, draft: Draft, device: torch.device) -> PackedStep:
-    """Lay out a step: for each running sequence its chunk of committed tokens, then the nodes of its draft."""
+    """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes."""
     rows = draft.host_rows
     assert rows is not None
     all_parents = None if draft.parents is None else draft.parents.tolist()
@@ -98,7 +98,7 @@ def pack(batch: ScoreBatch, draft: Draft, device: torch.device) -> PackedStep:
 
 
 def _plant(segment: Segment, chunk: int, parents: list[int], device: torch.device) -> Int64s:
-    """Give a segment its tree mask and depths; returns its rows' positions. The chunk before the nodes is a chain."""
+    """Set a segment's tree mask and depths; returns its rows' positions. Its chunk is a chain."""
     size = segment.num_rows
     visible = np.tri(size, dtype=bool)
     visible[chunk:] = False

@@ -79,11 +79,11 @@ class TransformersScorer(Scorer):
         )
 
     def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModelRunner:
-        """Return what runs the target; `settings` are those of `ModelRunner`."""
+        """Return the target's runner; `settings` are those of `ModelRunner`."""
         return ModelRunner(target.model, target.device, target.max_model_len, **settings)
 
     def allocate(self) -> None:
-        """Divide the memory for keys and values: as many slots for each model that the proposer runs as for the target."""
+        """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""
         runners = self._runners
         num_recorded = sum(runner.num_recorded for runner in runners)
         needed = partial(step_bytes, self.runner, self.options, num_recorded)
@@ -94,7 +94,7 @@ class TransformersScorer(Scorer):
         self._lender.allocate(slots)
 
     def counts(self) -> dict[str, int]:
-        """Return what runs slower than it could, and what graphs have done, for the target and the proposer."""
+        """Return counts of fallbacks and of graph replays, for the target and the proposer."""
         fallbacks = {"unfused_models": sum(runner.num_fallbacks for runner in self._runners)}
         graphs = self._graphs
         if not graphs:
@@ -106,7 +106,7 @@ class TransformersScorer(Scorer):
         }
 
     def levels(self) -> dict[str, int]:
-        """Return how many recordings graphs keep, where there are any, and their memory."""
+        """Return the number of recorded graphs and their memory in bytes, if there are any."""
         graphs = self._graphs
         if not graphs:
             return {}
@@ -156,10 +156,10 @@ class TransformersScorer(Scorer):
 
 
 def spread_attention(options: EngineOptions, target: LoadedTarget) -> str | None:
-    """Return the attention of a model that is spread over several devices; None for a model on one.
+    """Return the attention backend of a model on several devices; None for a model on one.
 
     Raises:
-        ConfigError: if another is asked for.
+        ConfigError: if another one is requested.
     """
     if not places(target.model):
         return None
@@ -177,14 +177,14 @@ def spread_attention(options: EngineOptions, target: LoadedTarget) -> str | None
 
 
 def _recorder(options: EngineOptions, backend: str, device: torch.device) -> Recorder | None:
-    """Return what records passes, where the attention reads them from tensors alone."""
+    """Return the graph recorder; None unless the attention reads all its inputs from tensors."""
     if options.enforce_eager or backend != "triton" or device.type != "cuda":
         return None
     return CudaRecorder(device)
 
 
 def _invariance(options: EngineOptions, backend: str, device: torch.device) -> Invariance:
-    """Return how the target keeps the bits of a row."""
+    """Return how the target makes rows batch-invariant."""
     if not options.deterministic:
         return Invariance.NONE
     if backend == "triton":

@@ -1,6 +1,6 @@
-"""The conformance kit: suites of tests that a plugin must pass, for plugin authors to subclass.
+"""The conformance kit: test suites that a plugin must pass. Plugin authors subclass them.
 
-One class in a test file is enough; pytest needs no conftest and no fixture for it:
+One class in a test file is enough; pytest needs no conftest and no fixture:
 
     from specdec.testing import ProposerConformance
 
@@ -8,7 +8,7 @@ One class in a test file is enough; pytest needs no conftest and no fixture for 
         method = "my_idea"
         config = {"num_speculative_tokens": 4}
 
-Each test is one promise; its docstring says what is promised and, after "To mend:", what to change where it is broken.
+Each test checks one promise. Its docstring states the promise and, after "To mend:", what to change if it is broken.
 `specdec check my_idea` runs the same tests. Needs pytest: `pip install "specdec-core[testing]"`.
 """
 

@@ -1,4 +1,4 @@
-"""A suite made for one plugin, ready to run."""
+"""Prepares a conformance suite for one plugin."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ class Check:
     """Method, sampler or scorer."""
     suite: type[Conformance]
     config: Mapping[str, Any]
-    """Its configuration, resolved as far as it says what is checked."""
+    """The plugin's configuration, with the defaults that the check adds."""
     model: str | None
-    """The target; None where there is none."""
+    """The target; None if the suite needs none."""
 
     @property
     def num_promises(self) -> int:
-        """Tests of the suite."""
+        """Number of tests in the suite."""
         return sum(name.startswith("test_") for name in dir(self.suite))
 
     def run(self, on_report: Callable[[PromiseReport], None] | None = None) -> list[PromiseReport]:
-        """Run the suite; returns one report per promise."""
+        """Run the suite; return one report per promise."""
         return run_suite(self.suite, on_report=on_report)
 
 
 def prepare(group: Group, name: str, config: Mapping[str, Any], model: str) -> Check:
-    """Return the check of a plugin, with its configuration and its target tried out.
+    """Return the check of a plugin, after validating its configuration and target.
 
     Args:
-        group: which kind of plugin it is.
+        group: the kind of plugin.
         name: its name, or the path of its class.
-        config: keys of its configuration.
+        config: its configuration keys.
         model: the target.
 
     Raises:
-        ConfigError: for a configuration that is wrong, or a target that is not there.
+        ConfigError: for an invalid configuration, or a target that does not exist.
         PluginError: for a plugin that cannot be loaded.
         ModelError: for a target that cannot be served.
     """

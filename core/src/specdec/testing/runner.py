@@ -1,4 +1,4 @@
-"""Runs a suite in this process and tells, promise by promise, what came out."""
+"""Runs a suite in this process and reports the verdict of each promise."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TestPromises = subjects.{name}
 """
 _TO_MEND = "To mend:"
 _SETTINGS: Mapping[str, str | None] = {"PYTEST_ADDOPTS": None, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-"""So that a check is the same whatever is installed beside pytest."""
+"""Makes a check independent of installed pytest plugins."""
 
 
 class PromiseVerdict(StrEnum):
-    """What became of a promise."""
+    """Verdict on a promise."""
 
     KEPT = "kept"
     BROKEN = "broken"
@@ -42,16 +42,16 @@ class PromiseReport:
     name: str
     """The test's name."""
     promise: str
-    """What is promised, in a sentence."""
+    """The promise, in one sentence."""
     verdict: PromiseVerdict
     reason: str = ""
     """Why it is not kept, or not applicable; one line."""
     mend: str = ""
-    """What to change where it is broken."""
+    """What to change if it is broken."""
     facts: dict[str, object] = field(default_factory=dict)
-    """What was measured."""
+    """Measured values."""
     output: str = ""
-    """What the plugin printed meanwhile, on either stream."""
+    """What the plugin printed during the test, on either stream."""
 
 
 def run_suite(
@@ -59,7 +59,7 @@ def run_suite(
     only: Sequence[str] = (),
     on_report: Callable[[PromiseReport], None] | None = None,
 ) -> list[PromiseReport]:
-    """Run the tests of a suite with pytest and return one report for each, in their order.
+    """Run the tests of a suite with pytest and return one report per test, in order.
 
     Args:
         suite: a subclass of one of the kit's suites.
@@ -69,13 +69,13 @@ def run_suite(
     collected = _Collected(on_report)
     with tempfile.TemporaryDirectory() as folder, _environment(_SETTINGS):
         name = path_of(suite).rpartition(".")[2]
-        # A name of its own: pytest takes a module of the same name in another folder from the last run.
+        # The name is unique: pytest would reuse a module of the same name from another folder of an earlier run.
         file, settings = Path(folder) / f"test_{name}.py", Path(folder) / "pytest.ini"
         file.write_text(_FILE.format(name=name), encoding="utf-8")
         settings.write_text("[pytest]\naddopts =\n", encoding="utf-8")
         places = [f"{file}::TestPromises::{name}" for name in only] or [str(file)]
         options = ["-c", str(settings), "--rootdir", folder, "--noconftest", "--import-mode=importlib"]
-        # The last one collects garbage twice, which takes longer than most tests.
+        # unraisableexception collects garbage twice, which takes longer than most tests.
         quiet = [f"-pno:{plugin}" for plugin in ("terminal", "cacheprovider", "unraisableexception")]
         code = pytest.main([*places, *options, *quiet], plugins=[collected])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
@@ -84,7 +84,7 @@ def run_suite(
 
 
 class _Collected:
-    """A plugin of pytest that keeps what the tests say."""
+    """A pytest plugin that records the results of the tests."""
 
     def __init__(self, on_report: Callable[[PromiseReport], None] | None) -> None:
         self.reports: list[PromiseReport] = []
@@ -94,11 +94,11 @@ class _Collected:
         self._raised: dict[str, str] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the docstrings."""
+        """Record the docstrings."""
         self._docs = {item.nodeid: getattr(item, "function").__doc__ or "" for item in items}  # noqa: B009  not on Item
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep what went wrong while tests were collected."""
+        """Record collection errors."""
         if report.failed:
             self.problem = _reason(report)
 
@@ -106,7 +106,7 @@ class _Collected:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Keep what was raised in a test that did not end itself."""
+        """Record exceptions other than `pytest.fail` and `pytest.skip`."""
         if call.excinfo is not None and not isinstance(
             call.excinfo.value, pytest.fail.Exception | pytest.skip.Exception
         ):
@@ -114,7 +114,7 @@ class _Collected:
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the outcome of a test, or of its setup or teardown if that fails."""
+        """Record the outcome of a test, or of its setup or teardown if that fails."""
         if report.when != "call" and report.passed:
             return
         promise, mend = _split(self._docs[report.nodeid])
@@ -147,7 +147,7 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def _text(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return what a test says of its end: its own words, or the exception that ended it."""
+    """Return the reason of a test's outcome: its own message, or the exception that ended it."""
     longrepr: Any = report.longrepr
     if isinstance(longrepr, tuple):
         return str(longrepr[2]).removeprefix("Skipped: ")
@@ -164,7 +164,7 @@ def _split(doc: str) -> tuple[str, str]:
 
 @contextmanager
 def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set environment variables for a while; None takes one away."""
+    """Set environment variables temporarily; None removes one."""
     before = {name: os.environ.get(name) for name in values}
     _set(values)
     try:

@@ -1,4 +1,4 @@
-"""`block_verify`: block verification of chains, which in expectation accepts no fewer tokens than rejection sampling."""
+"""`block_verify`: block verification of chains; in expectation it accepts at least as many tokens as rejection sampling."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ def block_verify(
 ) -> ChainVerdict:
     """Verify chains as a whole: Sun et al., arXiv 2403.10444.
 
-    Node i has the weight P_i = min(1, P_{i-1} p / q). It passes if its uniform lies below s / (s + 1 - P_i), where s is the
-    mass of max(P_i p - q, 0) at its child; below P_i if it is the last. All nodes up to the deepest that passes are accepted.
-    The next token is drawn from max(P p - q, 0). Arguments, noise, the output distribution and errors are those of
-    `rejection_verify`, and without `draft_probs` it is `rejection_verify`: with point masses there is nothing to gain.
+    Node i has the weight P_i = min(1, P_{i-1} p / q). It passes if its uniform is below s / (s + 1 - P_i), where s is the
+    mass of max(P_i p - q, 0) at its child. The last node passes if its uniform is below P_i. All nodes up to the deepest
+    one that passes are accepted. The next token is drawn from max(P p - q, 0). Arguments, noise, output distribution and
+    errors are those of `rejection_verify`. Without `draft_probs` this calls `rejection_verify`, since block verification
+    has no advantage for point masses.
     """
     given = (logits, draft_token_ids, row_starts, num_nodes, temperatures, keys)
     if draft_probs is None:

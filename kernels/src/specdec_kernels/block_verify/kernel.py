@@ -1,6 +1,6 @@
-"""Block verification along chains: between the sums and the race of rejection sampling, three Triton kernels of its own.
+"""Block verification along chains: three Triton kernels between the row sums and the residual draw of `rejection_verify`.
 
-The weights of all nodes; the mass of what every node leaves, by tiles; the deepest node whose uniform lies below its chance.
+They compute the weights of all nodes, the residual mass after every node by tiles, and the deepest node that passes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def chain_weights_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
 ) -> None:
-    """Write P = min(1, P of its parent * p / q) of every node of one request, and 1 before them, to `[B, WIDTH + 1]`."""
+    """Write 1, then P = min(1, P of its parent * p / q) of every node of one request, to `[B, WIDTH + 1]`."""
     request = tl.program_id(0).to(tl.int64)
     dtype = best_ptr.dtype.element_ty
     row_start = tl.load(row_starts_ptr + request).to(tl.int64)
@@ -107,7 +107,7 @@ def rest_mass_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write the sum of `max(P * p - q, 0)` over one tile after one node that has a child, to `[B, WIDTH + 1, NUM_TILES]`."""
+    """Write the sum of `max(P * p - q, 0)` over one tile, after one node that has a child, to `[B, WIDTH + 1, NUM_TILES]`."""
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     request = program // (WIDTH + 1)
@@ -150,7 +150,7 @@ def deepest_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Count one request's nodes up to the deepest accepted one."""
+    """Write the number of nodes of one request up to the deepest one that passes."""
     request = tl.program_id(0).to(tl.int64)
     num_nodes = tl.load(num_nodes_ptr + request)
     is_sampled = tl.load(temperatures_ptr + request) > 0.0
@@ -167,7 +167,7 @@ def deepest_kernel(
     for node in range(num_nodes):
         place = request * (WIDTH + 1) + node + 1
         weight = tl.load(weights_ptr + place)
-        # After the last node there is nothing that could still be accepted, and greedy weights are 1 or 0.
+        # The last node has no child, and greedy weights are 1 or 0.
         chance = weight
         if is_sampled & (node + 1 < num_nodes):
             rest = tl.sum(tl.load(rest_ptr + place * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=0.0), 0)

@@ -35,7 +35,7 @@ def block_verify_reference(
     mass = (p * weights[:, :, None] - q[:, :, :-1]).clamp_min(0.0).sum(2)  # [B, K + 1]
     chances = torch.where(mass > 0, mass / (mass + 1.0 - weights), 0.0)
     places = torch.arange(1, width + 1, device=logits.device)
-    # After the last node there is nothing that could still be accepted.
+    # The last node has no child.
     thresholds = torch.where(places < num_nodes[:, None], chances[:, 1:], weights[:, 1:])
     stands = (accept_uniforms(keys, width) < thresholds) & (places <= num_nodes[:, None])
     num_accepted = torch.nn.functional.pad(torch.where(stands, places, 0), (1, 0)).amax(1)

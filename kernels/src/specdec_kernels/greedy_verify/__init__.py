@@ -1,4 +1,4 @@
-"""`greedy_verify`: which drafted tokens are accepted at temperature 0, and what is emitted."""
+"""`greedy_verify`: verification of drafted tokens at temperature 0."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def greedy_verify(
     out: ChainVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainVerdict:
-    """Verify chains greedily: a drafted token is accepted where it is the target's best and all before it are accepted.
+    """Verify chains greedily: a drafted token is accepted if it is the target's best and all before it are accepted.
 
-    Row `row_starts[b] + j` of the logits is the target's at node j of request b: j = 0 follows the last committed
-    token, j follows drafted token j - 1. Ties go to the lowest id; a NaN never wins. Nothing is copied to the host, so
-    the row numbers are the caller's to keep in range.
+    Row `row_starts[b] + j` of the logits follows the last committed token of request b for j = 0, and drafted token j - 1
+    otherwise. Ties go to the lowest id; a NaN never wins. Nothing is copied to the host, so the caller must keep the row
+    numbers in range.
 
     Args:
         logits: `[R, V]` floating point, unit stride along V.
@@ -35,7 +35,7 @@ def greedy_verify(
         row_starts: `[B]` integer: first row of each request.
         num_nodes: `[B]` integer, 0 to K: drafted tokens of each request.
         out: tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

@@ -11,7 +11,7 @@ _MAX_BLOCK_V = 8192
 
 
 def heuristic(vocab_size: int) -> LaunchConfig:
-    """Return a configuration that fits a vocabulary: one tile where it is small, tiles of 8192 ids where it is not."""
+    """Return a configuration for a vocabulary: one tile if it is small, else tiles of 8192 ids."""
     block_v = power_of_two(vocab_size, 16, _MAX_BLOCK_V)
     return LaunchConfig(block_v=block_v, num_warps=8 if block_v >= 4096 else 4)
 

@@ -46,7 +46,7 @@ def verify_chain_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_TILES: tl.constexpr,
 ) -> None:
-    """Walk one request's chain: emit the best id at every node up to the first that the draft does not match."""
+    """Walk one request's chain: emit the best id at every node up to and including the first mismatch."""
     request = tl.program_id(0).to(tl.int64)
     row_start = tl.load(row_starts_ptr + request).to(tl.int64)
     num_nodes = tl.load(num_nodes_ptr + request)

@@ -1,4 +1,4 @@
-"""`gumbel_sample`: draws one token per row without making a softmax, or the noise, in memory."""
+"""`gumbel_sample`: draws one token per row without materializing the softmax or the noise."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def gumbel_sample(
 ) -> torch.Tensor:
     """Draw `argmax(logits / T + g)` per row, with Gumbel noise g of (seed, position, sample, word, id).
 
-    That is a draw from `softmax(logits / T)`. A temperature of 0 takes the best id. Ties go to the lowest id, a NaN never wins,
-    and a row without a number gives 0. Reference and kernel agree wherever the two best scores differ by more than the last
-    bits of `log` in the precision of the kernel: float64 for float64 logits, float32 for all others.
+    This is a draw from `softmax(logits / T)`. A temperature of 0 takes the best id. Ties go to the lowest id, a NaN never
+    wins, and a row of only NaN and -inf gives 0. Reference and kernel agree if the two best scores differ by more than the
+    last bits of `log` in the kernel's precision: float64 for float64 logits, float32 for all others.
 
     Args:
         logits: `[R, V]` floating point, unit stride along V.
         temperatures: `[R]` float32, not negative.
-        keys: of `[R]` rows; `positions` are those of the tokens to draw.
+        keys: of `[R]` rows; `positions` are the positions of the tokens to draw.
         words: `[R]` int64 from `node_word`; None is the stream of the target, node 0.
         out: `[R]` int64 to write to; None allocates it.
-        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Returns:
         `[R]` int64 token ids.

@@ -1,4 +1,4 @@
-"""Sampling with Gumbel noise as two Triton kernels: a race in every tile of a row, then one among its tiles."""
+"""Sampling with Gumbel noise as two Triton kernels: an argmax over every tile of a row, then one over its tiles."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from specdec_kernels.noise.keys import NoiseKeys
 
 @triton.jit
 def load_logits(row_ptr: tl.tensor, ids: tl.tensor, vocab_size: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
-    """Return the logits of some ids of a row in DTYPE; NaN and what lies outside the vocabulary are -inf."""
+    """Return the logits of some ids of a row in DTYPE; NaN and ids outside the vocabulary are -inf."""
     logits = tl.load(row_ptr + ids, mask=ids < vocab_size, other=-float("inf")).to(DTYPE)
     return tl.where(logits != logits, -float("inf"), logits)
 
 
 @triton.jit
 def load_divisor(temperatures_ptr: tl.tensor, index: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
-    """Return the temperature to divide by, within the normal numbers of float32; 1 where it is 0."""
+    """Return the temperature to divide by, clamped to the normal numbers of float32; 1 if the temperature is 0."""
     temperature = tl.load(temperatures_ptr + index)
     limited = tl.minimum(tl.maximum(temperature, 1.1754943508222875e-38), 3.4028234663852886e38)
     return tl.where(temperature > 0.0, limited, 1.0).to(DTYPE)
@@ -46,7 +46,7 @@ def race_tile(
     tile: tl.tensor,
     BLOCK_V: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Return the greatest score of one tile, noise included, and its lowest id; scores count from `best`."""
+    """Return the greatest score of one tile, including noise, and its lowest id; scores are relative to `best`."""
     scores = heated_below(logits, best, divisor)
     if is_sampled:
         words = noise_words(seed, position, sample, word, tile, BLOCK_V)
@@ -59,7 +59,7 @@ def race_tile(
 def tile_winner(
     best: tl.tensor, score: tl.tensor, ids: tl.tensor, divisor: tl.tensor, tiles: tl.tensor
 ) -> tl.tensor:
-    """Return the winner of a row from the bests, scores and ids of its tiles; ties go to the first tile."""
+    """Return the winner of a row from the best logits, scores and ids of its tiles; ties go to the first tile."""
     scores = heated_below(best, tl.max(best, 0), divisor) + score
     scores = tl.where(best == -float("inf"), -float("inf"), scores)
     first = tl.max(scores, 0, return_indices=True, return_indices_tie_break_left=True)[1]
@@ -83,7 +83,7 @@ def sample_tile_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write the best logit of one tile of one row, the score and the id of its winner, to `[R, NUM_TILES]`."""
+    """Write the best logit of one tile of one row, and score and id of its winner, to `[R, NUM_TILES]`."""
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     dtype = best_ptr.dtype.element_ty
@@ -134,7 +134,7 @@ def row_winner_kernel(
 
 
 def exact_type(logits: torch.Tensor) -> torch.dtype:
-    """Return the type that logits are computed with."""
+    """Return the dtype in which logits are computed."""
     return torch.float64 if logits.dtype is torch.float64 else torch.float32
 
 

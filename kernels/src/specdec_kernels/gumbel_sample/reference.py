@@ -22,9 +22,9 @@ def gumbel_sample_reference(
 
 
 def heated_logits(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-    """Return `[R, V]` float64 logits below the best of their row, divided by its temperature unless that is 0.
+    """Return `[R, V]` float64: logits minus the best of their row, divided by its temperature unless that is 0.
 
-    Subtracting first keeps equal bests equal at any temperature. A NaN is as good as -inf.
+    Subtracting first keeps equal best logits equal at any temperature. A NaN counts as -inf.
     """
     logits = torch.where(logits.isnan(), -torch.inf, logits.double())
     divisors = clamped(temperatures).double()[:, None]
@@ -35,6 +35,6 @@ def heated_logits(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Ten
 
 
 def clamped(temperatures: torch.Tensor) -> torch.Tensor:
-    """Return temperatures to divide by: 1 for greedy rows, all others within the normal numbers of float32."""
+    """Return temperatures to divide by: 1 for greedy rows, others clamped to the normal numbers of float32."""
     limits = torch.finfo(torch.float32)
     return torch.where(temperatures > 0, temperatures.clamp(limits.tiny, limits.max), 1.0)

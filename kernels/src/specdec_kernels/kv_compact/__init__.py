@@ -1,4 +1,4 @@
-"""`kv_compact`: moves the rows of an accepted path to where a chain would have them."""
+"""`kv_compact`: moves the cache rows of an accepted path to consecutive slots, as for a chain."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def kv_compact(
 ) -> None:
     """Move rows of a paged cache between slots, in all layers, in place.
 
-    After a tree is verified its accepted path lies scattered among the rows of the pass; entry i of the path moves to
-    where a chain's row i would be. All rows of a request are read before one is written, so sources and destinations may
-    overlap in any way; destinations of a request must differ from each other, and requests must not share slots, which
-    holds where no two requests write to one block. Sources that are no destinations keep what they hold. Slot s lies in
-    block `s // block_size` at offset `s % block_size`. Nothing is copied to the host.
+    After verification of a tree, its accepted path is scattered among the rows of the pass. Entry i of the path moves to
+    the slot of a chain's row i. All rows of a request are read before any is written, so sources and destinations may
+    overlap. Destinations of a request must be distinct, and requests must not share slots; this holds if no two requests
+    write to the same block. Sources that are not destinations keep their content. Slot s is in block `s // block_size` at
+    offset `s % block_size`. Nothing is copied to the host.
 
     Args:
         key_pages: `[L, num_blocks, block_size, Hkv, D]` floating point, written; unit stride along D.
-        value_pages: `[L, num_blocks, block_size, Hkv, Dv]` of the same type, written, likewise.
+        value_pages: `[L, num_blocks, block_size, Hkv, Dv]` of the same type, written; unit stride along Dv.
         src_slots: `[B, P]` int64 slots of each request's path, padded with -1 anywhere.
-        dst_slots: `[B, P]` int64 slots they move to; an entry with -1 in either tensor moves nothing.
-        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
+        dst_slots: `[B, P]` int64 destination slots; an entry with -1 in either tensor moves nothing.
+        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

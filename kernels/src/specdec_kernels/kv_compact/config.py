@@ -11,10 +11,10 @@ _NUMBERS_PER_PROGRAM = 4096
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the work is cut up.
+    """How the work is divided among programs.
 
     Args:
-        block_numbers: numbers of every row of a path that one program moves; a power of two.
+        block_numbers: elements of every row of a path that one program moves; a power of two.
         num_warps: warps of one program.
     """
 
@@ -26,7 +26,7 @@ class LaunchConfig:
 
 
 def heuristic(path_len: int) -> LaunchConfig:
-    """Return a configuration in which the rows of a path that a program holds are about 4096 numbers."""
+    """Return a configuration in which a program holds about 4096 elements of a path's rows."""
     block_numbers = _NUMBERS_PER_PROGRAM // power_of_two(path_len)
     return LaunchConfig(min(512, max(32, block_numbers)), num_warps=4)
 

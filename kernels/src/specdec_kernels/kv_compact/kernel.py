@@ -1,4 +1,4 @@
-"""Compacting a paged cache as a Triton kernel: a program per request, layer and part of a row."""
+"""Compaction of a paged cache as a Triton kernel: a program per request, layer and part of a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _places(
     PAGE_SIZE: tl.constexpr,
     DIM: tl.constexpr,
 ) -> tl.tensor:
-    """Return where the numbers `[N]` of the rows at `slots [P]` lie in a layer, `[P, N]`."""
+    """Return the offsets `[P, N]` in a layer of the elements `numbers [N]` of the rows at `slots [P]`."""
     rows = slots // PAGE_SIZE * page_stride + slots % PAGE_SIZE * slot_stride
     return rows[:, None] + (numbers // DIM * head_stride + numbers % DIM)[None, :]
 
@@ -46,7 +46,7 @@ def kv_compact_kernel(
     BLOCK_PATH: tl.constexpr,
     BLOCK_NUMBERS: tl.constexpr,
 ) -> None:
-    """Move a part of the rows of one request in one layer; the barrier holds writes back until all is read."""
+    """Move a part of the rows of one request in one layer; the barrier delays writes until all reads are done."""
     request = tl.program_id(0)
     layer = tl.program_id(1).to(tl.int64)
     entries = tl.arange(0, BLOCK_PATH)

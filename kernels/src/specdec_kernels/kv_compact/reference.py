@@ -1,4 +1,4 @@
-"""Compacting a paged cache in plain torch: the specification."""
+"""Compaction of a paged cache in plain torch: the specification."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def kv_compact_reference(
     sources, destinations = src_slots[is_move], dst_slots[is_move]
     block_size = key_pages.shape[2]
     for pages in (key_pages, value_pages):
-        # A copy: all are read before one is written.
+        # A copy, so all rows are read before any is written.
         rows = pages[:, sources // block_size, sources % block_size]
         pages[:, destinations // block_size, destinations % block_size] = rows

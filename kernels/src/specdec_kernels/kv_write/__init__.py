@@ -1,4 +1,4 @@
-"""`kv_write`: puts the keys and values of a pass into a paged cache."""
+"""`kv_write`: writes the keys and values of a pass to a paged cache."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ def kv_write(
 ) -> None:
     """Write rows of keys and values to their slots of a paged cache, in place.
 
-    Slot s lies in block `s // block_size` at offset `s % block_size`. A row whose slot is negative is padding and is
-    written nowhere. Nothing is copied to the host, so that slots are within the cache, and that no two rows have the
-    same one, is the caller's to keep.
+    Slot s is in block `s // block_size` at offset `s % block_size`. A row with a negative slot is padding and is not
+    written. Nothing is copied to the host, so the caller must keep slots within the cache and distinct.
 
     Args:
         key: `[T, Hkv, D]` floating point, unit stride along D.
         value: `[T, Hkv, Dv]` of the same type; Dv may differ from D.
-        key_pages: `[num_blocks, block_size, Hkv, D]`, written; any strides but a unit one along D.
-        value_pages: `[num_blocks, block_size, Hkv, Dv]`, written, likewise.
+        key_pages: `[num_blocks, block_size, Hkv, D]`, written; any strides, but unit stride along D.
+        value_pages: `[num_blocks, block_size, Hkv, Dv]`, written; any strides, but unit stride along Dv.
         slot_mapping: `[T]` int64, -1 for padding rows.
-        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

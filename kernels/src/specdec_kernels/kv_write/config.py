@@ -11,7 +11,7 @@ _NUMBERS_PER_PROGRAM = 2048
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the work is cut up.
+    """How the work is divided among programs.
 
     Args:
         block_heads: KV heads of a row that one program copies; a power of two.
@@ -26,7 +26,7 @@ class LaunchConfig:
 
 
 def heuristic(num_kv_heads: int, head_dim: int) -> LaunchConfig:
-    """Return a configuration in which a program copies about 2048 numbers of keys and as many of values."""
+    """Return a configuration in which a program copies about 2048 elements of keys and as many of values."""
     fitting = max(1, _NUMBERS_PER_PROGRAM // power_of_two(head_dim))
     block_heads = power_of_two(num_kv_heads, most=fitting)
     return LaunchConfig(block_heads, num_warps=4 if block_heads * head_dim >= 1024 else 1)

@@ -1,4 +1,4 @@
-"""Writing to a paged cache as a Triton kernel: a program per row and few of its heads."""
+"""Writing to a paged cache as a Triton kernel: a program per row and block of its heads."""
 
 from __future__ import annotations
 

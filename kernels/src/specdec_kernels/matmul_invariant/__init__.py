@@ -1,4 +1,4 @@
-"""`matmul_invariant`: a linear layer whose rows do not depend on how many there are."""
+"""`matmul_invariant`: a batch-invariant linear layer."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def matmul_invariant(
 ) -> torch.Tensor:
     """Return `x @ weight.T + bias`, summed in float32 and rounded once; a row has the same bits for any T.
 
-    The kernel's tiles and the order in which they are summed follow from the shape and type of the weight, never from T:
-    verifying a draft gives a token the logits that decoding it alone would
+    The kernel's tiles and summation order depend on the shape and dtype of the weight, never on T. A token therefore gets
+    the same logits when verified in a draft as when decoded alone
     (https://thinkingmachines.ai/blog/defeating-nondeterminism-in-llm-inference). This holds for one configuration on one
-    device; the reference promises it no more than torch's products do.
+    device. The reference uses torch's products and gives no such guarantee.
 
     Args:
         x: `[T, K]` float32, float16 or bfloat16, unit stride along K.
         weight: `[N, K]` of the same type, unit stride along K.
         bias: `[N]` of the same type, contiguous; None adds nothing.
         out: `[T, N]` to write to, not x; None allocates it.
-        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

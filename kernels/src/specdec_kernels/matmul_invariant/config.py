@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from specdec_kernels.launch import check_power_of_two
 
 _BLOCK_ROWS = 64
-"""Of matrix instructions that take all tile sizes alike; few rows are bound by reading weights."""
+"""Rows of x in a tile, whatever their number, so that a row is always summed in the same way. Few rows leave most of a tile
+empty, which costs little: they are bound by reading weights."""
 
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the work is cut up. Results of different configurations may differ in their last bits.
+    """How the work is divided among programs. Results of different configurations may differ in their last bits.
 
     Args:
-        block_rows: rows of x of one tile; a power of two.
-        block_columns: rows of the weight of one tile; a power of two.
-        block_depth: numbers of a row that are multiplied together; a power of two.
+        block_rows: rows of x in one tile; a power of two.
+        block_columns: rows of the weight in one tile; a power of two.
+        block_depth: elements of a row per loop iteration; a power of two.
         num_warps: warps of one program.
-        num_stages: how many tiles are in flight.
+        num_stages: pipeline stages.
     """
 
     block_rows: int
@@ -34,14 +35,14 @@ class LaunchConfig:
 
 
 def heuristic(out_features: int, itemsize: int) -> LaunchConfig:
-    """Return a configuration for a weight of N rows; how many rows it is multiplied with plays no part."""
+    """Return a configuration for a weight of N rows; it does not depend on the number of rows of x."""
     block_columns = 32 if out_features <= 8192 else 128  # as many programs as multiprocessors, or large tiles
     block_depth = 128 // itemsize
     return LaunchConfig(_BLOCK_ROWS, block_columns, block_depth, num_warps=4)
 
 
 def candidates(out_features: int, itemsize: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for a weight; one is then taken for every number of rows."""
+    """Return the configurations worth measuring for a weight; the chosen one is used for every number of rows."""
     depth = 128 // itemsize
     return [
         LaunchConfig(rows, columns, depth, num_warps=8 if rows * columns >= 128 * 128 else 4)

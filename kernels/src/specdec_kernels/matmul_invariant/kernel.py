@@ -1,4 +1,4 @@
-"""A linear layer as a Triton kernel whose order of summation is fixed."""
+"""A linear layer as a Triton kernel with a fixed summation order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def matmul_invariant_kernel(
     BLOCK_COLUMNS: tl.constexpr,
     BLOCK_DEPTH: tl.constexpr,
 ) -> None:
-    """Multiply one tile, over all of the depth in ascending order."""
+    """Compute one output tile, over the whole depth in ascending order."""
     columns = tl.program_id(0) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     rows = tl.program_id(1) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     is_row = rows < num_rows

@@ -1,4 +1,4 @@
-"""`ngram_match`: prompt lookup over whole batches of texts."""
+"""`ngram_match`: batched prompt lookup."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ def ngram_match(
     out: ChainDraft | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainDraft:
-    """Draft what followed when the last tokens occurred before. Prompt lookup decoding: Saxena 2023.
+    """Draft the continuation of an earlier occurrence of the last tokens. Prompt lookup decoding: Saxena 2023.
 
-    The longest n-gram, `longest` down to `shortest` tokens, that ends the text and ends somewhere before is the match; it may
-    overlap the end. What follows its most recent occurrence is drafted, and where that reaches the end of the text it reads
-    on in itself; with `keeps_first` what follows its earliest one, up to the end of the text.
+    The match is the longest n-gram, from `longest` down to `shortest` tokens, at the end of the text that also occurs
+    earlier; the occurrences may overlap. The draft is the continuation of its most recent occurrence; if it reaches the end
+    of the text, it continues with its own tokens. With `keeps_first` the draft is the continuation of the earliest
+    occurrence, up to the end of the text.
 
     Args:
-        tokens: `[B, L]` int32 or int64, L > 0, unit stride along L; what follows a row's tokens is ignored.
+        tokens: `[B, L]` int32 or int64, L > 0, unit stride along L; entries after a row's tokens are ignored.
         num_tokens: `[B]` integer, 0 to L.
         shortest: the shortest n-gram that counts as a match, at least 1.
         longest: the longest n-gram to look for, at least `shortest`.
-        width: most tokens to draft, at least 1.
-        max_nodes: `[B]` integer: most tokens to draft for each request; None for `width`.
-        keeps_first: take the earliest instead of the most recent occurrence.
+        width: maximum tokens to draft, at least 1.
+        max_nodes: `[B]` integer: maximum tokens to draft for each request; None for `width`.
+        keeps_first: use the earliest instead of the most recent occurrence.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.

@@ -11,10 +11,10 @@ _MAX_BLOCK_L = 4096
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the work is cut up.
+    """How the work is divided among programs.
 
     Args:
-        block_l: positions of a text that one program looks at; a power of two.
+        block_l: positions of a text that one program processes; a power of two.
         num_warps: warps of one program.
     """
 
@@ -25,12 +25,12 @@ class LaunchConfig:
         check_power_of_two("block_l", self.block_l)
 
     def num_tiles(self, width: int) -> int:
-        """Return how many programs share a text of `width` columns."""
+        """Return the number of tiles in a text of `width` columns, one program each."""
         return max(1, -(-width // self.block_l))
 
 
 def heuristic(width: int) -> LaunchConfig:
-    """Return a configuration that fits the width of the token buffer."""
+    """Return a configuration for the width of the token buffer."""
     return LaunchConfig(power_of_two(width, 16, _MAX_BLOCK_L), 4)
 
 

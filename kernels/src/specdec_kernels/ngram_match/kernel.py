@@ -1,4 +1,4 @@
-"""Prompt lookup as two Triton kernels: the longest match in every tile of a text, then a copy from the best."""
+"""Prompt lookup as two Triton kernels: the longest match in every tile of a text, then a copy from the best one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def match_tile_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_L: tl.constexpr,
 ) -> None:
-    """Write the best match of one tile, `[B, NUM_TILES]` int64: its length, then how early or late it ends; 0 for none."""
+    """Write the best match of one tile as a score `[B, NUM_TILES]` int64: by length, then by position; 0 for none."""
     request = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     tokens_ptr += request * tokens_stride
@@ -33,7 +33,7 @@ def match_tile_kernel(
     lengths = tl.zeros((BLOCK_L,), tl.int64)
     agrees = ends < last
     back = tl.full((), 0, tl.int64)
-    # Most tiles are done after a token or two: nothing in them agrees any longer.
+    # Most tiles finish after a token or two, when no position matches any longer.
     while (back < longest) & (tl.max(agrees.to(tl.int32), 0) > 0):
         agrees = agrees & (ends >= back)
         wanted = tl.load(tokens_ptr + last - back, mask=last >= back, other=0)
@@ -62,14 +62,14 @@ def copy_match_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Write what follows the best match of one request."""
+    """Write the continuation of the best match of one request."""
     request = tl.program_id(0).to(tl.int64)
     tiles = tl.arange(0, BLOCK_TILES)
     score = tl.max(tl.load(score_ptr + request * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=0), 0)
     place = score % LENGTH_UNIT
     source = FARTHEST - place if KEEPS_FIRST else place
     num_tokens = tl.load(num_tokens_ptr + request).to(tl.int64)
-    # A draft that reaches the end of the text reads on in itself, which is its own first token again.
+    # A draft that reaches the end of the text continues with its own first token.
     period = tl.maximum(num_tokens - source, 1)
     count = tl.full((), WIDTH, tl.int64)
     if HAS_MAX_NODES:

@@ -18,7 +18,7 @@ def ngram_match_reference(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `token_ids [B, width]` and `num_nodes [B]`; see `ngram_match`."""
     size, columns = tokens.shape
-    ends = torch.arange(columns, device=tokens.device)  # an n-gram that ends here
+    ends = torch.arange(columns, device=tokens.device)  # end position of an n-gram
     last = num_tokens.long()[:, None] - 1
     lengths = torch.zeros((size, columns), dtype=torch.int64, device=tokens.device)
     agrees = ends < last

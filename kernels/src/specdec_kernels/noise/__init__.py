@@ -26,10 +26,10 @@ def uniforms(
 
     Args:
         keys: of `[R]` rows.
-        words: `[R]` int64 from `node_word`; they count modulo 2^32.
-        num_ids: V, ids from 0 on.
+        words: `[R]` int64 from `node_word`, used modulo 2^32.
+        num_ids: V; ids are 0 to V - 1.
         out: float64 `[R, V]`, unit stride along V, to write to; None allocates it.
-        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Returns:
         `[R, V]` float64.
@@ -50,7 +50,7 @@ def gumbel_noise(
 ) -> torch.Tensor:
     """Return Gumbel noise `-log(-log(1 - u))` of the same uniforms: `argmax(log p + g)` draws from p.
 
-    Devices differ in the last bits of `log`. Arguments and errors are those of `uniforms`, but for the type of `out`.
+    Devices differ in the last bits of `log`. Arguments and errors are those of `uniforms`, except that `out` is float32.
 
     Returns:
         `[R, V]` float32.

@@ -1,4 +1,4 @@
-"""Launch parameters of the Triton kernels that make noise."""
+"""Launch parameters of the Triton kernels that generate noise."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MAX_BLOCK_V = 2048
 
 @dataclass(frozen=True)
 class LaunchConfig(VocabularyTiles):
-    """How the work is cut up.
+    """How the work is divided among programs.
 
     Args:
-        block_v: ids that one program looks at; a power of two, at least 4: noise comes in blocks of four words.
+        block_v: ids that one program processes; a power of two, at least 4, since Philox generates blocks of four words.
         num_warps: warps of one program.
     """
 
@@ -25,7 +25,7 @@ class LaunchConfig(VocabularyTiles):
 
 
 def heuristic(vocab_size: int) -> LaunchConfig:
-    """Return a configuration that fits a vocabulary; tiles are small, for every id costs some fifty instructions."""
+    """Return a configuration for a vocabulary; tiles are small, since every id costs about fifty instructions."""
     return LaunchConfig(power_of_two(vocab_size, 16, _MAX_BLOCK_V), num_warps=4)
 
 

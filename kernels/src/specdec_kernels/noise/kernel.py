@@ -1,4 +1,4 @@
-"""Philox noise in Triton: device functions that operations make their draws with, and a kernel that writes noise out."""
+"""Philox noise in Triton: device functions for the operations' draws, and a kernel that writes noise to memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def noise_words(
     tile: tl.tensor,
     BLOCK_V: tl.constexpr,
 ) -> tl.tensor:
-    """Return 32 bits of noise, `[BLOCK_V]` uint32, for the ids of one tile; the keys are scalars."""
+    """Return 32-bit noise `[BLOCK_V]` uint32 for the ids of one tile; the keys are scalars."""
     blocks = (tile * (BLOCK_V // 4) + tl.arange(0, BLOCK_V // 4)).to(tl.uint32)
     zeros = tl.zeros_like(blocks)
     lane0, lane1, lane2, lane3 = tl.philox(
@@ -48,7 +48,7 @@ def exponentials_of(words: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
         uniforms = (words.to(tl.float32) + 0.5) * (1.0 / 4294967296.0)
         above = ((words ^ 4294967295).to(tl.float32) + 0.5) * (1.0 / 4294967296.0)
         rest = tl.where(is_low, 1.0 - uniforms, above)
-        # What rounding took from 1 - u is put back by u / (1 - rest), as log1p does.
+        # The factor u / (1 - rest) corrects the rounding of 1 - u, as in log1p.
         lost = tl.where(is_low, 1.0 - rest, 1.0)
         factor = tl.where(is_low, uniforms, 1.0) / tl.where(lost > 0.0, lost, 1.0)
         return tl.where(lost > 0.0, -tl.log(rest) * factor, uniforms)
@@ -66,7 +66,7 @@ def noise_kernel(
     IS_GUMBEL: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write the noise of one tile of one row: uniforms, or Gumbel noise in the precision of the output."""
+    """Write one tile of one row: uniforms, or Gumbel noise in the precision of the output."""
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     words = noise_words(

@@ -44,7 +44,7 @@ def _philox(counter: list[torch.Tensor], seeds: torch.Tensor) -> list[torch.Tens
 
 
 def _product(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return high and low 32 bits of a product, by halves: int64 does not hold it."""
+    """Return the high and low 32 bits of a product, computed by halves since int64 would overflow."""
     low = (a & 0xFFFF) * b
     middle = (a >> 16) * b + (low >> 16)
     return middle >> 16, ((middle & 0xFFFF) << 16) | (low & 0xFFFF)

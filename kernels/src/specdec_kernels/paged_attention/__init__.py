@@ -1,4 +1,4 @@
-"""`paged_attention`: attention of ragged rows, prompt chunks and drafts alike, over a paged cache."""
+"""`paged_attention`: attention of ragged rows, such as prompt chunks and drafts, over a paged cache."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def paged_attention(
     workspace: Workspace | None = None,
     config: LaunchConfig | None = None,
 ) -> torch.Tensor:
-    """Attend from the rows of a pass to the cache, which holds the pass's own keys and values already.
+    """Attend from the rows of a pass to the cache, which already contains the pass's own keys and values.
 
-    The rows of request b are `query_starts[b]` to `query_starts[b + 1]`, and lie last in its context: row i of n sees
-    the tokens up to index `context_lens[b] - n + i`. Token j of a request lies in block `block_tables[b, j // S]`. A row
-    that sees nothing, having a tree mask without itself, gives zeros. Rows from `query_starts[B]` on are padding: their
-    output is left as it is. Nothing is copied to the host by the kernels, so what the numbers point to is the caller's
-    to keep in range.
+    The rows of request b are `query_starts[b]` to `query_starts[b + 1]` and are the last of its context: row i of n
+    attends to tokens up to index `context_lens[b] - n + i`. Token j of a request is in block `block_tables[b, j // S]`. A
+    row that attends to nothing, because its tree mask excludes itself, gives zeros. Rows from `query_starts[B]` on are
+    padding; their output is not written. The kernels copy nothing to the host, so the caller must keep all indices in
+    range.
 
-    The context is cut into shares that run side by side and are combined as in flash-decoding
-    (https://crfm.stanford.edu/2023/10/12/flashdecoding.html); how many is decided by sizes, not by data.
+    The context is split into shares that run in parallel and are combined as in flash-decoding
+    (https://crfm.stanford.edu/2023/10/12/flashdecoding.html). The number of shares depends on sizes, not on data.
 
     Args:
         query: `[T, H, D]` float32, float16 or bfloat16; H a multiple of Hkv.
@@ -53,22 +53,22 @@ def paged_attention(
         value_pages: `[num_blocks, block_size, Hkv, Dv]` of the same type.
         block_tables: `[B, M]` integer: blocks of each request; entries beyond its context are not read.
         query_starts: `[B + 1]` integer, from 0, not decreasing; a request may have no rows.
-        context_lens: `[B]` integer: tokens of each request in the cache, its rows in this pass included.
+        context_lens: `[B]` integer: tokens of each request in the cache, including its rows in this pass.
         scale: factor on the scores.
-        window: how many positions back a row sees, itself included; None means all.
-        softcap: scores become `softcap * tanh(scores / softcap)`; None leaves them.
-        sinks: `[H]` floating point: a logit of each head that takes part in the softmax and carries no value.
-        tree_mask: `[T, W]` int64 bits, see `pack_tree_mask`: which of the rows of its request in this pass a row sees.
-            It only takes away: a row never sees one behind it, and rows from 64 W on are seen as without it, so that
-            requests whose rows are chains have -1 throughout.
-        positions: `[T]` integer: position of each row, which a tree's rows do not take from their order. Needed with
-            both `tree_mask` and `window`; only read then.
-        max_context_len: what no entry of `context_lens` exceeds; None takes `M * block_size`.
-        batch_invariant: whether a row must come out the same, bit for bit, whatever else is in the pass. It also takes
-            the same `config` and device; the reference, made of torch's products, promises no bits.
+        window: sliding window in positions, including the row itself; None for no window.
+        softcap: scores become `softcap * tanh(scores / softcap)`; None disables it.
+        sinks: `[H]` floating point: one logit per head that takes part in the softmax without a value.
+        tree_mask: `[T, W]` int64 bits, see `pack_tree_mask`: the rows of its request in this pass to which a row attends.
+            The mask only removes: a row never attends to a later one, and rows from 64 W on are not masked. Requests
+            whose rows are chains have -1 throughout.
+        positions: `[T]` integer: position of each row, since the order of a tree's rows does not determine it. Required
+            with both `tree_mask` and `window`; only read then.
+        max_context_len: upper bound of `context_lens`; None uses `M * block_size`.
+        batch_invariant: whether a row's result must be bit-identical whatever else is in the pass. This also requires the
+            same `config` and device. The reference uses torch's products and gives no such guarantee.
         out: `[T, H, Dv]` to write to; None allocates it.
-        workspace: from `make_workspace`; None allocates it where it is needed.
-        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
+        workspace: from `make_workspace`; None allocates it if needed.
+        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Returns:
         `[T, H, Dv]` of the query's type.
@@ -135,10 +135,10 @@ def make_workspace(
     batch_invariant: bool = False,
     config: LaunchConfig | None = None,
 ) -> Workspace:
-    """Return the workspace that `paged_attention` wants for such arguments; one serves all layers of equal shape.
+    """Return the workspace that `paged_attention` needs for these arguments; layers of equal shape can share one.
 
     Raises:
-        ValueError: for a configuration that does not go with `batch_invariant`.
+        ValueError: if the configuration conflicts with `batch_invariant`.
     """
     problem = _problem(query, key_pages, value_pages, num_requests, max_context_len)
     num_shares = _chosen(problem, batch_invariant, config, query.device).shares(max_context_len)

@@ -1,4 +1,4 @@
-"""Checks of the arguments of `paged_attention`."""
+"""Argument checks of `paged_attention`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_inputs(
     query_starts: torch.Tensor,
     context_lens: torch.Tensor,
 ) -> None:
-    """Refuse queries, pages and tables that do not go together.
+    """Reject queries, pages and tables that do not match.
 
     Raises:
         ValueError: naming the argument.
@@ -47,7 +47,7 @@ def check_options(
     tree_mask: torch.Tensor | None,
     positions: torch.Tensor | None,
 ) -> None:
-    """Refuse options that have no meaning, or none together.
+    """Reject invalid options and invalid combinations of options.
 
     Raises:
         ValueError: naming the argument.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from specdec_kernels.launch import check_power_of_two, power_of_two
 
-_PROGRAMS_WANTED = 264  # two per multiprocessor of the largest GPU aimed at
+_PROGRAMS_WANTED = 264  # two per multiprocessor of the largest supported GPU
 _MOST_SPLITS = 32
 _FEWEST_TOKENS_PER_SPLIT = 256
 _INVARIANT_ROWS = 64
@@ -15,34 +15,34 @@ _INVARIANT_SPLIT = 1024
 
 @dataclass(frozen=True)
 class Problem:
-    """Sizes of a call; all static, none of them data."""
+    """Static sizes of a call; none depends on data."""
 
     num_rows: int
-    """T, padding included."""
+    """T, including padding."""
     num_requests: int
     group: int
-    """Query heads of one KV head."""
+    """Query heads per KV head."""
     num_kv_heads: int
     key_dim: int
     value_dim: int
     itemsize: int
-    """Bytes of one number of the cache."""
+    """Bytes per element of the cache."""
     max_context_len: int
-    """The longest context that a request may have."""
+    """Maximum context length of a request."""
 
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the work is cut up.
+    """How the work is divided among programs.
 
     Args:
         block_rows: rows of the query tile, one for each pair of token and query head of a KV head; a power of two.
-        block_tokens: tokens of the cache that are looked at together; a power of two.
+        block_tokens: cache tokens per loop iteration; a power of two.
         num_warps: warps of one program.
-        num_stages: how many tiles of the cache are in flight.
-        num_splits: equal shares into which the tokens that a tile sees are cut, with `split_size` None.
-        split_size: tokens of one share, counted from position 0; a multiple of `block_tokens`. What a row sums up, and
-            in which order, then depends on its own position alone. None cuts into `num_splits` shares.
+        num_stages: pipeline stages.
+        num_splits: number of equal shares of the tokens that a tile attends to, if `split_size` is None.
+        split_size: tokens of one share, counted from position 0; a multiple of `block_tokens`. The summation order of a
+            row then depends only on its own position. None splits into `num_splits` shares.
     """
 
     block_rows: int
@@ -68,25 +68,25 @@ class LaunchConfig:
 
     @property
     def is_batch_invariant(self) -> bool:
-        """Whether a row's result depends, bit for bit, on its own request alone."""
+        """Whether a row's result depends, bit for bit, only on its own request."""
         return self.split_size is not None or self.num_splits == 1
 
     def shares(self, max_context_len: int) -> int:
-        """Return how many programs share the context of a query tile."""
+        """Return the number of shares of a query tile's context."""
         if self.split_size is None:
             return self.num_splits
         return max(1, -(-max_context_len // self.split_size))
 
 
 def heuristic(problem: Problem) -> LaunchConfig:
-    """Return a configuration whose tile fits the rows per request and whose splits fill the GPU."""
+    """Return a configuration with a tile sized for the rows per request and enough splits to fill the GPU."""
     rows_per_request = -(-problem.num_rows // max(1, problem.num_requests)) * problem.group
     block_rows = power_of_two(max(rows_per_request, problem.group), 16, 64)
     return _with_splits(_with_rows(problem, block_rows), problem)
 
 
 def invariant(problem: Problem) -> LaunchConfig:
-    """Return a configuration that depends on the model alone, for results that do not depend on the batch."""
+    """Return a configuration that depends only on the model, for batch-invariant results."""
     return replace(_with_rows(problem, _INVARIANT_ROWS), split_size=_INVARIANT_SPLIT)
 
 

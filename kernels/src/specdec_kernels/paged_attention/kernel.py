@@ -1,4 +1,4 @@
-"""Attention over a paged cache as two Triton kernels: one per query tile, KV head and share, and one that combines."""
+"""Attention over a paged cache as two Triton kernels: one per query tile, KV head and share, and one to combine shares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG2_E = tl.constexpr(math.log2(math.e))
 def soft_capped(scores: tl.tensor, CAP: tl.constexpr) -> tl.tensor:
     """Return `CAP * tanh(scores / CAP)`, exact to a few units in the last place.
 
-    Up to 1 by the continued fraction of tanh, beyond by exponentials, which near 0 would cancel.
+    Uses the continued fraction of tanh below 1 and exponentials above, since exponentials would cancel near 0.
     """
     x = tl.abs(scores) * (1.0 / CAP)
     near = tl.minimum(x, 1.0)
@@ -34,7 +34,7 @@ def soft_capped(scores: tl.tensor, CAP: tl.constexpr) -> tl.tensor:
 def finished(
     sums: tl.tensor, maxima: tl.tensor, masses: tl.tensor, heads: tl.tensor, sinks_ptr: tl.tensor
 ) -> tl.tensor:
-    """Return `sums [R, Dv]` divided by the masses of their softmax `[R]`, a sink included; 0 where there is none."""
+    """Return `sums [R, Dv]` divided by their softmax masses `[R]`, including a sink; 0 if the mass is 0."""
     if sinks_ptr is not None:
         sinks = tl.load(sinks_ptr + heads).to(tl.float32) * _LOG2_E
         highest = tl.maximum(maxima, sinks)
@@ -91,10 +91,10 @@ def paged_attention_kernel(
 ) -> None:
     """Attend from one tile of rows of one request to one share of its context.
 
-    A tile holds all query heads of a KV head for `BLOCK_ROWS // GROUP` tokens. Tile numbers are dealt out so that
-    request b begins at `query_starts[b] // tokens per tile + b`, which needs no table and leaves at most one number of
-    each request unused. The order in which a row sums is that of tiles of `BLOCK_TOKENS` from position 0, and tiles in
-    which it sees nothing change nothing, whatever the other rows of its tile see.
+    A tile holds all query heads of a KV head for `BLOCK_ROWS // GROUP` tokens. The first tile of request b is
+    `query_starts[b] // tokens per tile + b`; this needs no table and leaves at most one tile number per request unused. A
+    row is summed in tiles of `BLOCK_TOKENS` from position 0. Tiles in which it attends to nothing do not change its
+    result, whatever the other rows of its tile attend to.
     """
     TILE_QUERIES: tl.constexpr = BLOCK_ROWS // GROUP
     tile = tl.program_id(0)
@@ -134,7 +134,7 @@ def paged_attention_kernel(
     if WINDOW > 0:
         begin = tl.min(places, 0) - WINDOW + 1
         if TREE_WORDS > 0:
-            begin = tl.minimum(begin, num_committed)  # a tree's rows are not in the order of their positions
+            begin = tl.minimum(begin, num_committed)  # a tree's rows are not ordered by position
         begin = tl.maximum(begin, 0) // BLOCK_TOKENS * BLOCK_TOKENS
     if SPLIT_SIZE > 0:
         begin = tl.maximum(begin, share * SPLIT_SIZE)
@@ -230,7 +230,7 @@ def combine_kernel(
     BLOCK_HEADS: tl.constexpr,
     BLOCK_VALUE: tl.constexpr,
 ) -> None:
-    """Combine the shares of one row, in their order: a share without a token changes nothing, so their number may vary."""
+    """Combine the shares of one row in order; an empty share changes nothing, so the number of shares may vary."""
     row = tl.program_id(0).to(tl.int64)
     if row >= tl.load(query_starts_ptr + num_requests):
         return
@@ -281,7 +281,7 @@ def paged_attention_triton(
     num_shares: int,
     config: LaunchConfig,
 ) -> None:
-    """Launch one kernel, or both where the context is split; writes `out [T, H, Dv]`."""
+    """Launch one kernel, or both if the context is split; writes `out [T, H, Dv]`."""
     num_rows, num_heads, key_dim = query.shape
     num_requests = context_lens.shape[0]
     num_kv_heads, value_dim = value_pages.shape[2:]

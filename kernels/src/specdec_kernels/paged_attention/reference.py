@@ -58,7 +58,7 @@ def _visible(
     positions: torch.Tensor | None,
     device: torch.device,
 ) -> torch.Tensor:
-    """Return which keys each row sees, `[num_rows, length]` bool."""
+    """Return the attention mask `[num_rows, length]` bool: the keys that each row attends to."""
     keys = torch.arange(length, device=device)
     places = keys
     num_committed = length - num_rows
@@ -92,5 +92,5 @@ def _attend(
         column = sinks.float()[:, None, None].expand(-1, scores.shape[1], 1)
         scores = torch.cat((scores, column), 2)
     weights = torch.softmax(scores, 2)[..., : values.shape[0]]
-    weights = weights.nan_to_num(0.0)  # a row that sees nothing
+    weights = weights.nan_to_num(0.0)  # a fully masked row
     return torch.einsum("hnl,lhd->nhd", weights, values)

@@ -7,17 +7,17 @@ import torch
 from specdec_kernels.arguments import shown
 
 WORD = 64
-"""Rows of a tree in one number of a mask."""
+"""Rows of a tree per word of a mask."""
 
 
 def pack_tree_mask(visible: torch.Tensor) -> torch.Tensor:
     """Return a tree mask as bits, without a copy to the host.
 
     Args:
-        visible: `[T, W]` bool: whether a row sees row w of its own request in this pass. Rows of chains are all True.
+        visible: `[T, W]` bool: whether a row attends to row w of its own request in this pass. Rows of chains are all True.
 
     Returns:
-        `[T, ceil(W / 64)]` int64: bit r % 64 of number r // 64 is row r; bits from W on are set.
+        `[T, ceil(W / 64)]` int64: bit r % 64 of word r // 64 is row r; bits from W on are set.
 
     Raises:
         ValueError: if `visible` is not bool `[T, W]`.
@@ -32,7 +32,7 @@ def pack_tree_mask(visible: torch.Tensor) -> torch.Tensor:
 
 
 def unpack_tree_mask(tree_mask: torch.Tensor, width: int) -> torch.Tensor:
-    """Return `[T, width]` bool; see `pack_tree_mask`. Rows beyond the mask count as seen."""
+    """Return `[T, width]` bool; see `pack_tree_mask`. Rows beyond the mask are visible."""
     shifts = torch.arange(WORD, device=tree_mask.device)
     bits = ((tree_mask[:, :, None] >> shifts) & 1).bool().flatten(1)[:, :width]
     visible = bits.new_ones((tree_mask.shape[0], width))

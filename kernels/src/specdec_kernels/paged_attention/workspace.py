@@ -1,4 +1,4 @@
-"""What the shares of a split context leave for the kernel that combines them."""
+"""Partial results of the shares of a split context, for the kernel that combines them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specdec_kernels.arguments import shown
 
 
 class Workspace(NamedTuple):
-    """Partial results of P shares; one serves every layer of a pass. All float32 and contiguous."""
+    """Partial results of P shares; all layers of a pass can share one. All float32 and contiguous."""
 
     sums: torch.Tensor
     """`[P, T, H, Dv]`: weighted sums of values."""
@@ -28,7 +28,7 @@ def allocate(num_shares: int, query: torch.Tensor, value_dim: int) -> Workspace:
 
 
 def check_workspace(workspace: Workspace, num_shares: int, query: torch.Tensor, value_dim: int) -> None:
-    """Refuse a workspace that does not fit.
+    """Reject a workspace of wrong shape, type, layout or device.
 
     Raises:
         ValueError: naming the tensor.

@@ -1,4 +1,4 @@
-"""`process_logits`: every sampling parameter in order, from the target's logits to p-logits."""
+"""`process_logits`: applies all sampling parameters to the target's logits and returns p-logits."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def process_logits(
 ) -> torch.Tensor:
     """Return p-logits, whose softmax is the target's distribution: bias, penalties, bitmask, temperature, min-p, top-k, top-p.
 
-    The order is vLLM's. Everything is computed in float32. Heated logits count from the best of their row; what is forbidden
-    or cut is -inf, a NaN as well. Cuts equal those of a stable sort: top-k keeps exactly k ids and top-p the fewest that reach
-    it, of equal ones the lowest. Probabilities are summed in integers of 2^-40 of the best one's, in any order the same, so
-    reference and kernel differ only where the last bits of `exp` decide.
+    The order is vLLM's. Everything is computed in float32. Logits with a temperature are relative to the best of their row.
+    Forbidden and cut ids are -inf, and so are NaNs. Cuts equal those of a stable sort: top-k keeps exactly k ids, and top-p
+    the fewest that reach it; among equal ids the lowest are kept. Probabilities are summed as integers in units of 2^-40 of
+    the best one, independent of the order, so reference and kernel differ only where the last bits of `exp` decide.
 
     Args:
         logits: `[R, V]` floating point, unit stride along V. May be `out`.
-        bias: numbers to add to some ids.
+        bias: values added to the logits of some ids.
         penalties: on tokens that occurred.
         bitmask: `[R, ceil(V / 32)]` int32, unit stride: bit i % 32 of word i // 32 allows id i, as in xgrammar.
-        cuts: temperature, min-p, top-k and top-p; None leaves the logits unheated.
+        cuts: temperature, min-p, top-k and top-p; None applies none of them.
         out: float32 `[R, V]`, unit stride along V, to write to; None allocates it.
-        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Returns:
         `[R, V]` float32.

@@ -11,13 +11,13 @@ _MAX_BLOCK_V = 4096
 
 @dataclass(frozen=True)
 class LaunchConfig(VocabularyTiles):
-    """How the work is cut up.
+    """How the work is divided among programs.
 
     Args:
-        block_v: ids that one program of the elementwise kernels looks at; a power of two.
+        block_v: ids that one program of the elementwise kernels processes; a power of two.
         num_warps: warps of one such program.
-        cut_block_v: ids that the program that cuts a row looks at in one turn of its loop; a power of two.
-        cut_num_warps: warps of that program, which has a multiprocessor to itself.
+        cut_block_v: ids that the program that cuts a row processes per loop iteration; a power of two.
+        cut_num_warps: warps of that program, which occupies a multiprocessor alone.
     """
 
     cut_block_v: int
@@ -29,7 +29,7 @@ class LaunchConfig(VocabularyTiles):
 
 
 def heuristic(vocab_size: int) -> LaunchConfig:
-    """Return a configuration that fits a vocabulary."""
+    """Return a configuration for a vocabulary."""
     block_v = power_of_two(vocab_size, 16, _MAX_BLOCK_V)
     return LaunchConfig(block_v, 4, block_v, 16 if block_v == _MAX_BLOCK_V else 4)
 

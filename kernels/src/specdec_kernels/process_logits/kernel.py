@@ -1,7 +1,7 @@
-"""Sampling parameters as three Triton kernels: what changes single logits, the temperature, and the cuts.
+"""Sampling parameters as three Triton kernels: elementwise changes, temperature with min-p, and top-k and top-p.
 
-The cuts sort nothing. Heated logits are at most 0, so the bits of their magnitude are integers in the order of the logits,
-and the integer that a cut falls on is found two bits at a time, by counting ids, or summing weights, before three candidates.
+The cuts do not sort. Scaled logits are at most 0, so the bits of their magnitude, read as integers, have the order of the
+logits. The integer at a cut is found two bits at a time, by counting ids or summing weights below three candidates.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def adjust_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write one tile of one row with bias, penalties and bitmask, and its best logit to `[R, NUM_TILES]`."""
+    """Write one tile of one row with bias, penalties and bitmask applied, and its best logit to `[R, NUM_TILES]`."""
     row = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
@@ -81,7 +81,7 @@ def heat_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Divide one tile of one row by its temperature, from the best of the row down, and cut it by min-p; in place."""
+    """Subtract the row's best logit from one tile, divide by the temperature and apply min-p; in place."""
     row = tl.program_id(0).to(tl.int64)
     if tl.load(temperatures_ptr + row) > 0.0:
         tiles = tl.arange(0, BLOCK_TILES)
@@ -102,7 +102,7 @@ def heat_kernel(
 
 @triton.jit
 def load_keys(row_ptr: tl.tensor, ids: tl.tensor, vocab_size: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Return heated logits, and integers that grow as they fall; what is no id has the greatest."""
+    """Return scaled logits and integer keys that increase as the logits decrease; ids outside have the greatest key."""
     logits = tl.load(row_ptr + ids, mask=ids < vocab_size, other=-float("inf"))
     keys = tl.abs(logits).to(tl.uint32, bitcast=True)
     return logits, tl.where(ids < vocab_size, keys, PADDING_KEY)
@@ -110,7 +110,7 @@ def load_keys(row_ptr: tl.tensor, ids: tl.tensor, vocab_size: tl.tensor) -> tupl
 
 @triton.jit
 def weights_of(logits: tl.tensor) -> tl.tensor:
-    """Return `exp(logits)` in integers, int64."""
+    """Return `exp(logits)` as fixed-point integers, int64."""
     return (tl.exp(logits) * WEIGHT_ONE).to(tl.int64)
 
 
@@ -118,7 +118,7 @@ def weights_of(logits: tl.tensor) -> tl.tensor:
 def amount_before(
     row_ptr: tl.tensor, vocab_size: tl.tensor, key: tl.tensor, COUNTS: tl.constexpr, BLOCK_V: tl.constexpr
 ) -> tl.tensor:
-    """Return how many ids of a row have a lesser key, or their weight, int64."""
+    """Return the number of ids of a row with a smaller key, or their total weight, int64."""
     total = tl.zeros((BLOCK_V,), tl.int64)
     for start in range(0, vocab_size, BLOCK_V):
         logits, keys = load_keys(row_ptr, start + tl.arange(0, BLOCK_V), vocab_size)
@@ -136,7 +136,7 @@ def find_key(
     COUNTS: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> tl.tensor:
-    """Return the greatest key, at most `greatest`, before which there is less than `bound`: ids, or weight."""
+    """Return the greatest key, at most `greatest`, below which there are fewer ids, or less weight, than `bound`."""
     found = tl.full((), 0, tl.uint32)
     one = tl.full((), 1, tl.uint32)
     shift = tl.full((), 32, tl.uint32)
@@ -185,8 +185,8 @@ def cut_kernel(
     if HAS_TOP_P:
         top_p = tl.load(top_p_ptr + row)
     has_top_p = is_heated & (top_p < 1.0)
-    last = tl.full((), PADDING_KEY, tl.uint32)  # ids with lesser keys are kept
-    room = tl.full((), 0, tl.int64)  # and so many of those with this one
+    last = tl.full((), PADDING_KEY, tl.uint32)  # ids with smaller keys are kept
+    room = tl.full((), 0, tl.int64)  # and this many ids with exactly this key
     if has_top_k:
         last = find_key(row_ptr, vocab_size, top_k, last, True, BLOCK_V)
         room = top_k - amount_before(row_ptr, vocab_size, last, True, BLOCK_V)
@@ -198,7 +198,7 @@ def cut_kernel(
         key = find_key(row_ptr, vocab_size, wanted, last, False, BLOCK_V)
         missing = wanted - amount_before(row_ptr, vocab_size, key, False, BLOCK_V)
         weight = weights_of(-key.to(tl.float32, bitcast=True))
-        room = (missing + weight - 1) // tl.maximum(weight, 1)  # at most what top-k left, for so is `wanted`
+        room = (missing + weight - 1) // tl.maximum(weight, 1)  # at most what top-k kept, since `wanted` is
         last = key
     if has_top_k | has_top_p:
         num_equal = tl.full((), 0, tl.int64)
@@ -206,7 +206,7 @@ def cut_kernel(
             ids = start + tl.arange(0, BLOCK_V)
             logits, keys = load_keys(row_ptr, ids, vocab_size)
             is_equal = (keys == last).to(tl.int32)
-            rank = num_equal + tl.cumsum(is_equal, 0)  # from 1 on
+            rank = num_equal + tl.cumsum(is_equal, 0)  # from 1
             is_kept = (keys < last) | ((keys == last) & (rank <= room))
             tl.store(row_ptr + ids, tl.where(is_kept, logits, -float("inf")), mask=ids < vocab_size)
             num_equal += tl.sum(is_equal, 0)
@@ -221,11 +221,11 @@ def process_logits_triton(
     out: torch.Tensor,
     config: LaunchConfig,
 ) -> None:
-    """Launch the kernels that are needed; writes `[R, V]`."""
+    """Launch the required kernels; writes `[R, V]`."""
     num_rows, vocab_size = logits.shape
     num_tiles = config.num_tiles(vocab_size)
     best = torch.empty((num_rows, num_tiles), dtype=torch.float32, device=logits.device)
-    # What is not given is not read: any tensor of its type stands for it.
+    # Missing arguments are not read, so `best` serves as a placeholder.
     ids, values = (best, best) if bias is None else bias
     counts, is_in_prompt, *amounts = (best, best, best, best, best) if penalties is None else penalties
     prompt = is_in_prompt if penalties is None else is_in_prompt.view(torch.uint8)

@@ -8,19 +8,19 @@ import torch
 
 
 class Bias(NamedTuple):
-    """Numbers to add to the logits of some ids."""
+    """Values added to the logits of some ids."""
 
     ids: torch.Tensor
-    """`[R, M]` int32 or int64, padded with -1; ids that occur twice are added twice."""
+    """`[R, M]` int32 or int64, padded with -1; for an id that occurs twice both values are added."""
     values: torch.Tensor
     """`[R, M]` float32."""
 
 
 class Penalties(NamedTuple):
-    """Penalties on tokens that occurred; what was drafted on the way to a row counts as output."""
+    """Penalties on tokens that occurred; drafted tokens on the path to a row count as output."""
 
     output_counts: torch.Tensor
-    """`[R, V]` int32: how often each id occurs in the output."""
+    """`[R, V]` int32: occurrences of each id in the output."""
     is_in_prompt: torch.Tensor
     """`[R, V]` bool: ids that occur in the prompt."""
     repetition: torch.Tensor
@@ -28,17 +28,17 @@ class Penalties(NamedTuple):
     presence: torch.Tensor
     """`[R]` float32: subtracted once from ids that occur in the output."""
     frequency: torch.Tensor
-    """`[R]` float32: subtracted for every time that they do."""
+    """`[R]` float32: subtracted for each of those occurrences."""
 
 
 class Cuts(NamedTuple):
-    """Temperature and cuts; a row of temperature 0 is neither heated nor cut."""
+    """Temperature and cuts; rows with temperature 0 are left unchanged."""
 
     temperatures: torch.Tensor
     """`[R]` float32, not negative."""
     min_p: torch.Tensor | None = None
-    """`[R]` float32: ids less probable than this share of the best one's p are cut; 0 for none."""
+    """`[R]` float32: ids less probable than this share of the best one's p are cut; 0 disables it."""
     top_k: torch.Tensor | None = None
-    """`[R]` int32 or int64: how many ids to keep, the lowest of equal ones; 0, -1, V and more for all."""
+    """`[R]` int32 or int64: number of ids to keep, the lowest of equal ones; 0, -1, V and more keep all."""
     top_p: torch.Tensor | None = None
-    """`[R]` float32: the fewest ids are kept whose probabilities reach it, the lowest of equal ones; 1 for all."""
+    """`[R]` float32: keeps the fewest ids whose probabilities reach it, the lowest of equal ones; 1 keeps all."""

@@ -8,7 +8,7 @@ from specdec_kernels.gumbel_sample.reference import clamped
 from specdec_kernels.process_logits.parameters import Bias, Cuts, Penalties
 
 WEIGHT_ONE = 2.0**40
-"""Weights `exp` are counted in integers of this unit: their sums do not depend on the order."""
+"""Weights `exp` are integers in this unit, so their sums do not depend on the order."""
 _BITS = 32
 
 
@@ -50,7 +50,7 @@ def _penalised(logits: torch.Tensor, penalties: Penalties) -> torch.Tensor:
 
 
 def _heated(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-    """Divide from the best id down: whatever the temperature, the best ids stay at 0 and forbidden ones at -inf."""
+    """Subtract the best logit, then divide by the temperature; the best ids stay at 0 and forbidden ones at -inf."""
     best = logits.amax(1, keepdim=True)
     below = torch.where(logits == best, 0.0, logits - best)
     heated = below / clamped(temperatures)[:, None]
@@ -58,7 +58,7 @@ def _heated(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
 
 
 def _kept(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:
-    """Return bool `[R, V]`: what top-k, and then top-p among what it keeps, leave."""
+    """Return bool `[R, V]`: the ids that top-k keeps and that top-p then keeps among them."""
     values, ids = torch.sort(logits, dim=1, descending=True, stable=True)
     places = torch.arange(logits.shape[1], device=logits.device)
     is_kept = torch.ones_like(values, dtype=torch.bool)

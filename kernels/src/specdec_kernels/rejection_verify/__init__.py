@@ -1,4 +1,4 @@
-"""`rejection_verify`: speculative sampling of chains, with q or without."""
+"""`rejection_verify`: speculative sampling of chains, with or without q."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ def rejection_verify(
     out: ChainVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> ChainVerdict:
-    """Verify chains by rejection sampling: a node is accepted with min(1, p / q), the first rejected one leaves max(p - q, 0).
+    """Verify chains by rejection sampling: accept a node with min(1, p / q), else draw from the residual max(p - q, 0).
 
-    Leviathan et al., arXiv 2211.17192, and Chen et al., arXiv 2302.01318. With p = softmax(logits / T) what is emitted follows
-    p, given that each token was drawn from its q; a token without q is a point mass and is accepted with p. Row
+    Leviathan et al., arXiv 2211.17192, and Chen et al., arXiv 2302.01318. With p = softmax(logits / T) the emitted tokens
+    follow p if each drafted token was drawn from its q. A token without q is a point mass and is accepted with p. Row
     `row_starts[b]` of the logits follows the last committed token of request b, row `row_starts[b] + 1 + j` its node j. All
-    draws are keyed: that over node j by `node_word(Stream.ACCEPT, j)`, the race after n accepted tokens by
-    `node_word(Stream.RESIDUAL, n)`. Where nothing is left of p, because p = q and rounding rejected, the token is drawn from p.
-    At temperature 0 that is greedy verification, whatever q says. A NaN is as good as forbidden, in p and in q, and a row
-    without a number gives 0. Nothing is copied to the host, so row numbers are the caller's to keep in range.
+    draws are keyed: the acceptance of node j by `node_word(Stream.ACCEPT, j)`, the residual draw after n accepted tokens by
+    `node_word(Stream.RESIDUAL, n)`. If the residual is empty, because p = q and rounding rejected, the token is drawn from p.
+    At temperature 0 this is greedy verification, whatever q is. A NaN counts as forbidden, in p and in q, and a row of only
+    NaN and -inf gives 0. Nothing is copied to the host, so the caller must keep row numbers in range.
 
     Args:
         logits: `[R, V]` floating point, unit stride along V.
-        draft_token_ids: `[B, K]` integer, unit stride along K; K may be 0. Padding is not looked at.
+        draft_token_ids: `[B, K]` integer, unit stride along K; K may be 0. Padding is not read.
         row_starts: `[B]` integer: first row of each request.
         num_nodes: `[B]` integer, 0 to K: drafted tokens of each request.
         temperatures: `[B]` float32, not negative.
         keys: of `[B]` requests; `positions` are the tokens committed when the step began.
         draft_probs: `[B, M, V']` float32 or float64, M at least K, unit stride along V': q at each draft position.
-            Ids from V' on have none, ids from V on are never emitted. Half precision does not sum to 1. None: no q at all.
-        has_probs: `[B]` bool: requests that carry q; None means all. The tokens of others are point masses.
+            Ids from V' on have q = 0; ids from V on are never emitted. Half precision is not allowed, since it does not sum
+            to 1. None: no q at all.
+        has_probs: `[B]` bool: requests that have q; None means all. The tokens of others are point masses.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

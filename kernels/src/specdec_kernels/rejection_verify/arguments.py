@@ -1,4 +1,4 @@
-"""Checks of the arguments of `rejection_verify`, which are those of `block_verify` as well."""
+"""Argument checks of `rejection_verify` and `block_verify`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def checked_verdict(
     has_probs: torch.Tensor | None,
     out: ChainVerdict | None,
 ) -> ChainVerdict:
-    """Check the arguments of `rejection_verify`, and return `out`, or new tensors for None.
+    """Check the arguments of `rejection_verify` and return `out`, or new tensors if it is None.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

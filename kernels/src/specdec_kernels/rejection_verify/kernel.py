@@ -1,7 +1,7 @@
 """Rejection sampling along chains as four Triton kernels.
 
-Sums of every tile of every row; accept tests per request; a race in every tile of the residual; its winner. p is never in
-memory.
+They compute the sums of every tile of every row, the acceptance tests per request, a draw in every tile of the residual,
+and its winner. p is never written to memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STREAM_BITS = tl.constexpr(3)
 def node_uniforms(
     keys: tl.tensor, seed: tl.tensor, position: tl.tensor, sample: tl.tensor, BLOCK_N: tl.constexpr
 ) -> tl.tensor:
-    """Return the uniforms `[BLOCK_N]` float64 that decide over nodes `keys`."""
+    """Return the uniforms `[BLOCK_N]` float64 for the acceptance of nodes `keys`."""
     zeros = tl.zeros_like(keys).to(tl.uint32)
     words = ((keys << STREAM_BITS) | ACCEPT).to(tl.uint32)
     lane = tl.philox(
@@ -57,7 +57,7 @@ def row_norm(
 
 @triton.jit
 def probabilities(logits: tl.tensor, best: tl.tensor, mass: tl.tensor, divisor: tl.tensor) -> tl.tensor:
-    """Return p of logits; 0 everywhere in a row without a number."""
+    """Return p of logits; 0 everywhere in a row of only NaN and -inf."""
     return tl.exp(heated_below(logits, best, divisor)) / tl.where(mass > 0.0, mass, 1.0)
 
 
@@ -75,7 +75,7 @@ def accept_ratio(
     draft_vocab_size: tl.tensor,
     is_drawn: tl.tensor,
 ) -> tl.tensor:
-    """Return p / q of a drafted id; at temperature 0 whether it is the best. 0 where it cannot have been drawn."""
+    """Return p / q of a drafted id; at temperature 0 whether it is the best. 0 if it cannot have been drawn."""
     dtype: tl.constexpr = best.dtype
     is_inside = (drafted >= 0) & (drafted < vocab_size)
     logit = tl.load(row_ptr + drafted, mask=is_inside, other=-float("inf")).to(dtype)
@@ -98,7 +98,7 @@ def residual(
     draft_vocab_size: tl.tensor,
     is_drawn: tl.tensor,
 ) -> tl.tensor:
-    """Return `max(weight * p - q, 0)` of a tile of a position where a token was drafted; without q it was certain."""
+    """Return `max(weight * p - q, 0)` of a tile at a drafted position; without q the drafted token has probability 1."""
     if is_drawn:
         q = tl.load(q_ptr + ids, mask=ids < draft_vocab_size, other=0.0).to(target.dtype)
         rest = target * weight - q
@@ -122,7 +122,7 @@ def row_sums_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Write best logit, sum of exponentials below it and best id of one tile at one position, `[B, WIDTH + 1, NUM_TILES]`."""
+    """Write best logit, sum of exponentials relative to it and best id of one tile of a row, `[B, WIDTH + 1, NUM_TILES]`."""
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     request = program // (WIDTH + 1)
@@ -169,7 +169,7 @@ def accept_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Count the accepted nodes of one request: each while its uniform lies below p / q."""
+    """Count the accepted nodes of one request: a node is accepted while its uniform is below p / q."""
     request = tl.program_id(0).to(tl.int64)
     num_nodes = tl.load(num_nodes_ptr + request).to(tl.int64)
     row_start = tl.load(row_starts_ptr + request).to(tl.int64)
@@ -243,9 +243,9 @@ def residual_tile_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Race in one tile of the residual at one request's first rejected position, and of its p, `[2, B, NUM_TILES]`.
+    """Draw in one tile from the residual after one request's accepted nodes, and from p, `[2, B, NUM_TILES]`.
 
-    The winner of p counts where nothing is left: where p = q and rounding rejected.
+    The draw from p is used if the residual is empty, because p = q and rounding rejected.
     """
     request = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
@@ -314,7 +314,7 @@ def emit_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ) -> None:
-    """Write what one request emits: the accepted tokens, the winner of the race, and padding."""
+    """Write the emitted tokens of one request: the accepted tokens, the drawn token, and padding."""
     request = tl.program_id(0).to(tl.int64)
     accepted = tl.load(num_accepted_ptr + request)
     if tl.load(temperatures_ptr + request) > 0.0:
@@ -340,17 +340,17 @@ def emit_kernel(
 
 
 class Launcher:
-    """Launches the kernels of one call, each with its tiles; block verification launches some of them as well.
+    """Launches the kernels of one call; block verification also uses some of them.
 
     Args:
-        logits: see `rejection_verify`, as the others.
+        logits: see `rejection_verify` for this and the others.
         draft_token_ids: drafted ids.
         row_starts: first rows.
         num_nodes: drafted tokens.
         temperatures: of requests.
         keys: of requests.
         draft_probs: q, or None.
-        has_probs: which requests carry q, or None for all.
+        has_probs: which requests have q, or None for all.
         config: launch parameters.
     """
 
@@ -397,14 +397,14 @@ class Launcher:
         )
 
     def accept(self, num_accepted: torch.Tensor) -> None:
-        """Write `num_accepted [B]` by rejection."""
+        """Write `num_accepted [B]` by rejection sampling."""
         accept_kernel[(self.size,)](
             *self.rows, *self.keys, *self.draft, *self.q, *self.sums, num_accepted,
             **self.tiles, **self.has_q, BLOCK_N=self.block_n, num_warps=1,
         )  # fmt: skip
 
     def emit(self, num_accepted: torch.Tensor, weights: torch.Tensor | None, token_ids: torch.Tensor) -> None:
-        """Write `token_ids [B, K + 1]`; `weights` `[B, K + 1]` are P at every position, or None for 1."""
+        """Write `token_ids [B, K + 1]`; `weights [B, K + 1]` are P at every position, or None for 1."""
         best = self.sums[0]
         score = best.new_empty((2, self.size, self.num_tiles))
         winner = torch.empty_like(score, dtype=torch.int32)

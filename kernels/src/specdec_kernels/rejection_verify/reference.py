@@ -39,9 +39,9 @@ def chain_target(
     temperatures: torch.Tensor,
     width: int,
 ) -> torch.Tensor:
-    """Return p `[B, K + 1, V]` float64, the target's distribution at every position; at temperature 0 all on the best id.
+    """Return p `[B, K + 1, V]` float64, the target's distribution at every position; at temperature 0 one-hot at the best id.
 
-    A row without a number, from which nothing can be drawn, is zeros.
+    A row of only NaN and -inf, from which nothing can be drawn, is zeros.
     """
     places = torch.arange(width + 1, device=logits.device)
     rows = torch.where(places <= num_nodes[:, None], row_starts[:, None] + places, 0)
@@ -60,9 +60,9 @@ def chain_draft(
     has_probs: torch.Tensor | None,
     vocab_size: int,
 ) -> torch.Tensor:
-    """Return q `[B, K + 1, V + 1]` float64: the distribution of the token drafted at every position, zeros where none was.
+    """Return q `[B, K + 1, V + 1]` float64: the distribution of the token drafted at every position, else zeros.
 
-    A point mass where there is no q, and for greedy requests. The last column stands for all ids outside the vocabulary.
+    It is a point mass without q and for greedy requests. The last column stands for all ids outside the vocabulary.
     """
     width = draft_token_ids.shape[1]
     is_inside = (draft_token_ids >= 0) & (draft_token_ids < vocab_size)
@@ -84,7 +84,7 @@ def chain_draft(
 def chain_ratios(
     p: torch.Tensor, q: torch.Tensor, draft_token_ids: torch.Tensor, num_nodes: torch.Tensor
 ) -> torch.Tensor:
-    """Return `[B, K]`: p / q of every drafted id; 0 where either says that it cannot be, and for padding."""
+    """Return `[B, K]`: p / q of every drafted id; 0 if p or q is 0, and for padding."""
     width, vocab_size = draft_token_ids.shape[1], p.shape[2]
     is_inside = (draft_token_ids >= 0) & (draft_token_ids < vocab_size)
     columns = torch.where(is_inside, draft_token_ids, 0).long()[:, :, None]
@@ -93,7 +93,7 @@ def chain_ratios(
 
 
 def accept_uniforms(keys: NoiseKeys, width: int) -> torch.Tensor:
-    """Return the uniform `[B, K]` that decides over each node: that of id 0 of the node's word."""
+    """Return the uniform `[B, K]` for the acceptance of each node: id 0 of the node's word."""
     size, nodes = len(keys.seeds), torch.arange(width, device=keys.seeds.device)
     words = node_word(Stream.ACCEPT) + nodes * (node_word(Stream.ACCEPT, 1) - Stream.ACCEPT)
     repeated = NoiseKeys(*(key.repeat_interleave(width) for key in keys))
@@ -108,9 +108,9 @@ def emitted(
     weights: torch.Tensor,
     keys: NoiseKeys,
 ) -> torch.Tensor:
-    """Return `token_ids [B, K + 1]`: what was accepted, and a token drawn from `max(weight * p - q, 0)` after it.
+    """Return `token_ids [B, K + 1]`: the accepted tokens, then a token drawn from `max(weight * p - q, 0)`.
 
-    Where no mass is left, which happens where p = q and rounding rejected, it is drawn from p.
+    If no mass is left, because p = q and rounding rejected, it is drawn from p.
     """
     width = draft_token_ids.shape[1]
     drawn = residual_scores(p, q, num_accepted, weights, keys)
@@ -126,7 +126,7 @@ def emitted(
 def residual_scores(
     p: torch.Tensor, q: torch.Tensor, num_accepted: torch.Tensor, weights: torch.Tensor, keys: NoiseKeys
 ) -> torch.Tensor:
-    """Return `[B, V]` of which the least wins the race: exponentials divided by what is left of p."""
+    """Return `[B, V]` whose minimum is the drawn id: exponentials divided by the residual of p."""
     batch = torch.arange(len(p), device=p.device)
     target = p[batch, num_accepted]
     rest = (target * weights[:, None] - q[batch, num_accepted, :-1]).clamp_min(0.0)

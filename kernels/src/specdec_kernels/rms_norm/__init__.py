@@ -1,4 +1,4 @@
-"""`rms_norm`: root-mean-square norm of rows, with the residual added before."""
+"""`rms_norm`: root-mean-square norm of rows, with optional residual add."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["NormOutput", "rms_norm"]
 
 
 class NormOutput(NamedTuple):
-    """What `rms_norm` writes."""
+    """Outputs of `rms_norm`."""
 
     normed: torch.Tensor
     """`[T, H]`."""
     residual: torch.Tensor | None
-    """`[T, H]`: the sum that was normed; None without a residual."""
+    """`[T, H]`: the sum `x + residual`; None without a residual."""
 
 
 def rms_norm(
@@ -36,18 +36,18 @@ def rms_norm(
 ) -> NormOutput:
     """Return `s / sqrt(mean(s ** 2) + epsilon) * (weight_offset + weight)` for `s = x + residual`.
 
-    Root mean square norm (https://arxiv.org/abs/1910.07467). The sum is rounded to the type of x, as the residual stream
-    is; all else is float32 and rounded once. Each row is one program that sums in an order fixed by H: a row's bits do
-    not depend on the other rows. Heads are rows too: `x.view(T * num_heads, D)`.
+    Root mean square norm (https://arxiv.org/abs/1910.07467). The sum is rounded to the type of x, like the residual
+    stream; everything else is float32 and rounded once. Each row is one program with a summation order fixed by H, so a
+    row's bits do not depend on the other rows. Heads can be passed as rows: `x.view(T * num_heads, D)`.
 
     Args:
         x: `[T, H]` float32, float16 or bfloat16, unit stride along H.
         weight: `[H]` floating point, of any type.
         epsilon: added to the mean square.
         residual: `[T, H]` of the type of x; None adds nothing.
-        weight_offset: added to the weight: 1 for models that store their weights around 0, as Gemma.
+        weight_offset: added to the weight: 1 for models that store their weights around 0, such as Gemma.
         out: tensors to write to; `normed` may be x, `residual` may be the residual. None allocates them.
-        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the work is cut up. A row is always one program.
+    """How the work is divided. A row is always one program.
 
     Args:
-        num_warps: warps of one program. The order of summation depends on it: one number for one model.
+        num_warps: warps of one program. The summation order depends on it, so a model must always use the same number.
     """
 
     num_warps: int
 
 
 def heuristic(size: int) -> LaunchConfig:
-    """Return a configuration for rows of `size` numbers, which does not depend on how many there are."""
+    """Return a configuration for rows of `size` elements; it does not depend on the number of rows."""
     return LaunchConfig(num_warps=1 if size <= 256 else 4 if size <= 2048 else 8 if size <= 8192 else 16)
 
 
 def candidates(size: int) -> list[LaunchConfig]:
-    """Return the configurations worth measuring for rows of `size` numbers."""
+    """Return the configurations worth measuring for rows of `size` elements."""
     return [LaunchConfig(warps) for warps in (1, 2, 4, 8, 16) if warps * 32 <= max(32, size)]

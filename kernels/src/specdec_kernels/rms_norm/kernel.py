@@ -25,7 +25,7 @@ def rms_norm_kernel(
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Add and norm one row `[SIZE]`; it is read whole before it is written, so outputs may be inputs."""
+    """Add and normalize one row `[SIZE]`; it is read completely before it is written, so outputs may alias inputs."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
     mask = columns < SIZE

@@ -12,7 +12,7 @@ def rms_norm_reference(
     residual: torch.Tensor | None,
     weight_offset: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the norm and what was normed, both `[T, H]`; see `rms_norm`."""
+    """Return the normalized rows and their input `x + residual`, both `[T, H]`; see `rms_norm`."""
     total = x if residual is None else (x.float() + residual.float()).to(x.dtype)
     wide = total.float()
     scale = torch.rsqrt(wide.square().mean(1, keepdim=True) + epsilon)

@@ -1,4 +1,4 @@
-"""`rope_kv_write`: rotates queries and keys, and puts keys and values into a paged cache."""
+"""`rope_kv_write`: rotates queries and keys, and writes keys and values to a paged cache."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def rope_kv_write(
 ) -> torch.Tensor:
     """Rotate queries and keys by their positions; return the queries, write keys and values to their slots.
 
-    Rotary embedding (https://arxiv.org/abs/2104.09864): of a head's first R numbers, pair i becomes
+    Rotary embedding (https://arxiv.org/abs/2104.09864): in a head's first R elements, pair i becomes
     `(x cos_i - y sin_i, y cos_i + x sin_i)`; pairs are `(i, i + R / 2)`, or `(2 i, 2 i + 1)` if interleaved. The rest of
-    the head stays as it is. In float32 inside, rounded once. Slots are those of `kv_write`. Every number is for itself:
-    nothing depends on the batch.
+    the head is unchanged. Computed in float32 and rounded once. Slots are as in `kv_write`. Results do not depend on the
+    batch.
 
     Args:
         query: `[T, H, D]` float32, float16 or bfloat16, unit stride along D; H a multiple of Hkv.
-        key: `[T, Hkv, D]` of the same type, likewise.
-        value: `[T, Hkv, Dv]` of the same type, likewise.
-        cos: `[P, R / 2]` contiguous floating point; R at most D. With scaling, if the model scales them.
+        key: `[T, Hkv, D]` of the same type, unit stride along D.
+        value: `[T, Hkv, Dv]` of the same type, unit stride along Dv.
+        cos: `[P, R / 2]` contiguous floating point; R at most D. Includes the model's scaling, if any.
         sin: `[P, R / 2]` of the same type.
         key_pages: `[num_blocks, block_size, Hkv, D]`, written.
         value_pages: `[num_blocks, block_size, Hkv, Dv]`, written.
         slot_mapping: `[T]` int64, -1 for padding rows, whose keys and values are not written; their queries are.
-        positions: `[T]` integer: which row of `cos` and `sin` each row takes, padding too; None takes row t for row t.
-        interleaved: which numbers are pairs.
+        positions: `[T]` integer: the row of `cos` and `sin` for each row, including padding; None uses row t for row t.
+        interleaved: whether pairs are `(2 i, 2 i + 1)`.
         out: `[T, H, D]` to write the queries to, may be `query`; None allocates it.
-        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

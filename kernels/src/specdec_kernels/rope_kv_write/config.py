@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How the work is cut up. A row's heads of one KV head are always one program.
+    """How the work is divided. The heads of one KV head in one row are always one program.
 
     Args:
         num_warps: warps of one program.
@@ -17,7 +17,7 @@ class LaunchConfig:
 
 
 def heuristic(group: int, head_dim: int) -> LaunchConfig:
-    """Return a configuration for `group` query heads of `head_dim` numbers per KV head."""
+    """Return a configuration for `group` query heads of `head_dim` elements per KV head."""
     return LaunchConfig(num_warps=1 if group * head_dim <= 256 else 4 if group * head_dim <= 4096 else 8)
 
 

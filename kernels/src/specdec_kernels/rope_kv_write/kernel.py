@@ -1,4 +1,4 @@
-"""Rotating and writing to a paged cache as a Triton kernel: a program per row and KV head."""
+"""Rotary embedding and cache write as a Triton kernel: a program per row and KV head."""
 
 from __future__ import annotations
 

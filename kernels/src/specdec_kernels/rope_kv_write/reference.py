@@ -1,4 +1,4 @@
-"""Rotating and writing to a paged cache in plain torch: the specification."""
+"""Rotary embedding and cache write in plain torch: the specification."""
 
 from __future__ import annotations
 

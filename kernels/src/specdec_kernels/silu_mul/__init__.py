@@ -1,4 +1,4 @@
-"""`silu_mul`: the gate of a gated feed-forward layer."""
+"""`silu_mul`: the gated activation of a feed-forward layer."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def silu_mul(
     out: torch.Tensor | None = None,
     config: LaunchConfig | None = None,
 ) -> torch.Tensor:
-    """Return `activation(gate) * up`, in float32 inside and rounded once.
+    """Return `activation(gate) * up`, computed in float32 and rounded once.
 
-    Gated linear units (https://arxiv.org/abs/2002.05202). Every number is for itself: nothing depends on the batch.
+    Gated linear units (https://arxiv.org/abs/2002.05202). Results do not depend on the batch.
 
     Args:
-        gate: `[T, F]` float32, float16 or bfloat16, unit stride along F: a half of a fused projection will do.
-        up: `[T, F]` of the same type, likewise.
+        gate: `[T, F]` float32, float16 or bfloat16, unit stride along F; may be half of a fused projection.
+        up: `[T, F]` of the same type, unit stride along F.
         activation: `"silu"`, or `"gelu_tanh"`, the tanh approximation of GELU (https://arxiv.org/abs/1606.08415).
         out: `[T, F]` to write to, may be `gate` or `up`; None allocates it.
-        config: launch parameters of the Triton kernel; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose value, shape, type, device or layout is wrong.

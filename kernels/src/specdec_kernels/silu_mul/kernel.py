@@ -1,4 +1,4 @@
-"""The gate of a feed-forward layer as a Triton kernel: a program per part of a row."""
+"""The gated activation of a feed-forward layer as a Triton kernel: a program per part of a row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def silu_mul_kernel(
     SIZE: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Gate `BLOCK` numbers of one row; both activations are `x * sigmoid(a(x))`."""
+    """Compute `BLOCK` elements of one row; both activations are `x * sigmoid(a(x))`."""
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < SIZE
@@ -32,7 +32,7 @@ def silu_mul_kernel(
     else:
         # (1 + tanh(u)) / 2 = sigmoid(2 u) for u = sqrt(2 / pi) (x + 0.044715 x^3)
         argument = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
-    decay = tl.exp(-tl.abs(argument))  # at most 1: nothing overflows
+    decay = tl.exp(-tl.abs(argument))  # at most 1, so nothing overflows
     active = gate * tl.where(argument >= 0.0, 1.0, decay) / (1.0 + decay)
     tl.store(out_ptr + row * out_stride + columns, (active * up).to(out_ptr.dtype.element_ty), mask=mask)
 

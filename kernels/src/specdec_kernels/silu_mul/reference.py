@@ -1,4 +1,4 @@
-"""The gate of a feed-forward layer in plain torch: the specification."""
+"""The gated activation of a feed-forward layer in plain torch: the specification."""
 
 from __future__ import annotations
 

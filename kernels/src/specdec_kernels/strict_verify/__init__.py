@@ -1,4 +1,4 @@
-"""`strict_verify`: a drafted token is accepted where it equals the token that plain sampling would draw."""
+"""`strict_verify`: a drafted token is accepted if it equals the token that plain sampling would draw."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ def strict_verify(
     out: PathVerdict | None = None,
     config: LaunchConfig | None = None,
 ) -> PathVerdict:
-    """Verify chains or trees by sample and compare: a node is accepted where it equals the token drawn after its parent.
+    """Verify chains or trees by sampling and comparing: accept a node if it equals the token drawn after its parent.
 
     Row `row_starts[b]` of the logits follows the last committed token of request b, row `row_starts[b] + 1 + j` its node j.
     The token after a node at depth d is `argmax(logits / T + g)` with Gumbel noise of position `keys.positions[b] + d`, as
-    `gumbel_sample` draws it, so that the text depends on logits and keys alone. Where siblings are equal the longest path is
-    taken, the first of equally long ones. At temperature 0 that is greedy verification. Nothing is copied to the host, so
-    row numbers and parents are the caller's to keep in range. (With coupled drafts: Daliri et al. 2024.)
+    in `gumbel_sample`, so the text depends only on logits and keys. If siblings are equal, the longest path is accepted,
+    and the first of equally long ones. At temperature 0 this is greedy verification. Nothing is copied to the host, so the
+    caller must keep row numbers and parents in range. (With coupled drafts: Daliri et al. 2024.)
 
     Args:
         logits: `[R, V]` floating point, unit stride along V.
-        draft_token_ids: `[B, N]` integer, unit stride along N; N may be 0. Padding is not looked at.
+        draft_token_ids: `[B, N]` integer, unit stride along N; N may be 0. Padding is not read.
         row_starts: `[B]` integer: first row of each request.
         num_nodes: `[B]` integer, 0 to N: drafted tokens of each request.
         temperatures: `[B]` float32, not negative.
-        keys: of `[B]` requests; `positions` are those of the first token to emit.
+        keys: of `[B]` requests; `positions` are the positions of the first token to emit.
         parents: `[B, N]` integer, unit stride along N: a parent precedes its child, -1 is the last committed token. None for
             chains.
         out: contiguous tensors to write to; None allocates them.
-        config: launch parameters of the Triton kernels; None takes measured ones or the heuristic.
+        config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 
     Raises:
         ValueError: naming the argument whose shape, type, device or layout is wrong.

@@ -19,7 +19,7 @@ from specdec_kernels.strict_verify.config import LaunchConfig
 
 @triton.jit
 def parent_of(parents_ptr: tl.tensor, node: tl.tensor, HAS_PARENTS: tl.constexpr) -> tl.tensor:
-    """Return the parent of one node of a request; always less than the node, so that every walk up ends."""
+    """Return the parent of one node of a request; it is always less than the node, so every upward walk terminates."""
     if HAS_PARENTS:
         return tl.minimum(tl.load(parents_ptr + node).to(tl.int64), node - 1)
     else:
@@ -47,7 +47,7 @@ def draw_node_kernel(
     NUM_TILES: tl.constexpr,
     BLOCK_V: tl.constexpr,
 ) -> None:
-    """Race in one tile after one node of one request; writes best, score and winner to `[B, WIDTH + 1, NUM_TILES]`."""
+    """Draw in one tile after one node of one request; write best, score and winner to `[B, WIDTH + 1, NUM_TILES]`."""
     program = tl.program_id(0).to(tl.int64)
     tile = tl.program_id(1)
     request = program // (WIDTH + 1)
@@ -105,7 +105,7 @@ def walk_tree_kernel(
 ) -> None:
     """Follow the drawn tokens of one request to the deepest accepted node, the first of equally deep ones.
 
-    Position 0 is the last committed token, position j + 1 node j. What a node needs of its parent stays in registers.
+    Position 0 is the last committed token, position j + 1 node j. Depths and drawn tokens stay in registers.
     """
     request = tl.program_id(0).to(tl.int64)
     num_nodes = tl.load(num_nodes_ptr + request).to(tl.int64)
@@ -170,7 +170,7 @@ def strict_verify_triton(
     shape = (num_requests, width + 1, num_tiles)
     best, score = torch.empty((2, *shape), dtype=exact_type(logits), device=logits.device)
     ids = torch.empty(shape, dtype=torch.int32, device=logits.device)
-    links = draft_token_ids if parents is None else parents  # of a chain, nothing is read
+    links = draft_token_ids if parents is None else parents  # not read for chains
     draw_node_kernel[(num_requests * (width + 1), num_tiles)](
         logits,
         logits.stride(0),

@@ -23,7 +23,7 @@ def strict_verify_reference(
     batch, places = torch.arange(size, device=logits.device), torch.arange(width + 1, device=logits.device)
     if parents is None:
         parents = (places[:width] - 1).expand(size, width)
-    # The caller's padding is not looked at.
+    # The caller's padding is ignored.
     parents = torch.where(places[1:] <= num_nodes[:, None], parents, -1).long()
     depths = torch.zeros((size, width + 1), dtype=torch.int64, device=logits.device)
     for node in range(width):

@@ -1,4 +1,4 @@
-"""A member at work: what it has been told, and what it is told next."""
+"""A member of the cascade and the state of its deliveries."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Offer:
     token_ids: list[int]
     parents: list[int]
     promise: float
-    """Tokens that are likely to be accepted, by the member's own confidence; without one all of them."""
+    """Expected number of accepted tokens by the member's confidence; the draft's length if it has none."""
     proposer: str | None = None
-    """Who drafted, where the member itself asks others."""
+    """The proposer that drafted, if the member itself is composed of several."""
 
 
 class Asked:
-    """A member and what the cascade knows of it.
+    """A member and the cascade's state about it.
 
     Args:
         proposer: the member.
         most_tokens: k of its configuration.
-        aux_places: where its auxiliary layers are among those of the cascade.
+        aux_places: indices of its auxiliary layers among those of the cascade.
     """
 
     def __init__(self, proposer: Proposer, most_tokens: int, aux_places: Sequence[int]) -> None:
@@ -43,11 +43,11 @@ class Asked:
 
     @property
     def can_resume(self) -> bool:
-        """Whether the member has anything to say of cached prefixes."""
+        """Whether the member implements `resume` for cached prefixes."""
         return type(self.proposer).resume is not Proposer.resume
 
     def ask(self, batch: ProposeBatch, is_open: Sequence[bool]) -> list[Offer | None]:
-        """Tell the member what is new, and return its offers for the rows that are open."""
+        """Deliver the new tokens to the member, and return its offers for the open rows."""
         limits = [
             min(most, self._most_tokens) if wanted else 0
             for most, wanted in zip(batch.max_nodes, is_open, strict=True)
@@ -72,7 +72,7 @@ class Asked:
         return _offers(draft)
 
     def chosen(self, request_ids: Sequence[str], is_chosen: Sequence[bool]) -> None:
-        """Note whose drafts are verified in this step."""
+        """Record for which requests this member's draft is verified in this step."""
         self._drafted.update(zip(request_ids, is_chosen, strict=True))
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
@@ -81,14 +81,14 @@ class Asked:
         return held
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """Drop what is known of requests, here and by the member."""
+        """Drop the state of requests, here and in the member."""
         for request_id in request_ids:
             self._held.pop(request_id, None)
             self._drafted.pop(request_id, None)
         self.proposer.finish(request_ids, reason)
 
     def _news(self, batch: ProposeBatch) -> ProposeBatch:
-        """Return the batch with what this member has not been told; one that reads states is told with the others."""
+        """Return the batch with all tokens not yet delivered to this member; a member that reads states gets it unchanged."""
         starts = list(batch.starts)
         if not self.reads_states:
             held = (self._held.get(request_id, 0) for request_id in batch.request_ids)
@@ -124,7 +124,7 @@ def _offers(draft: Draft) -> list[Offer | None]:
 
 
 def _promise(parents: Sequence[int], confidence: Sequence[float]) -> float:
-    """Return the sum over nodes of the chance that all up to them are accepted."""
+    """Return the sum over nodes of the probability that the whole path to the node is accepted."""
     chances: list[float] = []
     for parent, chance in zip(parents, confidence, strict=False):
         chances.append(chance * (chances[parent] if parent >= 0 else 1.0))

@@ -17,12 +17,12 @@ _COMMON = frozenset(
         "max_model_len", "draft_tensor_parallel_size",
     }
 )  # fmt: skip
-"""Common keys that mean something for one member; all others are of the cascade as a whole."""
+"""Common keys that a single member may set; all others belong to the whole cascade."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the proposers."""
+    """One proposer of the cascade."""
 
     proposer: type[Proposer]
     config: ProposerConfig
@@ -32,9 +32,9 @@ class Member:
 
 
 class CascadeConfig(ProposerConfig):
-    """Which proposers are asked, in this order.
+    """The proposers to call, in this order.
 
-    `num_speculative_tokens`, where it is left out, is the highest of the proposers'.
+    `num_speculative_tokens` defaults to the highest of the proposers' values.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -54,7 +54,7 @@ class CascadeConfig(ProposerConfig):
 
     @classmethod
     def complete(cls, keys: Mapping[str, Any], resolve: ResolveSpeculation) -> dict[str, Any]:
-        """Make each member's configuration one in which nothing is left open."""
+        """Resolve the configuration of each member."""
         given = keys.get("proposers")
         if not isinstance(given, list | tuple) or not given or not all(isinstance(m, Mapping) for m in given):
             raise ConfigError(
@@ -70,7 +70,7 @@ def _member(keys: dict[str, Any], place: str, resolve: ResolveSpeculation) -> Me
     try:
         resolved = resolve(keys)
         if resolved.proposer_config.draft_sample_method == "probabilistic":
-            # The sampler would need the distribution that each token was drawn from, which other members do not have.
+            # The sampler would need q for every draft, which other members do not provide.
             resolved = resolve({**keys, "draft_sample_method": "greedy"})
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None

@@ -26,9 +26,9 @@ logger = logging.getLogger("specdec")
 
 
 class CascadeProposer(Proposer):
-    """Asks cheap proposers first, and the next ones for the requests for which these promise too little.
+    """Calls cheap proposers first, and later ones only for requests whose draft promises too few tokens.
 
-    All members are told every token, whoever drafts. What is drafted depends on the text alone, as far as that is so for the
+    Every token is delivered to all members, whichever of them drafts. Drafts depend on the text alone if this holds for the
     members.
     """
 
@@ -64,7 +64,7 @@ class CascadeProposer(Proposer):
                 )
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Ask the members in order, until a draft promises enough; where none does the last one that there is goes."""
+        """Call the members in order until a draft promises enough; if none does, the last available draft is used."""
         best: list[tuple[int, Offer] | None] = [None] * batch.batch_size
         is_open = [most > 0 for most in batch.max_nodes]
         for number, member in enumerate(self._members):
@@ -81,19 +81,19 @@ class CascadeProposer(Proposer):
         return replace(draft, proposers=tuple(self._name(choice) for choice in best))
 
     def _name(self, choice: tuple[int, Offer] | None) -> str:
-        """Return who drafted what was chosen for a row; nobody where there is no draft."""
+        """Return the name of the proposer of a row's chosen draft; empty without a draft."""
         if choice is None:
             return ""
         number, offer = choice
         return offer.proposer or self._members[number].proposer.name
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Return what all members that read states hold, or any member where none does: the rest is told them from the text."""
+        """Return the prefix held by all members that read states, else the longest one; the rest is delivered from the text."""
         held = [(member.resume(request_id, token_ids), member.reads_states) for member in self._members]
         of_states = [count for count, reads_states in held if reads_states]
         return min(of_states) if of_states else max(count for count, _ in held)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """Have every member drop these requests."""
+        """Drop these requests in every member."""
         for member in self._members:
             member.finish(request_ids, reason)

@@ -1,4 +1,4 @@
-"""Draft models: a smaller causal language model proposes, on a paged cache of its own."""
+"""Draft models: a smaller causal language model proposes, with its own paged cache."""
 
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.proposer import DraftModelProposer

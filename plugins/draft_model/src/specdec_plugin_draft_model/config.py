@@ -8,9 +8,9 @@ from specdec.interfaces import ProposerConfig
 
 
 class DraftModelConfig(ProposerConfig):
-    """Which model drafts, and how its tokens are chosen.
+    """The draft model, and how its tokens are chosen.
 
-    `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 a draft is that many times shallower.
+    `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 the depth of a draft is divided by it.
     """
 
     quantization: str | None = Field(

@@ -1,4 +1,4 @@
-"""What the draft model's cache holds of one request."""
+"""State of one request in the draft model's cache."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from specdec.interfaces.batch import HostIds
 
 @dataclass(slots=True)
 class DraftContext:
-    """Committed tokens that have rows in the cache, and drafted ones behind them that may turn out right."""
+    """Committed tokens with rows in the cache, followed by drafted tokens that may be accepted."""
 
     num_taken: int = 0
-    """Committed tokens of the target whose rows are in the cache."""
+    """Number of the target's committed tokens whose rows are in the cache."""
     num_rows: int = 0
-    """Rows of them; differs where a token of the target is several of the draft's."""
+    """Number of their rows; it differs if a target token maps to several draft tokens."""
     guesses: list[int] = field(default_factory=list)
-    """Target ids of the drafted tokens that have rows behind those, one row each."""
+    """Target ids of the drafted tokens whose rows follow, one row each."""
 
     def settle(self, committed: HostIds, start: int, vocabulary: DraftVocabulary) -> None:
-        """Keep what was guessed right, and forget from `start` on.
+        """Keep the rows of accepted drafted tokens, and drop all others from `start` on.
 
         Args:
             committed: `[n]` all committed tokens.
             start: position of the first newly committed token.
-            vocabulary: says how many rows tokens have.
+            vocabulary: gives the number of rows of each token.
         """
         if start < self.num_taken:
             self.num_taken = start

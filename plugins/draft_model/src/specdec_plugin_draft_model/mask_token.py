@@ -1,4 +1,4 @@
-"""The mask token of models that draft in parallel."""
+"""The mask token of models for parallel drafting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from specdec import ConfigError
 
 KEYS = ("pard_token", "mask_token_id", "ptd_token_id", "dflash_config.mask_token_id")
-"""Where configurations name it, in the order in which they are asked."""
+"""Configuration keys that hold it, in the order of lookup."""
 
 
 def mask_token(config: Any, vocab_size: int, model: str) -> int:
@@ -15,11 +15,11 @@ def mask_token(config: Any, vocab_size: int, model: str) -> int:
 
     Args:
         config: the `transformers` configuration.
-        vocab_size: ids of the draft.
+        vocab_size: number of the draft's ids.
         model: its directory or hub id, for messages.
 
     Raises:
-        ConfigError: if none is named, or one that the model does not have.
+        ConfigError: if none is named, or if the id is outside the vocabulary.
     """
     for key in KEYS:
         value = config

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _LAZY_TOKENS = 64
-"""Requests that want no draft wait until they have this many tokens to take in."""
+"""Requests without a draft are processed only once they have this many new tokens."""
 
 
 class DraftModelProposer(Proposer):
-    """Runs a model of its own on core's cache: what is new is taken in by the pass that drafts the first token.
+    """Runs a draft model on core's cache; the pass that drafts the first token also processes the new tokens.
 
-    Speculative decoding with a draft model (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318); in parallel
-    with mask tokens as in PARD (arXiv 2504.18583). After a partial acceptance the rows of accepted tokens stay, and the next
-    pass overwrites the others.
+    Speculative decoding with a draft model (Leviathan et al., arXiv 2211.17192; Chen et al., arXiv 2302.01318); parallel
+    drafting with mask tokens as in PARD (arXiv 2504.18583). After a partial acceptance the rows of accepted tokens are kept,
+    and the next pass overwrites the others.
     """
 
     name: ClassVar[str] = "draft_model"
@@ -64,10 +64,10 @@ class DraftModelProposer(Proposer):
         self._made: SlotPool | None = None
 
     def load(self, target: TargetHandle) -> None:
-        """Load the draft, see that its vocabulary fits, and make its runner.
+        """Load the draft, check its vocabulary, and make its runner.
 
         Raises:
-            ModelError: if the model cannot be loaded, or not run on core's cache.
+            ModelError: if the model cannot be loaded, or cannot run on core's cache.
             ConfigError: if it does not fit the target or the configuration.
         """
         config = self._config
@@ -97,13 +97,13 @@ class DraftModelProposer(Proposer):
 
     @property
     def _pool(self) -> SlotPool:
-        """Where requests lie; made with the first of them, for the cache is made after `load`."""
+        """The slots of requests; created with the first request, because the cache is allocated after `load`."""
         if self._made is None:
             self._made = SlotPool(self._runner.cache, self.target_info.prefix_block_size)
         return self._made
 
     def _warm_up(self, num_ids: int) -> None:
-        """Have the compiled loop compiled, so that the first step is as fast as the others."""
+        """Compile the draft loop in advance, so that the first step is as fast as the others."""
         if self._runner.max_chain_rows:
             zero = np.zeros(1, np.int64)
             keys = NoiseKeys(zero, zero, zero)
@@ -112,11 +112,11 @@ class DraftModelProposer(Proposer):
 
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Take in the new tokens and draft for every row that wants one."""
+        """Process the new tokens and draft for every row that wants a draft."""
         sketches: list[Sketch | None] = []
         pieces: list[Piece] = []
         drafting: list[Sketch] = []
-        # As many slots as the deepest draft of the batch takes, for compiled loops run all rows that far.
+        # Reserve slots for the deepest draft of the batch, because compiled loops run all rows to that depth.
         num_ahead = max(batch.max_nodes, default=0)
         for row in range(batch.batch_size):
             sketch, piece = self._prepare(batch, row, num_ahead)
@@ -139,7 +139,7 @@ class DraftModelProposer(Proposer):
         )
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Take over the rows of a known prefix."""
+        """Reuse the rows of a cached prefix."""
         draft_ids = self._vocabulary.to_draft(token_ids)
         num_rows = self._pool.resume(request_id, draft_ids)
         if not num_rows:
@@ -150,14 +150,14 @@ class DraftModelProposer(Proposer):
         return held
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """Drop what is held of these requests."""
+        """Drop the state of these requests."""
         for request_id in request_ids:
             self._contexts.pop(request_id, None)
             if self._made is not None:
                 self._made.release(request_id)
 
     def _prepare(self, batch: ProposeBatch, row: int, num_ahead: int) -> tuple[Sketch | None, Piece | None]:
-        """Bring a request's context up to date; returns its empty sketch, and what the next pass has to take in."""
+        """Update a request's context; return its empty sketch and the piece that the next pass has to process."""
         request_id = batch.request_ids[row]
         context = self._contexts.get(request_id)
         if context is None:
@@ -171,10 +171,10 @@ class DraftModelProposer(Proposer):
         waiting = num_tokens - context.num_taken
         if not most and waiting < _LAZY_TOKENS:
             return None, None
-        if context.num_rows + waiting > self._max_len:  # each token takes a row at least
+        if context.num_rows + waiting > self._max_len:  # each token takes at least one row
             return None, None
         if most and not waiting:
-            # The row of the last token gives the logits to begin with, so it runs again.
+            # The first logits come from the row of the last token, so it runs again.
             context.num_taken -= 1
             context.num_rows -= self._vocabulary.num_draft_ids(committed[-1:])
         ids = self._vocabulary.to_draft(committed[context.num_taken : num_tokens])
@@ -200,7 +200,7 @@ class DraftModelProposer(Proposer):
         return sketch, piece
 
     def _reserve(self, batch: ProposeBatch, request_id: str, num_slots: int, num_kept: int) -> bool:
-        """Make room for a request, if need be in place of those that do not run: they are read again when they do."""
+        """Reserve slots for a request, if necessary by evicting requests outside the batch, which are recomputed later."""
         if self._pool.reserve(request_id, num_slots, num_kept):
             return True
         others = self._contexts.keys() - set(batch.request_ids)
@@ -213,7 +213,7 @@ class DraftModelProposer(Proposer):
         return False
 
     def _publish(self, request_id: str, token_ids: HostIds) -> None:
-        """Make known the rows of a request's committed tokens."""
+        """Publish the rows of a request's committed tokens for prefix reuse."""
         context = self._contexts[request_id]
         if context.num_rows and self._pool.is_publishable(request_id, context.num_rows):
             self._pool.publish(request_id, self._vocabulary.to_draft(token_ids[: context.num_taken]))
@@ -227,21 +227,21 @@ class DraftModelProposer(Proposer):
             self._draft_at_once(batch, drafting, logits)
 
     def _run(self, pieces: list[Piece]) -> torch.Tensor:
-        """Run pieces; returns the logits `[R, Vd]` of the rows that give some."""
+        """Run pieces; return the logits `[R, Vd]` of the rows that produce logits."""
         return run(self._pass, pieces, self._runner.device)[0]
 
     def _pass(self, batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, None]:
         return self._runner.forward(batch).logits, None
 
     def _can_chain(self, batch: ProposeBatch, drafting: list[Sketch], pieces: Sequence[Piece] = ()) -> bool:
-        """Return whether chains can be drafted in one call, with these pieces taken in by the same call."""
+        """Return whether one call can draft the chains and process these pieces."""
         is_chain = self._mask_id is None and self._config.tree_top_k == 1
         is_small = sum(len(piece.ids) for piece in pieces) <= self._runner.max_new_rows
         most = self._runner.max_chain_rows
         return is_chain and (is_small or not pieces) and self._loop.can_draft(batch, drafting, most)
 
     def _draft_compiled(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
-        """Draft chains in one call."""
+        """Draft chains in one compiled call."""
         ids = [batch.request_ids[sketch.row] for sketch in drafting]
         contexts = [self._contexts[request_id] for request_id in ids]
         first_slots = [self._pool.first_slot(request_id) for request_id in ids]
@@ -249,7 +249,7 @@ class DraftModelProposer(Proposer):
         self._draft_with(partial(self._runner.draft_chain, logits), places, batch, drafting)
 
     def _draft_after(self, batch: ProposeBatch, drafting: list[Sketch], pieces: list[Piece]) -> None:
-        """Take in pieces, one of each sketch, and draft chains, in one call."""
+        """Process the pieces, one per sketch, and draft chains in one call."""
         ids = [piece.ids for piece in pieces]
         rows = NewRows(ids[0] if len(ids) == 1 else np.concatenate(ids), [len(tokens) for tokens in ids])
         places = [piece.first_slot for piece in pieces], [piece.num_cached for piece in pieces]
@@ -263,7 +263,7 @@ class DraftModelProposer(Proposer):
             self._contexts[batch.request_ids[sketch.row]].guesses = tokens
 
     def _draft_in_turn(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
-        """Draft one depth after the other, each with a pass over the tokens chosen before."""
+        """Draft one depth after another, each with a pass over the previously chosen tokens."""
         active = drafting
         while active:
             fed = self._extend(batch, active, logits)
@@ -282,7 +282,7 @@ class DraftModelProposer(Proposer):
             logits = self._run(pieces)
 
     def _draft_at_once(self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor) -> None:
-        """Draft from the logits of the last token and of the mask tokens behind it."""
+        """Draft from the logits of the last token and of the mask tokens after it."""
         starts = np.cumsum([0, *(sketch.max_depth for sketch in drafting)])
         active = list(range(len(drafting)))
         depth = 0
@@ -293,7 +293,7 @@ class DraftModelProposer(Proposer):
             depth += 1
 
     def _extend(self, batch: ProposeBatch, active: list[Sketch], logits: torch.Tensor) -> dict[int, int]:
-        """Add one depth to each sketch; returns the draft's id of what each continues with, by row of the batch."""
+        """Add one depth to each sketch; return the draft id that each continues with, by row of the batch."""
         threshold = self._config.draft_confidence_threshold
         return self._chooser.extend(active, logits, batch, threshold, self.target_info.eos_token_ids)
 

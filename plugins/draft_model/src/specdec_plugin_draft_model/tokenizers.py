@@ -1,4 +1,4 @@
-"""Which vocabulary a draft has beside the target's."""
+"""Chooses the vocabulary mapping between draft and target."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from specdec_plugin_draft_model.vocabulary import shared_vocabulary
 
 
 def choose_vocabulary(config: DraftModelConfig, target: TargetHandle, num_draft: int) -> DraftVocabulary:
-    """Return how the target's ids and the draft's go together.
+    """Return the mapping between the target's ids and the draft's.
 
-    Where there is no tokenizer to compare with (the target was given as an object, or the draft has none), equal sizes are
-    taken for equal vocabularies.
+    If a tokenizer is missing (the target was given as an object, or the draft has none), equal sizes are treated as equal
+    vocabularies.
 
     Args:
-        config: names the draft.
+        config: configuration that names the draft.
         target: the target.
-        num_draft: logits of the draft.
+        num_draft: number of the draft's logits.
 
     Raises:
-        ConfigError: if the vocabularies differ, showing how, and no remedy is chosen.
+        ConfigError: if the vocabularies differ and `use_heterogeneous_vocab` is not set; shows the differences.
     """
     info, model = target.info, config.model
     ours = target.tokenizer

@@ -1,4 +1,4 @@
-"""The tokens that two tokenizers share."""
+"""The vocabulary shared by two tokenizers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def shared_vocabulary(
 ) -> DraftVocabulary:
     """Return the vocabulary of the tokens that both tokenizers have (TLI: Timor et al., arXiv 2502.05202).
 
-    A token of the target that the draft does not have reads as what the draft's tokenizer makes of its text.
+    A target token that the draft lacks is replaced by the draft tokens of its text.
 
     Args:
         target: the target's tokenizer.
-        draft: the draft's.
-        num_target: logits of the target.
-        num_draft: logits of the draft.
-        device: where logits are.
+        draft: the draft's tokenizer.
+        num_target: number of the target's logits.
+        num_draft: number of the draft's logits.
+        device: device of the logits.
 
     Raises:
         ValueError: if they share no token.
@@ -59,7 +59,7 @@ def shared_vocabulary(
 
 
 def _blank(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the character by which a tokenizer's tokens begin that follow a blank; empty if it has none."""
+    """Return the first character of tokens that follow a space; empty if the tokenizer marks none."""
     ids = tokenizer(" a", add_special_tokens=False)["input_ids"]
     token = tokenizer.convert_ids_to_tokens(ids)[0] if ids else ""
     return token[0] if token and token[0] in "Ġ▁" else ""
@@ -71,7 +71,7 @@ def _spelled(
     draft: PreTrainedTokenizerBase,
     theirs: dict[str, int],
 ) -> list[int]:
-    """Return what the draft's tokenizer makes of the text of one of the target's tokens; never nothing."""
+    """Return the draft tokens of the text of a target token; never empty."""
     if token is not None:
         text = target.convert_tokens_to_string([token])
         if text and "\ufffd" not in text:

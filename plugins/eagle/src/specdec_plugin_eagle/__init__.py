@@ -1,6 +1,6 @@
-"""EAGLE, EAGLE-2 and EAGLE-3: a head of one or few layers drafts from the target's hidden states.
+"""EAGLE, EAGLE-2 and EAGLE-3: a head of one or a few layers drafts from the target's hidden states.
 
-Names load when they are first used: its command shows its options without torch.
+Names are loaded on first use, so the command can show its options without importing torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`specdec convert`: heads in the published layout and in the speculators format."""
+"""`specdec convert`: converts heads between the published layout and the speculators format."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from specdec.drafting import HeadConfig
 
 
 class EagleConfig(HeadConfig):
-    """Which EAGLE-1 or EAGLE-2 head drafts, and how; with `tree_top_k` above 1 trees grow as in EAGLE-2 (arXiv 2406.16858)."""
+    """The EAGLE-1 or EAGLE-2 head and how it drafts; with `tree_top_k` above 1 in trees as in EAGLE-2 (arXiv 2406.16858)."""
 
     @model_validator(mode="after")
     def _needs_a_head(self) -> EagleConfig:
@@ -18,7 +18,7 @@ class EagleConfig(HeadConfig):
 
 
 class Eagle3Config(EagleConfig):
-    """Which EAGLE-3 head drafts, and how."""
+    """The EAGLE-3 head, and how it drafts."""
 
     parallel_drafting: bool = Field(
         default=False,

@@ -1,4 +1,4 @@
-"""Converts heads between the published layout and the speculators format; weights keep every bit."""
+"""Converts heads between the published layout and the speculators format; weights are unchanged."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from specdec_plugin_eagle.settings import EagleSettings
 
 PUBLISHED, SPECULATORS = "published", "speculators"
 DEFAULT_TOKENS = 3
-"""k where none is given, as the speculators library writes it."""
+"""Default k, the same as in the speculators library."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is to be written."""
+    """A planned conversion."""
 
     source: HeadCheckpoint
     method: str
     tensors: dict[str, str]
-    """New names by old ones."""
+    """New tensor names by old ones."""
     config: dict[str, Any]
 
     def write(self, out: Path) -> None:
         """Write `config.json` and `model.safetensors`.
 
         Raises:
-            ConfigError: if there is something at `out` already.
+            ConfigError: if `out` already exists and is not an empty directory.
             ModelError: if the source cannot be read.
         """
         check_out(out)
@@ -46,10 +46,10 @@ class Conversion:
 
 
 def check_out(out: Path) -> None:
-    """Refuse to write over anything.
+    """Refuse to overwrite anything.
 
     Raises:
-        ConfigError: if `out` is a file, or a directory with something in it.
+        ConfigError: if `out` is a file, or a directory that is not empty.
     """
     if out.is_dir() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: give a directory that is, or a new one")
@@ -65,18 +65,18 @@ def plan_conversion(
     verifier: str | None = None,
     num_tokens: int | None = None,
 ) -> Conversion:
-    """Return what converting a head writes, without writing it.
+    """Plan the conversion of a head without writing anything.
 
     Args:
         source: directory or hub id of the head.
         to: `speculators` or `published`.
         revision: revision on the hub.
-        verifier: the target that the speculators format is to name.
-        num_tokens: k that it is to name.
+        verifier: the target to name in the speculators format.
+        num_tokens: the k to name in it.
 
     Raises:
-        ConfigError: if the head is in that format already, or an option does not belong to it.
-        ModelError: if the source is no EAGLE head, or damaged.
+        ConfigError: if the head is already in that format, or an option does not apply to it.
+        ModelError: if the source is not an EAGLE head, or is damaged.
     """
     checkpoint = HeadCheckpoint(source, revision)
     config = checkpoint.config
@@ -117,7 +117,7 @@ def plan_conversion(
 
 
 def _is_eagle3(modules: dict[str, str], checkpoint: HeadCheckpoint) -> bool:
-    """Return whether tensors are those of an EAGLE-3 head and not of EAGLE-1."""
+    """Return whether the tensors are those of an EAGLE-3 head, as opposed to EAGLE-1."""
     found = set(modules.values())
     if "body.layers.0.self_attn.q_proj.weight" in found:
         if "hidden_norm.weight" in found:
@@ -131,5 +131,5 @@ def _is_eagle3(modules: dict[str, str], checkpoint: HeadCheckpoint) -> bool:
 
 
 def _absolute(verifier: str | None) -> str | None:
-    """Return a directory so that it can be found from anywhere; a hub id stays as it is."""
+    """Return the absolute path of a directory; return a hub id unchanged."""
     return str(Path(verifier).resolve()) if verifier is not None and Path(verifier).is_dir() else verifier

@@ -1,4 +1,4 @@
-"""The `config.json` of a head in the published dialect and in the speculators format, made from one another."""
+"""Converts the `config.json` of a head between the published dialect and the speculators format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN_KEYS = frozenset(
 
 
 def layer_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that describe the decoder layers, in whatever dialect they are given."""
+    """Return the keys that describe the decoder layers, from either dialect."""
     nested = config.get(SPECULATORS_KEY) or config.get("model")
     layer = nested if isinstance(nested, Mapping) else config
     found = {key: value for key, value in layer.items() if key not in _OWN_KEYS}
@@ -45,11 +45,11 @@ def speculators_config(
     """Return the `config.json` in the speculators format.
 
     Args:
-        config: the published one.
-        settings: what it means.
-        is_eagle3: which kind of head it is.
+        config: the published configuration.
+        settings: the settings read from it.
+        is_eagle3: whether it is an EAGLE-3 head.
         has_fc_bias: whether its `fc` has a bias.
-        verifier: directory or hub id of the target; None for none named.
+        verifier: directory or hub id of the target; None to name none.
         num_tokens: k.
     """
     kind = "eagle" if not is_eagle3 else "eagle3" if settings.mask_id is None else "peagle"
@@ -100,7 +100,7 @@ def published_config(
 
 
 def _common(settings: EagleSettings) -> dict[str, Any]:
-    """Return the keys that both dialects spell alike, where they say something."""
+    """Return the keys that are the same in both dialects, if they differ from the defaults."""
     out: dict[str, Any] = {}
     if settings.target_hidden_size != settings.layer_config.hidden_size:
         out["target_hidden_size"] = settings.target_hidden_size
@@ -114,7 +114,7 @@ def _common(settings: EagleSettings) -> dict[str, Any]:
 
 
 def _architectures(verifier: str | None) -> list[str]:
-    """Return the architectures of the target, where its files are at hand; nothing is fetched for it."""
+    """Return the target's architectures if it is a local directory; nothing is downloaded."""
     if verifier is None or not Path(verifier).is_dir():
         return []
     found = (Checkpoint(verifier, None).config or {}).get("architectures")

@@ -14,7 +14,7 @@ from specdec_plugin_eagle.settings import EagleSettings
 
 
 class _Body(nn.Module):
-    """Decoder layers of the configured family, without an embedding of their own."""
+    """Decoder layers of the configured family, without an embedding."""
 
     def __init__(self, settings: EagleSettings) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Body(nn.Module):
     def run(
         self, x: torch.Tensor, entry: torch.Tensor, position_ids: torch.Tensor, **attention: Any
     ) -> torch.Tensor:
-        """Run the layers: residual stream `x [B, T, H]`, the first layer's attention reading `entry [B, T, W]`."""
+        """Run the layers on the residual stream `x [B, T, H]`; the first layer's attention reads `entry [B, T, W]`."""
         position_embeddings = self.rotary(x, position_ids=position_ids)
         attention = {"attention_mask": None, **attention}
         for index, layer in enumerate(self.layers):
@@ -50,14 +50,14 @@ class _Body(nn.Module):
 
 
 class EagleHead(DraftHead):
-    """EAGLE-1 and EAGLE-2 (arXiv 2401.15077, 2406.16858): `fc([embedding; state])`, then layers of which the first has no
-    input norm; the output is the next state, and the target's projection makes logits of it.
+    """EAGLE-1 and EAGLE-2 (arXiv 2401.15077, 2406.16858): `fc([embedding; state])`, then decoder layers, the first one without
+    an input norm. The output is the next state; the target's output projection computes logits from it.
 
     Args:
-        settings: shape and habits.
-        embed_tokens: the target's embedding, or one of its own.
-        lm_head: the target's output projection, or one of its own.
-        has_fc_bias: whether `fc` has a bias, as heads for Llama 2 have.
+        settings: settings of the head.
+        embed_tokens: the target's embedding, or the head's own.
+        lm_head: the target's output projection, or the head's own.
+        has_fc_bias: whether `fc` has a bias, as in heads for Llama 2.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class EagleHead(DraftHead):
 
 
 class Eagle3Head(DraftHead):
-    """EAGLE-3 (arXiv 2503.01840): states of several of the target's layers are fused into one; the first layer's attention
+    """EAGLE-3 (arXiv 2503.01840): hidden states of several target layers are fused into one. The first layer's attention
     reads `[norm(embedding); norm(state)]`, the residual stream begins with the state, and the output before the final norm is
     the next state.
 
     Args:
-        settings: shape and habits.
-        embed_tokens: the target's embedding, or one of its own.
+        settings: settings of the head.
+        embed_tokens: the target's embedding, or the head's own.
         has_mask_feature: whether the head has a learned feature for mask tokens.
     """
 
@@ -155,7 +155,7 @@ class Eagle3Head(DraftHead):
         return self.fuse(aux_hidden_states if self.settings.uses_aux else (hidden_states,))
 
     def fuse(self, states: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """Return the fused state `[..., H]` of the states `[..., Ht]` that the head reads."""
+        """Fuse the states `[..., Ht]` that the head reads into one state `[..., H]`."""
         dtype = self.norm.weight.dtype
         assert isinstance(dtype, torch.dtype)
         states = tuple(state.to(dtype) for state in states)

@@ -1,4 +1,4 @@
-"""Makes a head from its checkpoint and the target."""
+"""Loads a head from its checkpoint and the target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def load_eagle(checkpoint: HeadCheckpoint, target: TargetHandle) -> EagleHead:
     """Return an EAGLE-1 or EAGLE-2 head.
 
     Raises:
-        ModelError: if files are missing or damaged, or do not fit each other or the target.
+        ModelError: if files are missing or damaged, or do not match each other or the target.
     """
     settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
     names = _names(checkpoint)
@@ -43,7 +43,7 @@ def load_eagle3(checkpoint: HeadCheckpoint, target: TargetHandle, *, is_parallel
     Args:
         checkpoint: its files.
         target: the target.
-        is_parallel: whether it is to draft in parallel, which needs a mask token and its feature.
+        is_parallel: whether it is used for parallel drafting, which needs a mask token and its feature.
     """
     settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=True)
     names = _names(checkpoint)
@@ -110,7 +110,7 @@ def _check_target(settings: EagleSettings, checkpoint: HeadCheckpoint, target: T
 def _embedding(
     settings: EagleSettings, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle
 ) -> nn.Module:
-    """Return the target's embedding, unless the head brings another one."""
+    """Return the head's embedding if it differs from the target's, else the target's."""
     size = settings.layer_config.hidden_size
     published = names.get("embed_tokens.weight")
     shared = getattr(target.embed_tokens, "weight", None)
@@ -148,7 +148,7 @@ def _own_linear(
 def _share_lm_head(
     head: Eagle3Head, settings: EagleSettings, checkpoint: HeadCheckpoint, target: TargetHandle
 ) -> None:
-    """Use the target's output projection where the file has none, which only works for the same width and vocabulary."""
+    """Use the target's output projection if the file has none, which requires the same width and vocabulary."""
     if (settings.num_logits, settings.layer_config.hidden_size) != (
         target.info.vocab_size,
         target.info.hidden_size,
@@ -166,8 +166,8 @@ def _fill(
     target: TargetHandle,
     optional: tuple[str, ...],
 ) -> None:
-    """Read all weights of a head's own modules, and move it where the target is."""
-    # Whatever the target's modules look like inside, nothing of theirs is read here.
+    """Read all weights of a head's own modules, and move them to the target's device."""
+    # The target's modules are shared, so none of their weights are read here.
     shared = {"embed_tokens", "lm_head"} if isinstance(head, EagleHead) else {"embed_tokens"}
     wanted = {
         n: p for n, p in head.named_parameters() if n.partition(".")[0] not in shared and n not in optional
@@ -199,7 +199,7 @@ def _fill(
 def _target_ids(
     settings: EagleSettings, names: dict[str, str], checkpoint: HeadCheckpoint, target: TargetHandle
 ) -> torch.Tensor | None:
-    """Return the target's id of each logit: `d2t` holds what is to be added to the draft's."""
+    """Return the target id of each logit; `d2t` holds the offsets to add to the draft ids."""
     published = names.get("d2t")
     if published is None:
         if settings.num_logits != target.info.vocab_size:

@@ -1,4 +1,4 @@
-"""What tensors of EAGLE heads are called: in published checkpoints, in the speculators format, and in the modules here."""
+"""Tensor names of EAGLE heads: in published checkpoints, in the speculators format, and in the modules here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNUSED = re.compile(r"^t2d$|rotary_emb\.inv_freq$")
 
 
 def module_name(name: str) -> str:
-    """Return the name a published tensor has in the modules of this package; `d2t` and embedding keep theirs."""
+    """Return the name of a published tensor in the modules of this package; `d2t` and the embedding keep their names."""
     name = _PREFIXES.sub("", name)
     for pattern, replacement in _TO_MODULE:
         name = pattern.sub(replacement, name)
@@ -35,17 +35,17 @@ def module_name(name: str) -> str:
 
 
 def published_by_module(names: Iterable[str]) -> dict[str, str]:
-    """Return the published name of each tensor by its name here, without those nobody needs."""
+    """Return the published name of each tensor by its name here, without unused tensors."""
     return {module_name(name): name for name in names if not _UNUSED.search(_PREFIXES.sub("", name))}
 
 
 def published_name(name: str, *, is_eagle3: bool) -> str:
-    """Return what the papers' repositories call the tensor of a module here."""
+    """Return the name of a tensor in the papers' repositories."""
     return re.sub(r"^layers\.0\.", "midlayer.", _plain(name)) if is_eagle3 else _plain(name)
 
 
 def speculators_name(name: str, *, is_eagle3: bool) -> str:
-    """Return what the speculators library calls the tensor of a module here."""
+    """Return the name of a tensor in the speculators library."""
     name = _plain(name)
     if not is_eagle3:
         for pattern, replacement in _OLD_SPECULATORS:
@@ -54,7 +54,7 @@ def speculators_name(name: str, *, is_eagle3: bool) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return the name that both dialects have in common."""
+    """Return the name that both dialects share."""
     name = name.removeprefix("body.")
     name = re.sub(r"^hidden_norm\.", "layers.0.hidden_norm.", name)
     head, dot, rest = name.partition(".")

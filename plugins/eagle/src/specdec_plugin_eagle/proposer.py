@@ -14,7 +14,7 @@ from specdec_plugin_eagle.settings import EagleSettings
 
 
 class EagleProposer(HeadProposer):
-    """EAGLE-1 heads (Li et al., arXiv 2401.15077), with EAGLE-2's trees (arXiv 2406.16858) where they are asked for."""
+    """EAGLE-1 heads (Li et al., arXiv 2401.15077), with EAGLE-2's trees (arXiv 2406.16858) if configured."""
 
     name: ClassVar[str] = "eagle"
     Config: ClassVar[type[ProposerConfig]] = EagleConfig
@@ -48,7 +48,7 @@ class Eagle3Proposer(HeadProposer):
 
 
 def _aux_layer_ids(settings: EagleSettings, target: TargetInfo, place: str) -> tuple[int, ...]:
-    """Return the layers whose inputs a head reads; those of the paper where its checkpoint names none."""
+    """Return the layers whose inputs a head reads; the paper's defaults if its checkpoint names none."""
     count = target.num_layers
     if settings.aux_layer_ids is not None:
         ids, source = settings.aux_layer_ids, "eagle_aux_hidden_state_layer_ids"

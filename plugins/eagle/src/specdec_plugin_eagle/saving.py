@@ -15,7 +15,7 @@ from specdec_plugin_eagle.names import published_name
 
 
 def save_eagle(head: EagleHead, directory: Path, config: Mapping[str, Any]) -> None:
-    """Write an EAGLE-1 head as it is published: `fc.*` and `layers.0.*`, nothing that is the target's.
+    """Write an EAGLE-1 head in the published format: `fc.*` and `layers.0.*`, without the target's modules.
 
     Args:
         head: the head, in the type it is stored in.
@@ -28,7 +28,7 @@ def save_eagle(head: EagleHead, directory: Path, config: Mapping[str, Any]) -> N
 
 
 def save_eagle3(head: Eagle3Head, directory: Path, config: Mapping[str, Any]) -> None:
-    """Write an EAGLE-3 head as it is published: `midlayer.*`, `fc`, `norm`, `lm_head`, `d2t` and `t2d`.
+    """Write an EAGLE-3 head in the published format: `midlayer.*`, `fc`, `norm`, `lm_head`, `d2t` and `t2d`.
 
     Args:
         head: the head, in the type it is stored in.
@@ -45,7 +45,7 @@ def save_eagle3(head: Eagle3Head, directory: Path, config: Mapping[str, Any]) ->
 
 
 def _own(head: torch.nn.Module, shared: set[str]) -> list[tuple[str, torch.Tensor]]:
-    """The parameters of a head but those of modules it shares with the target."""
+    """Return a head's parameters, except those of modules shared with the target."""
     return [
         (name, value.detach().cpu().contiguous().clone())
         for name, value in head.named_parameters()

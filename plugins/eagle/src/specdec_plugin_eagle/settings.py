@@ -1,4 +1,4 @@
-"""What an EAGLE head's `config.json` says, whatever dialect it is written in."""
+"""Settings of an EAGLE head, read from a `config.json` in any dialect."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from specdec import ModelError
 
 _SPECULATORS = "transformer_layer_config"
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
-"""Layers whose parts are those of Llama, with or without norms of queries and keys."""
+"""Families whose layers have the structure of Llama's, with or without query and key norms."""
 
 
 @dataclass(frozen=True)
 class EagleSettings:
-    """A head's shape and habits.
+    """The settings of a head.
 
     Args:
-        layer_config: configuration of its decoder layers; `num_hidden_layers` of them, `vocab_size` ids in the embedding.
-        num_logits: ids it can name.
+        layer_config: configuration of its `num_hidden_layers` decoder layers; `vocab_size` is that of the embedding.
+        num_logits: number of ids it can draft.
         target_hidden_size: width of the target's states.
         aux_layer_ids: target layers whose inputs EAGLE-3 reads; None for the default (2, L / 2, L - 3).
-        uses_aux: whether EAGLE-3 reads these layers, or the last hidden state alone.
+        uses_aux: whether EAGLE-3 reads these layers, or only the last hidden state.
         is_normed_residual: EAGLE-3: the residual stream begins with the normed state (`norm_before_residual`).
-        has_norm_before_fc: EAGLE-3: one norm over the states side by side.
-        has_fc_norms: EAGLE-3: one norm for each of them.
+        has_norm_before_fc: EAGLE-3: one norm over the concatenated states.
+        has_fc_norms: EAGLE-3: one norm for each state.
         is_normed_carry: EAGLE-3: the next step takes the normed output (`norm_output`).
-        has_para_norms: EAGLE-1: embedding and state are normed before they are joined (`add_para_norm`).
-        mask_id: token that stands for tokens not known yet, for parallel drafting.
+        has_para_norms: EAGLE-1: embedding and state are normed before concatenation (`add_para_norm`).
+        mask_id: mask token for parallel drafting, which stands for tokens that are not known yet.
         logit_scale: factor on the logits.
     """
 
@@ -49,23 +49,23 @@ class EagleSettings:
 
     @property
     def num_states(self) -> int:
-        """States of the target that EAGLE-3 reads for each token; three unless the checkpoint names more or fewer layers."""
+        """Number of target states that EAGLE-3 reads per token; three unless the checkpoint names more or fewer layers."""
         if not self.uses_aux:
             return 1
         return len(self.aux_layer_ids) if self.aux_layer_ids else 3
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], place: str, *, is_eagle3: bool) -> EagleSettings:
-        """Read a published configuration: a plain layer configuration with EAGLE's keys beside it, vLLM's `model` around it,
-        or the speculators format.
+        """Read a published configuration: a plain layer configuration with EAGLE's keys beside it, one nested in vLLM's
+        `model` key, or the speculators format.
 
         Args:
-            config: what `config.json` holds.
-            place: what errors name.
-            is_eagle3: which of the two kinds the head is.
+            config: contents of `config.json`.
+            place: location named in errors.
+            is_eagle3: whether it is an EAGLE-3 head.
 
         Raises:
-            ModelError: if it does not describe layers this package can make.
+            ModelError: if it does not describe layers that this package supports.
         """
         is_speculators = isinstance(config.get(_SPECULATORS), Mapping)
         nested = config.get(_SPECULATORS) if is_speculators else config.get("model")

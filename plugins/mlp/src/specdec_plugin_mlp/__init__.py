@@ -1,4 +1,4 @@
-"""Small heads on the target's last hidden state: MLP speculators, whose heads form a chain, and Medusa, whose heads do not."""
+"""Small heads on the target's last hidden state: MLP speculators, with a chain of heads, and Medusa, with independent heads."""
 
 from specdec_plugin_mlp.medusa.checkpoint import load_medusa
 from specdec_plugin_mlp.medusa.config import MedusaConfig

@@ -1,4 +1,4 @@
-"""The configuration keys that both methods have."""
+"""The configuration keys that both methods share."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from specdec.interfaces import ProposerConfig
 
 
 class StateHeadsConfig(ProposerConfig):
-    """Which heads draft, and how their tokens are chosen.
+    """The draft heads, and how their tokens are chosen.
 
-    `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 a draft is that many times shallower.
+    `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 the depth of a draft is divided by it.
     """
 
     draft_confidence_threshold: float = Field(

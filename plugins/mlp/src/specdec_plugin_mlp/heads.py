@@ -1,4 +1,4 @@
-"""What a proposer asks of heads, whichever they are."""
+"""The interface between a proposer and its heads."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 
 
 class Heads(Protocol):
-    """Heads on the target's final hidden state; head i guesses the token i + 1 positions after the last committed one."""
+    """Heads on the target's final hidden state; head i predicts the token i + 1 positions after the last committed one."""
 
     @property
     def num_heads(self) -> int:
-        """How many tokens can be guessed one after another."""
+        """The most tokens that can be drafted one after another."""
 
     def begin(self, states: torch.Tensor) -> torch.Tensor:
-        """Return what head 0 takes, of the states `[R, H]` that chose the last committed tokens."""
+        """Return the input of head 0 for the states `[R, H]` that chose the last committed tokens."""
 
     def step(
         self, index: int, states: torch.Tensor, token_ids: torch.Tensor
@@ -23,10 +23,10 @@ class Heads(Protocol):
         """Run one head.
 
         Args:
-            index: which.
-            states: `[R, D]` what `begin`, or the head before, returned.
-            token_ids: `[R]` int64 the token before the one that is guessed.
+            index: index of the head.
+            states: `[R, D]` states returned by `begin` or the previous head.
+            token_ids: `[R]` int64 tokens before the predicted ones.
 
         Returns:
-            what the next head takes, `[R, D']`, and logits `[R, V']`.
+            the input of the next head, `[R, D']`, and logits `[R, V']`.
         """

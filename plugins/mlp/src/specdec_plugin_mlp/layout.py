@@ -1,4 +1,4 @@
-"""What the `config.json` of heads says of them."""
+"""Base for reading the `config.json` of heads."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from specdec.interfaces import TargetInfo
 
 
 class Layout(BaseModel):
-    """Base of what is read from a `config.json`; keys that say nothing about the heads are left alone."""
+    """Base of layouts read from a `config.json`; other keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     @classmethod
     def read(cls, checkpoint: HeadCheckpoint, found: dict[str, Any] | None = None) -> Self:
-        """Return what a checkpoint's configuration says.
+        """Read a checkpoint's configuration.
 
         Args:
             checkpoint: the checkpoint.
-            found: its configuration, where older names of keys have been replaced.
+            found: its configuration with old key names replaced; None for the stored one.
 
         Raises:
-            ModelError: naming the key that is wrong, and its value.
+            ModelError: naming the invalid key and its value.
         """
         try:
             return cls(**(checkpoint.config if found is None else found))
@@ -40,13 +40,13 @@ class Layout(BaseModel):
 
 
 def check_target(path: str, target: TargetInfo, *, vocab_size: int, hidden_size: int) -> None:
-    """Refuse heads that were made for another target.
+    """Reject heads that were made for another target.
 
     Args:
-        path: of the heads, for messages.
+        path: path of the heads, for messages.
         target: the target.
-        vocab_size: ids that the heads know.
-        hidden_size: size of the states they take.
+        vocab_size: vocabulary size of the heads.
+        hidden_size: size of the states they read.
 
     Raises:
         ConfigError: with both sizes.

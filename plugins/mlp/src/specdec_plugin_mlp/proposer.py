@@ -1,4 +1,4 @@
-"""What the proposers of this package share: from hidden states to drafts."""
+"""Base of this package's proposers: drafts from hidden states."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from specdec_plugin_mlp.states import LastStates
 
 
 class StateHeadsProposer(Proposer):
-    """Runs heads on the state that chose the last committed token, one depth after another, all requests together.
+    """Runs heads on the state that chose the last committed token, depth by depth, for all requests together.
 
-    Of a request only that state is kept; one whose states were lost gets no draft.
+    Only this state is kept per request; a request without it gets no draft.
     """
 
     Config: ClassVar[type[ProposerConfig]] = StateHeadsConfig
@@ -53,7 +53,7 @@ class StateHeadsProposer(Proposer):
 
     @abstractmethod
     def read(self, checkpoint: HeadCheckpoint) -> tuple[Heads, DraftVocabulary]:
-        """Return the heads of a checkpoint, on the target's device and in its type, and the ids they can name.
+        """Return the heads of a checkpoint, on the target's device and in its dtype, and the ids they can draft.
 
         Raises:
             ModelError: if the checkpoint is damaged or of another kind.
@@ -65,7 +65,7 @@ class StateHeadsProposer(Proposer):
 
         Raises:
             ModelError: if the checkpoint is damaged or of another kind.
-            ConfigError: if it was made for another target, or if more tokens are asked for than there are heads.
+            ConfigError: if it was made for another target, or if more tokens are requested than the heads can draft.
         """
         config = self._config
         assert config.model is not None
@@ -86,7 +86,7 @@ class StateHeadsProposer(Proposer):
         )
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Take in the new states and draft for every row that wants it and has its state."""
+        """Store the new states and draft for every row that wants a draft and has a state."""
         self._states.take_in(batch)
         sketches = [self._sketch(batch, row) for row in range(batch.batch_size)]
         active = [sketch for sketch in sketches if sketch is not None]
@@ -97,7 +97,7 @@ class StateHeadsProposer(Proposer):
         )
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Hold any prefix: only the state that chose the last token is kept, and that comes with later ones."""
+        """Accept any prefix: only the state that chose the last token is needed, and it is delivered with later tokens."""
         return len(token_ids)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
@@ -106,7 +106,7 @@ class StateHeadsProposer(Proposer):
             self._states.drop(request_id)
 
     def _sketch(self, batch: ProposeBatch, row: int) -> Sketch | None:
-        """Return the empty sketch of a row, or None if nothing can or shall be drafted for it."""
+        """Return the empty sketch of a row, or None if nothing can or should be drafted for it."""
         width, num_tokens = self._config.tree_top_k, batch.num_tokens[row]
         depth = min(
             -(-batch.max_nodes[row] // width),

@@ -1,4 +1,4 @@
-"""The hidden states that drafts begin from."""
+"""The hidden states that drafts start from."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from specdec.interfaces import ProposeBatch
 
 
 class LastStates:
-    """Keeps, for each request, the state that chose its last token: a draft may be wanted while no token is new."""
+    """Keeps for each request the state that chose its last token, because a draft may be wanted without a new token."""
 
     def __init__(self) -> None:
         self._ends: dict[str, int] = {}
         self._states: dict[str, torch.Tensor] = {}
 
     def take_in(self, batch: ProposeBatch) -> None:
-        """Keep the state of each row's last new token; a row whose last token came without one has none."""
+        """Store the state of each row's last new token; a row whose last token has no state loses its state."""
         last = [end - 1 for end in accumulate(batch.counts)]
         states, flags = batch.hidden_states, batch.has_hidden
         new = [row for row, count in enumerate(batch.counts) if count]
@@ -39,7 +39,7 @@ class LastStates:
                 self.drop(batch.request_ids[row])
 
     def has(self, request_id: str, num_tokens: int) -> bool:
-        """Return whether the state is there that chose the last of a request's tokens."""
+        """Return whether the state that chose the last of a request's tokens is available."""
         return self._ends.get(request_id) == num_tokens
 
     def of(self, request_ids: list[str]) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Tensors that a checkpoint has and no head takes."""
+"""Warns about tensors of a checkpoint that no head uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ logger = logging.getLogger("specdec")
 
 
 def tell_unused(checkpoint: HeadCheckpoint, used: Collection[str]) -> None:
-    """Log which tensors of a checkpoint are left over; they cost nothing, but may mean that heads of another kind are meant."""
+    """Log the unused tensors of a checkpoint; they are harmless, but may mean that it holds heads of another kind."""
     unused = [name for name in checkpoint.names() if name not in used]
     if unused:
         logger.warning(

@@ -6,4 +6,4 @@ from specdec.drafting import HeadConfig
 
 
 class MtpConfig(HeadConfig):
-    """How the target's own layers draft; `model` is only for layers that lie in a directory of their own."""
+    """How the target's own layers draft; `model` is only for layers in a separate directory."""

@@ -1,4 +1,4 @@
-"""Experts of a mixture: stored one by one, computed stacked."""
+"""MoE experts: stored individually, computed as stacked tensors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _STACKED = {"mlp.experts.gate_up_proj": ("gate_proj", "up_proj"), "mlp.experts.d
 
 
 def read_weight(tensors: MtpTensors, name: str, shape: Sequence[int]) -> torch.Tensor:
-    """Return a tensor under its published name; experts that are stored one by one are stacked.
+    """Return a tensor by its published name; individually stored experts are stacked.
 
     Args:
         tensors: the checkpoint.
-        name: published name; for experts that of the stack `[E, ...]`.
-        shape: what it has to be.
+        name: published name; for experts the name of the stacked tensor `[E, ...]`.
+        shape: expected shape.
 
     Raises:
-        ModelError: if something is missing or of another shape.
+        ModelError: if a tensor is missing or has another shape.
     """
     stack = next((end for end in _STACKED if name.endswith(end)), None)
     if stack is None or name in tensors.names:

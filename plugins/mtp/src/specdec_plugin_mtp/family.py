@@ -1,4 +1,4 @@
-"""The target's own kind of decoder layers and norms, made anew for the head."""
+"""Creates decoder layers and norms of the target's family for the head."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from specdec_plugin_mtp.layouts import Layout
 
 
 class Family:
-    """Layers, norms and rotary factors of one architecture of `transformers`.
+    """Layers, norms and rotary embedding of one architecture of `transformers`.
 
     Args:
         config: the target's configuration.
-        layout: says what differs from the target's layers.
-        num_layers: layers to make; their `layer_idx` counts from 0.
-        is_sparse: whether they are mixtures of experts, where the family has these.
+        layout: defines the differences from the target's layers.
+        num_layers: number of layers to create; their `layer_idx` starts at 0.
+        is_sparse: whether they are MoE layers, in families that have them.
 
     Raises:
         ModelError: if `transformers` has no such layers.
@@ -36,7 +36,7 @@ class Family:
         self.config: PretrainedConfig = base.config
         self.layers: nn.ModuleList = base.layers
         self._norm_class: type[nn.Module] = type(base.norm)
-        # Its factors are computed, not loaded, so they are needed even where weights are made without memory.
+        # The rotary factors are computed, not loaded, so they are needed even if weights are on the meta device.
         with torch.device("cpu"):
             self.rotary: nn.Module = type(base.rotary_emb)(config=base.config)
 
@@ -48,7 +48,7 @@ class Family:
 def layer_config(
     config: PretrainedConfig, layout: Layout, num_layers: int, *, is_sparse: bool
 ) -> PretrainedConfig:
-    """Return the configuration of the layers: the target's, with all that goes by a layer's number set for these.
+    """Return the configuration of the layers: the target's, with all layer-dependent entries set for these layers.
 
     Arguments as for `Family`.
     """

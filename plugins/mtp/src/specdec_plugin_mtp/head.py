@@ -14,13 +14,13 @@ from specdec_plugin_mtp.layouts import DEEPSEEK, Layout
 
 
 class MtpStage(nn.Module):
-    """One layer with what comes before and after it.
+    """One layer with its input and output modules.
 
     Args:
-        family: makes its parts.
-        index: which of the layers.
-        embed_tokens: the target's embedding, or one of its own.
-        lm_head: the target's output projection, or one of its own.
+        family: creates its modules.
+        index: index of the layer.
+        embed_tokens: the target's embedding, or the layer's own.
+        lm_head: the target's output projection, or the layer's own.
         has_join_bias: whether `join` has a bias.
     """
 
@@ -37,21 +37,21 @@ class MtpStage(nn.Module):
 
 
 class MtpHead(DraftHead):
-    """The layers of one target: each joins a token with the state that chose it, and ends in a norm, whose output is both what
-    the output projection takes and the state of the next step.
+    """The layers of one target. Each joins a token with the state that chose it and ends in a norm. The norm's output is the
+    input of the output projection and the state of the next step.
 
-    As with DeepSeek-V3 (arXiv 2412.19437) layer s takes the states of layer s - 1, the first the target's after its final
-    norm. For more steps than layers the first comes again after the last.
+    As in DeepSeek-V3 (arXiv 2412.19437) layer s takes the states of layer s - 1, and the first layer the target's states
+    after its final norm. With more steps than layers the first layer follows the last one.
 
     Args:
         config: the target's configuration.
         embed_tokens: its embedding.
         lm_head: its output projection.
-        num_logits: ids that names.
-        layout: names, and the order in which token and state are joined.
-        num_layers: how many layers.
-        is_sparse: whether they are mixtures of experts, where the family has these.
-        has_join_bias: whether the joining map has a bias.
+        num_logits: number of logits of `lm_head`.
+        layout: tensor names, and the order in which token and state are joined.
+        num_layers: number of layers.
+        is_sparse: whether they are MoE layers, in families that have them.
+        has_join_bias: whether `join` has a bias.
 
     Raises:
         ModelError: if `transformers` has no such layers.
@@ -97,7 +97,7 @@ class MtpHead(DraftHead):
         stage: int = 0,
         **attention: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `DraftHead.forward`; further arguments go to the layer, as `attention_mask` and `past_key_values`."""
+        """See `DraftHead.forward`; further arguments, such as `attention_mask` and `past_key_values`, go to the layer."""
         parts = self.stage(stage)
         embedded = parts.embed_norm(parts.embed_tokens(input_ids).to(features.dtype))
         state = parts.feature_norm(features)

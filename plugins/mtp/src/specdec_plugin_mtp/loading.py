@@ -22,15 +22,15 @@ _SHARED = ("embed_tokens.", "lm_head.")
 def load_mtp(
     target: TargetHandle, tensors: MtpTensors, own_config: Mapping[str, object] | None = None
 ) -> MtpHead:
-    """Return the head that a checkpoint holds, on the target's device and in its type, in evaluation mode.
+    """Return the head of a checkpoint, on the target's device and in its dtype, in evaluation mode.
 
     Args:
-        target: lends embedding and output projection where the layers have none of their own.
+        target: the target, whose embedding and output projection are used if the layers have none.
         tensors: the checkpoint.
-        own_config: `config.json` of a directory with the layers alone; None where the target's holds.
+        own_config: `config.json` of a directory that holds only the layers; None to use the target's.
 
     Raises:
-        ModelError: if the layers are missing, incomplete, quantised, or of a kind that is not known here.
+        ModelError: if the layers are missing, incomplete, quantised, or of an unknown kind.
     """
     config = target.config.get_text_config()
     layout, first = find_layout(tensors, config)
@@ -60,13 +60,13 @@ def load_mtp(
 
 
 def find_layout(tensors: MtpTensors, config: PretrainedConfig) -> tuple[Layout, int]:
-    """Return the layout that the tensors are named by, and the number that layers counted on from the target's begin with.
+    """Return the layout that matches the tensor names, and the number of the first layer (`{n}`).
 
-    A directory with the layers alone may count them from 0.
+    A directory that holds only the layers may number them from 0.
 
     Args:
         tensors: the checkpoint.
-        config: the target's.
+        config: the target's configuration.
 
     Raises:
         ModelError: if there are no layers of a known kind.
@@ -90,7 +90,7 @@ def _num_layers(
     config: PretrainedConfig,
     own_config: Mapping[str, object] | None,
 ) -> int:
-    """Return how many layers there are, which the configuration has to say as well if it says anything."""
+    """Return the number of layers in the weights; it must match the configuration if that states a number."""
     found = 0
     while tensors.has_any(filled(layout.block, found, first)):
         found += 1
@@ -109,7 +109,7 @@ def _num_layers(
 def _fill(
     stage: MtpStage, layout: Layout, layer: int, first: int, tensors: MtpTensors, target: TargetHandle
 ) -> None:
-    """Give a stage its weights."""
+    """Load the weights of a stage."""
     device, dtype = target.info.device, target.info.dtype
     buffers = {name for name, _ in stage.named_buffers()}
     found: dict[str, torch.Tensor] = {}
@@ -117,7 +117,7 @@ def _fill(
         if name.startswith(_SHARED):
             continue
         weight = read_weight(tensors, layout.published(name, layer, first), wanted.shape)
-        # Buffers, as the biases of routers, keep the precision they are made with.
+        # Buffers, such as router biases, keep the precision they are created with.
         found[name] = weight.to(device, wanted.dtype if name in buffers else dtype)
     stage.load_state_dict(found, strict=False, assign=True)
     stage.embed_tokens = _own(stage.embed_tokens, layout, "embed_tokens", layer, first, tensors, target)
@@ -133,7 +133,7 @@ def _own(
     tensors: MtpTensors,
     target: TargetHandle,
 ) -> nn.Module:
-    """Return a layer's own embedding or output projection, or the target's where the layer has none or the same."""
+    """Return a layer's own embedding or output projection, or the target's if the layer has none or an equal one."""
     if getattr(layout, part) is None:
         return shared
     name = layout.published(f"{part}.weight", layer, first)

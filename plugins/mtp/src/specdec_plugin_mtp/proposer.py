@@ -44,7 +44,7 @@ class MtpProposer(HeadProposer):
 
 
 def _is_target(path: str, target: TargetHandle) -> bool:
-    """Return whether a path is that of the target, which is another way to say nothing."""
+    """Return whether a path is the target's, which is the same as giving no path."""
     if target.path is None:
         return False
     ours, theirs = Path(path), Path(target.path)

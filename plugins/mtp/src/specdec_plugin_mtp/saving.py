@@ -14,23 +14,23 @@ from specdec_plugin_mtp.head import MtpHead
 
 _CONFIG, _WEIGHTS, _INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 MTP_FILE = "model-mtp.safetensors"
-"""The file that the layers are written to."""
+"""Name of the file with the layers."""
 
 
 def add_mtp_layers(target_dir: str | Path, head: MtpHead, out_dir: str | Path) -> None:
-    """Write a target's directory with a head's layers in it, under the names of the head's layout.
+    """Write a target's directory with a head's layers added, under the names of the head's layout.
 
-    For DeepSeek's layout these are `model.layers.{L}.*`, L being the target's number of layers, as published targets have
-    them. They go into a file of their own: beside a single `model.safetensors`, where `transformers` passes over it when it
-    loads the target, or as a shard more of an index. `config.json` gets `num_nextn_predict_layers`.
+    For DeepSeek's layout the names are `model.layers.{L}.*`, where L is the target's number of layers, as in published
+    targets. The layers go into a separate file: beside a single `model.safetensors`, where `transformers` ignores it when it
+    loads the target, or as an additional shard of an index. `config.json` gets `num_nextn_predict_layers`.
 
     Args:
-        target_dir: the target: `config.json` and safetensors, and whatever else there is, which is copied.
-        head: the layers, in the type they are to be stored in; what they share with the target is not written again.
-        out_dir: where to write; may be `target_dir`.
+        target_dir: the target: `config.json` and safetensors; all other files are copied too.
+        head: the layers, in the dtype to store; modules shared with the target are not written again.
+        out_dir: output directory; may be `target_dir`.
 
     Raises:
-        ValueError: if the target is not such a directory, has such layers already, or if the head is a mixture of experts.
+        ValueError: if the target is not such a directory or already has such layers, or if the head has MoE layers.
     """
     source, goal = Path(target_dir), Path(out_dir)
     if not (source / _CONFIG).is_file() or not any((source / name).is_file() for name in (_WEIGHTS, _INDEX)):
@@ -63,10 +63,10 @@ def layer_tensors(head: MtpHead, num_target_layers: int) -> dict[str, torch.Tens
 
     Args:
         head: the layers.
-        num_target_layers: what layers counted on from the target's begin with.
+        num_target_layers: the target's number of layers, which is the number of the first layer.
 
     Raises:
-        ValueError: if the head is a mixture of experts.
+        ValueError: if the head has MoE layers.
     """
     shared = ("embed_tokens.", "lm_head.")
     tensors: dict[str, torch.Tensor] = {}
@@ -81,7 +81,7 @@ def layer_tensors(head: MtpHead, num_target_layers: int) -> dict[str, torch.Tens
 
 
 def _names(directory: Path) -> set[str]:
-    """Return the names of all tensors that a directory holds."""
+    """Return the names of all tensors in a directory."""
     names: set[str] = set()
     for file in directory.glob("*.safetensors"):
         with safe_open(file, "pt") as opened:

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint, with errors for people."""
+"""The tensors of a checkpoint, with user-facing errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _QUANTISED = ("_scale_inv", ".weight_scale", ".qweight", ".weight_packed")
 
 
 class MtpTensors:
-    """Reads tensors, and remembers which.
+    """Reads tensors and tracks which ones were read.
 
     Args:
-        reader: of the target's checkpoint, or of a directory with the layers alone.
-        place: what errors name.
+        reader: reader of the target's checkpoint, or of a directory that holds only the layers.
+        place: location named in errors.
     """
 
     def __init__(self, reader: CheckpointReader | HeadCheckpoint, place: str) -> None:
@@ -33,10 +33,10 @@ class MtpTensors:
         self._read: set[str] = set()
 
     def read(self, name: str, shape: Sequence[int]) -> torch.Tensor:
-        """Return one tensor, on the host and in the type it is stored in.
+        """Return one tensor, on the host and in its stored dtype.
 
         Raises:
-            ModelError: if it is not there, of another shape, or damaged.
+            ModelError: if it is missing, has another shape, or is damaged.
         """
         if name not in self.names:
             raise ModelError(
@@ -56,11 +56,11 @@ class MtpTensors:
         return tensor
 
     def has_any(self, prefix: str) -> bool:
-        """Return whether there are names that begin so."""
+        """Return whether any tensor name starts with `prefix`."""
         return any(name.startswith(prefix) for name in self.names)
 
     def check(self, prefixes: Sequence[str]) -> None:
-        """Raise for what quantised layers have: only ordinary weights are read.
+        """Raise for tensors of quantised layers, which are not supported.
 
         Raises:
             ModelError: naming one of these tensors.
@@ -73,7 +73,7 @@ class MtpTensors:
             )
 
     def check_all_read(self, prefixes: Sequence[str]) -> None:
-        """Raise for tensors that have not been read: they change what is computed, and nobody knows how.
+        """Raise for unread tensors, because they would change the computation in an unknown way.
 
         Raises:
             ModelError: naming one of them.

@@ -9,16 +9,16 @@ from pydantic import Field, model_validator
 from specdec.interfaces import ProposerConfig
 
 DEFAULT_LENGTHS = (2, 4)
-"""The lookup lengths where none is given: on chats and on code two tokens find something in nearly every text, and about
-half of what they find is accepted; one token finds much that is not."""
+"""Default lookup lengths: on chats and on code, two tokens match in nearly every text and about half of the drafted tokens
+are accepted; with one token many are rejected."""
 VLLM_LENGTH = 5
-"""Both lookup lengths of vLLM where none is given."""
+"""vLLM's default for both lookup lengths."""
 
 
 class NgramConfig(ProposerConfig):
-    """How long a repeated n-gram must be, and which of its earlier occurrences is copied from.
+    """The length of a matching n-gram, and which earlier occurrence is copied from.
 
-    Where one of the two lengths is missing it takes the value of the other, as in vLLM; without either they are 2 and 4.
+    If one of the two lengths is missing it takes the value of the other, as in vLLM; if both are missing they are 2 and 4.
     After validation neither is None.
     """
 
@@ -51,7 +51,7 @@ class NgramConfig(ProposerConfig):
                 f"prompt_lookup_min={shortest} is greater than prompt_lookup_max={longest}; "
                 "lower prompt_lookup_min or raise prompt_lookup_max"
             )
-        # The model is frozen for its users; resolving the defaults is part of making it.
+        # The model is frozen, but resolving the defaults is part of its construction.
         object.__setattr__(self, "prompt_lookup_min", shortest)
         object.__setattr__(self, "prompt_lookup_max", longest)
         return self

@@ -8,19 +8,19 @@ import torch
 def find_sources(
     tokens: torch.Tensor, num_tokens: torch.Tensor, shortest: int, longest: int, *, keeps_first: bool
 ) -> torch.Tensor:
-    """Find where the text goes on after the match of each row; the same choice as `reference.draft`.
+    """Find where the text continues after the match of each row; makes the same choice as `reference.draft`.
 
-    Every position is compared with the end of its row, so time grows with L.
+    Every position is compared with the end of its row, so the time grows with L.
 
     Args:
-        tokens: `[B, L]`; what follows a row's tokens is ignored.
+        tokens: `[B, L]`; entries after a row's tokens are ignored.
         num_tokens: `[B]` int64 tokens per row.
         shortest: the shortest n-gram that counts as a match.
         longest: the longest n-gram to look for.
         keeps_first: choose the earliest instead of the most recent occurrence.
 
     Returns:
-        `[B]` int64: the position after the chosen occurrence, or 0 without a match.
+        `[B]` int64: position after the chosen occurrence, or 0 without a match.
     """
     width = tokens.shape[1]
     positions = torch.arange(width, device=tokens.device)
@@ -50,15 +50,15 @@ def copy_from(
     *,
     keeps_first: bool,
 ) -> torch.Tensor:
-    """Draft what follows each source.
+    """Draft the tokens that follow each source.
 
     Args:
         tokens: `[B, L]`.
         num_tokens: `[B]` int64 tokens per row.
         sources: `[B]` int64 from `find_sources`.
-        max_nodes: `[B]` int64 most tokens to draft.
+        max_nodes: `[B]` int64 maximum number of tokens to draft.
         width: columns of the result; no entry of `max_nodes` exceeds it.
-        keeps_first: end with the text instead of going on periodically.
+        keeps_first: end with the text instead of continuing periodically.
 
     Returns:
         `[B, width]` int64, padded with -1.
@@ -68,7 +68,7 @@ def copy_from(
     if keeps_first:
         max_nodes = torch.minimum(max_nodes, period)
     is_drafted = (steps < max_nodes[:, None]) & (sources > 0)[:, None]
-    # A draft that reaches the end of the text reads on in itself, which is its own first token again.
+    # A draft that reaches the end of the text continues with its own first token.
     read = sources[:, None] + steps % period[:, None]
     drafted = tokens.gather(1, torch.where(is_drafted, read, 0).clamp(max=tokens.shape[1] - 1))
     return torch.where(is_drafted, drafted.long(), -1)

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 import torch
 
 WIDTH_STEP = 256
-"""Widths of the views are rounded up to this, so that kernels see few shapes."""
+"""Widths of the views are rounded up to a multiple of this, to limit the number of shapes."""
 
 
 class DeviceTokens:
-    """A `[num_lines, max_model_len]` int32 buffer, one line per request; the host knows which line is whose.
+    """A `[num_lines, max_model_len]` int32 buffer with one line per request; the host maps requests to lines.
 
-    Of lengths the host knows a bound only: what it has written so far. More requests than lines (preempted
-    ones are still held) make the buffer grow.
+    The host knows only an upper bound of each length: what it has written so far. The buffer grows if there are
+    more requests than lines (preempted requests keep theirs).
     """
 
     def __init__(self, num_lines: int, max_model_len: int, device: torch.device) -> None:
@@ -31,7 +31,7 @@ class DeviceTokens:
         return len(self._lines)
 
     def allocate(self) -> torch.Tensor:
-        """Return the buffer, made on the first call; its extra last column takes what padding would write."""
+        """Return the buffer, allocated on the first call; an extra last column receives the writes of padding."""
         if self._buffer is None:
             self._buffer = torch.zeros(
                 (len(self._bounds), self._max_model_len + 1), dtype=torch.int32, device=self._device
@@ -45,7 +45,7 @@ class DeviceTokens:
         counts: torch.Tensor,
         new_token_ids: torch.Tensor,
     ) -> torch.Tensor:
-        """Write new tokens and return those of every row.
+        """Write the new tokens and return all tokens of every row.
 
         Args:
             request_ids: `[B]`; unknown ones are new requests.
@@ -65,7 +65,7 @@ class DeviceTokens:
         return buffer[:, : self._widen(request_ids, new_token_ids.shape[1])].index_select(0, index)
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Free the lines of these requests; unknown ones are none of ours."""
+        """Free the lines of these requests; unknown ids are ignored."""
         for request_id in request_ids:
             line = self._lines.pop(request_id, None)
             if line is not None:
@@ -74,7 +74,7 @@ class DeviceTokens:
         self._last_ids = ()
 
     def _index_of(self, request_ids: Sequence[str]) -> torch.Tensor:
-        """Return `[B]` lines of these requests on the device, copied there only if the batch has changed."""
+        """Return the lines `[B]` of these requests on the device; copied only if the batch has changed."""
         if request_ids != self._last_ids:
             for request_id in request_ids:
                 if request_id not in self._lines:
@@ -83,7 +83,7 @@ class DeviceTokens:
                 [self._lines[request_id] for request_id in request_ids],
                 dtype=torch.int64,
                 pin_memory=self._device.type
-                == "cuda",  # a copy from pageable memory would wait for the device
+                == "cuda",  # a copy from pageable memory would synchronise with the device
             )
             self._last_index = lines.to(self._device, non_blocking=True)
             self._last_ids = request_ids
@@ -99,7 +99,7 @@ class DeviceTokens:
         return self._free.pop()
 
     def _widen(self, request_ids: Sequence[str], num_new: int) -> int:
-        """Add `num_new` to the bounds of these requests and return the largest, rounded up."""
+        """Add `num_new` to the bounds of these requests and return the largest bound, rounded up."""
         widest = 0
         for request_id in request_ids:
             line = self._lines[request_id]

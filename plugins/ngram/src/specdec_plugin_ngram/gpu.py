@@ -23,10 +23,10 @@ from specdec_plugin_ngram.device_tokens import DeviceTokens
 
 
 class NgramGpuProposer(Proposer):
-    """Drafts what `ngram` drafts, with tensor operations only and without waiting for the device.
+    """Drafts the same tokens as `ngram`, with tensor operations only and without synchronising with the device.
 
-    Works on any torch device. All tokens are kept there, `[max_num_seqs, max_model_len]`, and every step compares
-    the end of each text with all of it: unlike that of `ngram`, its time grows with the context.
+    Works on any torch device. All tokens are kept there, `[max_num_seqs, max_model_len]`. Every step compares
+    the end of each text with the whole text, so unlike `ngram` its time grows with the context.
     """
 
     name: ClassVar[str] = "ngram_gpu"
@@ -45,7 +45,7 @@ class NgramGpuProposer(Proposer):
         self._held.allocate()
 
     def propose(self, batch: DeviceProposeBatch) -> Draft:  # type: ignore[override]  # what ON_DEVICE asks for
-        """Take in the new tokens and draft a chain for every row that has a match."""
+        """Store the new tokens and draft a chain for every row that has a match."""
         tokens = self._held.take_in(batch.request_ids, batch.starts, batch.counts, batch.new_token_ids)
         num_tokens = batch.starts + batch.counts
         max_nodes = batch.max_nodes

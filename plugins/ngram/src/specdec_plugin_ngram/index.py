@@ -1,4 +1,4 @@
-"""An index of the n-grams of every request, kept up to date token by token."""
+"""An incremental index of the n-grams of every request."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from specdec_plugin_ngram.segments import SMALLEST_CAPACITY, SegmentPool
 
 
 class NgramIndex:
-    """Knows for every request where its last n-gram occurred before.
+    """Finds for every request the earlier occurrence of its last n-gram.
 
-    The time of a step grows with new and drafted tokens, not with the context: each new token is entered into one
-    hash table per n-gram length, and the entry found there is the match. Forgetting (a start below what is held)
-    indexes the remaining tokens anew.
+    The time of a step grows with new and drafted tokens, not with the context: each new token is inserted into one
+    hash table per n-gram length, and the existing entry is the match. After a rollback (a start below the number of
+    held tokens) the remaining tokens are reindexed.
 
     Args:
         shortest: the shortest n-gram that counts as a match.
         longest: the longest n-gram to look for.
         keeps_first: match the earliest occurrence instead of the most recent one.
-        hash_mask: bits of the hash in use; tests take some away to make collisions.
+        hash_mask: bits of the hash in use; tests clear some to cause collisions.
     """
 
     def __init__(
@@ -53,21 +53,21 @@ class NgramIndex:
         max_nodes: npt.ArrayLike,
         num_expected: Sequence[int],
     ) -> tuple[Int64s, Int64s]:
-        """Take in new tokens and draft, for all rows of a batch.
+        """Index the new tokens and draft, for all rows of a batch.
 
         Args:
             request_ids: `[B]`; unknown ones are new requests.
-            starts: `[B]` position of each row's first new token; below what is held means forget from there.
+            starts: `[B]` position of each row's first new token; a smaller value than the number of held tokens rolls back.
             counts: `[B]` number of new tokens.
-            new_token_ids: `[T]`, packed row after row.
-            max_nodes: `[B]` most tokens to draft.
-            num_expected: `[B]` tokens that a new request is known to get; room is made for them at once.
+            new_token_ids: `[T]`, rows concatenated.
+            max_nodes: `[B]` maximum number of tokens to draft.
+            num_expected: `[B]` tokens that a new request will have at least; space is allocated for them at once.
 
         Returns:
-            drafts `[B, N]` int64, padded with -1, where N is the length of the longest; their lengths `[B]`.
+            drafts `[B, N]` int64, padded with -1, where N is the length of the longest draft; their lengths `[B]`.
 
         Raises:
-            ValueError: if a row starts after what is held, a context is too long to index, or counts are wrong.
+            ValueError: if a row starts after the held tokens, a context is too long to index, or counts are wrong.
         """
         rows = np.empty((kernels.NUM_ROW_FIELDS, len(request_ids)), dtype=np.int64)
         rows[kernels.STATE] = self._lines_of(request_ids)
@@ -102,7 +102,7 @@ class NgramIndex:
         return (drafts if most == drafts.shape[1] else drafts[:, :most].copy()), num_drafted
 
     def forget(self, request_ids: Iterable[str]) -> None:
-        """Drop all state of these requests; unknown ones are none of ours."""
+        """Drop all state of these requests; unknown ids are ignored."""
         for request_id in request_ids:
             line = self._lines.pop(request_id, None)
             if line is not None:
@@ -149,4 +149,4 @@ class NgramIndex:
             int(state[kernels.OFFSET]), int(state[kernels.CAPACITY]), capacity, int(state[kernels.NUM_TOKENS])
         )
         state[kernels.CAPACITY] = capacity
-        state[kernels.NUM_INDEXED] = 0  # the next step indexes all tokens anew
+        state[kernels.NUM_INDEXED] = 0  # the next step reindexes all tokens

@@ -12,8 +12,8 @@ R = TypeVar("R")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function on its first call; keep the machine code on disk where there is room for it."""
+    """Compile a function on its first call; cache the machine code on disk if possible."""
     try:
         return cast(Callable[P, R], numba.njit(cache=True)(function))
-    except RuntimeError:  # a read-only installation and no writable home: compile in every process
+    except RuntimeError:  # no writable cache directory: compile in every process
         return cast(Callable[P, R], numba.njit(function))

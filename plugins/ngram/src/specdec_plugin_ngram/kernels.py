@@ -1,9 +1,9 @@
-"""The machine-code part of the index: take in new tokens of all rows of a batch and draft.
+"""The compiled part of the index: index the new tokens of all rows of a batch and draft.
 
-A request owns a segment of two shared arrays: room for tokens, and for each n-gram length a hash table of
+A request owns a segment of two shared arrays: space for tokens, and for each n-gram length a hash table of
 `capacity` entries. A table has one entry per distinct n-gram: the position after one of its occurrences (24 bits)
-and a piece of its hash (7 bits); 0 is empty. Whether an entry is the n-gram looked for is decided by comparing
-tokens. All functions stay in this file: Numba's cache on disk notices changes of the calling file only.
+and a part of its hash (7 bits); 0 is empty. Matches are verified by comparing tokens. All functions are in this
+file because Numba's disk cache detects changes only in the calling file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Int64s = npt.NDArray[np.int64]
 OFFSET, CAPACITY, NUM_TOKENS, NUM_INDEXED, SOURCE, NUM_FIELDS = range(6)
 """Columns of `states`; SOURCE is the position that follows the matched occurrence, or -1 without a match."""
 STATE, START, COUNT, MAX_NODES, NUM_ROW_FIELDS = range(5)
-"""Lines of `rows`, what a step says about each row of the batch."""
+"""Lines of `rows`, the inputs of a step for each row of the batch."""
 
 POSITION_BITS = 24
 POSITION_MASK = (1 << POSITION_BITS) - 1
@@ -29,7 +29,7 @@ HASH_SEED = 0x2545F4914F6CDD1D
 HASH_FACTOR = -0x61C8864680B583EB
 ALL_HASH_BITS = -1
 MOST_TOUCHED = 8
-"""New tokens of a row whose table entries are fetched ahead; those of a prompt would evict one another."""
+"""The most new tokens of a row whose table entries are prefetched; those of a prompt would evict one another."""
 
 
 @compiled
@@ -59,9 +59,9 @@ def _touch_tables(
     longest: int,
     hash_mask: int,
 ) -> int:
-    """Read the entries that `_index_tokens` will look at first.
+    """Prefetch the entries that `_index_tokens` will read first.
 
-    Its own reads wait for one another; these do not, so that the cache misses of a whole batch overlap.
+    Its own reads depend on one another. These do not, so the cache misses of a whole batch overlap.
     """
     num_lengths = longest - shortest + 1
     slot_mask = capacity - 1
@@ -89,7 +89,7 @@ def _index_tokens(
     keeps_first: bool,
     hash_mask: int,
 ) -> int:
-    """Enter all n-grams that end at positions `begin .. end - 1`; return the SOURCE of the last position."""
+    """Insert all n-grams that end at positions `begin .. end - 1`; return the SOURCE of the last position."""
     num_lengths = longest - shortest + 1
     slot_mask = capacity - 1
     source = -1
@@ -125,7 +125,7 @@ def _index_tokens(
 def _draft(
     tokens: Int32s, offset: int, end: int, source: int, max_nodes: int, keeps_first: bool, nodes: Int64s
 ) -> int:
-    """Copy from `source` into `nodes` `[N]`, pad with -1, and return how many tokens were copied."""
+    """Copy tokens from `source` into `nodes` `[N]`, pad with -1, and return the number of copied tokens."""
     num_nodes = 0
     if source >= 0:
         num_nodes = min(max_nodes, end - source) if keeps_first else max_nodes
@@ -133,7 +133,7 @@ def _draft(
     for node in range(num_nodes):
         nodes[node] = tokens[offset + read]
         read += 1
-        if read == end:  # the draft has reached its own first token: read on there
+        if read == end:  # the draft has reached its own first token: continue there
             read = source
     for node in range(num_nodes, len(nodes)):
         nodes[node] = -1
@@ -142,7 +142,7 @@ def _draft(
 
 @compiled
 def needs_attention(states: Int64s, rows: Int64s, num_new: int) -> bool:
-    """Return whether something about a step is wrong or some segment is too small; arguments as for `run_step`."""
+    """Return whether the inputs of a step are invalid or a segment is too small; arguments as for `run_step`."""
     total = 0
     for row in range(rows.shape[1]):
         for field in range(NUM_ROW_FIELDS):
@@ -171,20 +171,20 @@ def run_step(
     drafts: Int64s,
     num_drafted: Int64s,
 ) -> int:
-    """Take in the new tokens of every row and draft.
+    """Index the new tokens of every row and draft.
 
     Args:
         tokens: `[P]` tokens of all requests.
         tables: `[P * lengths]` hash tables of all requests.
-        states: `[S, NUM_FIELDS]`, one line per request held.
-        rows: `[NUM_ROW_FIELDS, B]`, what is new.
-        new_token_ids: `[T or more]`, packed row after row.
+        states: `[S, NUM_FIELDS]`, one line per held request.
+        rows: `[NUM_ROW_FIELDS, B]`, the inputs of the step.
+        new_token_ids: `[T or more]`, rows concatenated.
         shortest: the shortest n-gram indexed.
         longest: the longest n-gram indexed.
         keeps_first: match the earliest occurrence and end drafts with the text.
-        hash_mask: `ALL_HASH_BITS`; fewer bits make collisions, for tests.
-        drafts: `[B, N]`, filled with the drafts and -1.
-        num_drafted: `[B]`, filled.
+        hash_mask: `ALL_HASH_BITS`; fewer bits cause collisions, for tests.
+        drafts: `[B, N]` output: the drafts, padded with -1.
+        num_drafted: `[B]` output: the lengths of the drafts.
 
     Returns:
         the length of the longest draft.
@@ -198,7 +198,7 @@ def run_step(
         count = rows[COUNT, row]
         offset = state[OFFSET]
         capacity = state[CAPACITY]
-        if start < state[NUM_INDEXED]:  # entries cannot be taken back singly: index what is left anew
+        if start < state[NUM_INDEXED]:  # entries cannot be removed one by one: reindex the remaining tokens
             tables[offset * num_lengths : (offset + capacity) * num_lengths] = 0
             state[NUM_INDEXED] = 0
             state[SOURCE] = -1
@@ -207,7 +207,7 @@ def run_step(
         taken += count
         state[NUM_TOKENS] = start + count
         soon = start + min(count, MOST_TOUCHED)
-        # Stored, if only until the second loop: the compiler would leave out reads that nobody uses.
+        # Stored until the second loop overwrites it, because the compiler would remove unused reads.
         num_drafted[row] = _touch_tables(
             tokens, tables, offset, capacity, start, soon, shortest, longest, hash_mask
         )

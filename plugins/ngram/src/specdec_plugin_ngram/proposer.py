@@ -23,10 +23,10 @@ from specdec_plugin_ngram.index import NgramIndex
 
 
 class NgramProposer(Proposer):
-    """Copies what followed when the last n tokens occurred before, in the prompt or in the output.
+    """Copies the tokens that followed an earlier occurrence of the last n tokens, in the prompt or the output.
 
-    Prompt lookup decoding (Saxena 2023), also LLMA (arXiv 2304.04487), over an incremental index: the time of a
-    step does not grow with the context. `reference.draft` says exactly what is drafted.
+    Prompt lookup decoding (Saxena 2023), also LLMA (arXiv 2304.04487), with an incremental index: the time of a
+    step does not grow with the context. `reference.draft` is the exact specification.
     """
 
     name: ClassVar[str] = "ngram"
@@ -47,7 +47,7 @@ class NgramProposer(Proposer):
         warm_up.step(["warm-up"], [0], [2], np.zeros(2, dtype=np.int32), [1], [2])
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Take in the new tokens and draft a chain for every row that has a match."""
+        """Index the new tokens and draft a chain for every row that has a match."""
         max_nodes = batch.max_nodes
         if self._max_model_len is not None:
             room = (max(0, self._max_model_len - held) for held in batch.num_tokens)

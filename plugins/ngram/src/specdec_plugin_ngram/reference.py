@@ -1,4 +1,4 @@
-"""What prompt lookup drafts, in a few plain lines: the specification the fast paths are tested against."""
+"""Reference implementation of prompt lookup: the specification that the fast paths are tested against."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ def draft(
 ) -> list[int]:
     """Draft up to `max_nodes` tokens after `tokens` by rescanning all of them.
 
-    The longest n-gram, `longest` down to `shortest` tokens, that ends the text and ends somewhere before is the
-    match; an occurrence may overlap the end of the text. The draft is what follows the most recent
+    The match is the longest n-gram, of `longest` down to `shortest` tokens, that ends the text and also occurs
+    earlier; the earlier occurrence may overlap the end of the text. The draft continues the most recent
     (`match="recent"`) or the earliest (`"first"`) such occurrence. With `"recent"` a draft that reaches the end
-    of the text reads on in itself, so after `a a` comes `a a a ...`: any draft is lossless, and a text that has
-    started to repeat tends to go on.
+    of the text continues with its own tokens, so `a a` is followed by `a a a ...`: a text that has started to
+    repeat tends to continue, and any draft is lossless.
 
     Returns:
         at most `max_nodes` token ids; none without a match.

@@ -1,4 +1,4 @@
-"""Shared arrays that requests own segments of."""
+"""Shared arrays with one segment per request."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ SPACING = 80
 
 
 class SegmentPool:
-    """Hands out segments of `capacity` tokens and as many table entries per n-gram length.
+    """Allocates segments of `capacity` tokens and as many table entries per n-gram length.
 
-    Capacities are powers of two. A released segment is kept for the next request of its size; the arrays grow
-    by doubling and never shrink, so memory follows the most that was ever held at once.
+    Capacities are powers of two. A released segment is reused for the next request of its size. The arrays grow
+    by doubling and never shrink, so memory is determined by the peak use.
     """
 
     def __init__(self, num_lengths: int) -> None:

@@ -1,6 +1,6 @@
-"""Suffix decoding: draft what followed the same tokens in the request's text or in earlier responses.
+"""Suffix decoding: drafts the tokens that followed the same suffix in the request's text or in earlier responses.
 
-Names load when they are first used: its command shows its options without torch.
+Names are loaded on first use, so the command can show its options without importing torch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long the trees may take in one step."""
+"""Time budget of the trees in one step."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from time import perf_counter, thread_time
 
 
 class TimeBudget:
-    """Processor time of the calling thread, from `begin` on.
+    """Limits the CPU time of the calling thread, counted from `begin`.
 
-    Time in which the thread waited for a processor is nobody's fault and does not count, so drafts do not depend on what
-    else the machine does. The wall clock is read first because it costs a tenth.
+    Time in which the thread waits for a processor does not count, so drafts do not depend on other load on the machine.
+    The wall clock is read first because reading it costs a tenth as much.
 
     Args:
         seconds: the budget of one step.
@@ -26,7 +26,7 @@ class TimeBudget:
         self._wall_end = perf_counter() + self._seconds
 
     def is_over(self) -> bool:
-        """Return whether the step has used its time."""
+        """Return whether the step has used up its budget."""
         if perf_counter() < self._wall_end:
             return False
         left = self._processor_end - thread_time()

@@ -1,7 +1,7 @@
-"""The file that responses are kept in: safetensors, with a header that says whose they are.
+"""The cache file of responses: safetensors, with a header that identifies the tokenizer.
 
-Tensors: `token_ids` `[T]` int32, all responses, each after the end of its prompt where that is known, one
-after another, oldest first; `lengths` `[N]` int64. Metadata: `format`,
+Tensors: `token_ids` `[T]` int32, all responses concatenated, oldest first, each preceded by the end of its prompt if
+known; `lengths` `[N]` int64. Metadata: `format`,
 `version`, `tokenizer` (fingerprint, empty without one) and `sha256` over these and both tensors. A file whose name ends in
 `.xz` is compressed as a whole, to a sixth of its size.
 """
@@ -28,17 +28,17 @@ FORMAT = "specdec-suffix-cache"
 VERSION = "1"
 COMPRESSED = ".xz"
 _XZ = b"\xfd7zXZ\0"
-"""What a compressed file begins with."""
+"""First bytes of a compressed file."""
 _UNREADABLE = (lzma.LZMAError, SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
 REMEDY = "delete it, name another file, or make one with `specdec suffix warm`"
 
 
 def write_responses(path: Path, responses: Iterable[Sequence[int]], tokenizer: str | None) -> None:
-    """Write responses, oldest first; the file is replaced as a whole or not at all.
+    """Write responses, oldest first; the file is replaced atomically.
 
     Args:
-        path: the file; compressed, which takes some seconds per million tokens, if its name ends in `.xz`.
-        responses: token ids of each.
+        path: the file; if its name ends in `.xz` it is compressed, which takes some seconds per million tokens.
+        responses: token ids of each response.
         tokenizer: fingerprint of the tokenizer that the ids belong to.
 
     Raises:
@@ -72,11 +72,11 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
 
     Args:
         path: the file.
-        tokenizer: fingerprint that the file must have.
-        vocab_size: ids must be below it.
+        tokenizer: expected fingerprint.
+        vocab_size: upper bound of the ids.
 
     Raises:
-        ConfigError: naming file and remedy, if it cannot be read, is damaged or no such file, or has another tokenizer's ids.
+        ConfigError: naming file and remedy, if it cannot be read, is damaged or not a cache file, or has another tokenizer.
     """
     try:
         content = path.read_bytes()
@@ -92,7 +92,7 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
         if metadata["format"] != FORMAT:
             raise ValueError("another format")
         version = metadata["version"]
-        # A later version may look different from here on.
+        # Everything after this depends on the version.
         if version == VERSION:
             owner, expected = metadata["tokenizer"], metadata["sha256"]
             token_ids, lengths = tensors["token_ids"], tensors["lengths"]
@@ -120,7 +120,7 @@ def _digest(tokenizer: str, token_ids: npt.NDArray[np.int32], lengths: npt.NDArr
     """Return the checksum.
 
     Raises:
-        ValueError: if the arrays do not fit each other.
+        ValueError: if the arrays do not match each other.
     """
     found = [(each.dtype.name, each.ndim) for each in (token_ids, lengths)]
     if found != [("int32", 1), ("int64", 1)]:

@@ -10,9 +10,9 @@ from specdec.interfaces import ProposerConfig
 
 
 class SuffixConfig(ProposerConfig):
-    """How deep the trees are, what they remember, and how far a match is trusted. Names and defaults are vLLM's.
+    """Depth and contents of the trees, and limits of drafts. Names and defaults are vLLM's.
 
-    `num_speculative_tokens`, where it is left out, is the depth of the trees.
+    `num_speculative_tokens` defaults to the depth of the trees.
     """
 
     suffix_decoding_max_tree_depth: int = Field(

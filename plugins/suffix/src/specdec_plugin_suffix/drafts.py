@@ -1,4 +1,4 @@
-"""From the library's drafts to a `Draft`."""
+"""Converts the library's drafts to a `Draft`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ EMPTY = SuffixDecodingDraft()
 def chains(found: Sequence[SuffixDecodingDraft | None]) -> Draft:
     """Return chains `[B, N]` with their confidence.
 
-    The library's probabilities are those of whole paths, by counts. That of a node given its parent is its share of the
-    parent's.
+    The library's probabilities are those of whole paths, by counts. A node's probability given its parent is the quotient of
+    the two.
     """
     tokens: list[list[int]] = []
     confidence: list[list[float]] = []
@@ -27,11 +27,11 @@ def chains(found: Sequence[SuffixDecodingDraft | None]) -> Draft:
 
 
 def trees(found: Sequence[SuffixDecodingDraft | None], max_depth: Sequence[int] | None = None) -> Draft:
-    """Return trees `[B, N]` with their confidence, best node first.
+    """Return trees `[B, N]` with their confidence, likeliest node first.
 
     Args:
-        found: `[B]`
-        max_depth: `[B]`, the deepest node that is allowed, if not all are; deeper ones are left out.
+        found: `[B]` the library's drafts.
+        max_depth: `[B]` maximum depth, None for no limit; deeper nodes are dropped.
     """
     rows = [draft or EMPTY for draft in found]
     if max_depth is not None:
@@ -50,7 +50,7 @@ def trees(found: Sequence[SuffixDecodingDraft | None], max_depth: Sequence[int] 
 
 
 def _cut(draft: SuffixDecodingDraft, max_depth: int) -> SuffixDecodingDraft:
-    """Leave out nodes below `max_depth`; as a rule no tree is that deep."""
+    """Drop nodes deeper than `max_depth`; usually there are none."""
     if len(draft.token_ids) <= max_depth:
         return draft
     depths: list[int] = []

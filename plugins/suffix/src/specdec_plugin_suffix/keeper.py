@@ -1,4 +1,4 @@
-"""Keeps the cache file and what is remembered together: read at the start, written at the end."""
+"""Synchronises the cache file with the remembered responses: read at the start, written at the end."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ logger = logging.getLogger("specdec")
 class CacheKeeper:
     """Reads and writes one cache file.
 
-    A file that may not be written to is only read. Of several ranks the first writes; of several engines with one file
-    the last one to end.
+    A file without write permission is only read. With several ranks, only the first one writes. If several engines share a
+    file, the last one to end determines its contents.
 
     Args:
         path: the file.
-        memory: what is read into and written from.
-        target: whose tokenizer and vocabulary the file must fit.
-        is_read_only: never write it.
+        memory: the responses to fill from the file and to save.
+        target: the target whose tokenizer and vocabulary the file must match.
+        is_read_only: never write the file.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class CacheKeeper:
         self._process = os.getpid()
 
     def read(self) -> None:
-        """Take in the file, if there is one.
+        """Read the file, if it exists.
 
         Raises:
-            ConfigError: if it cannot be used, or if there is none and none can be made.
+            ConfigError: if it cannot be used, or if it does not exist and cannot be created.
         """
         if self._path.exists():
             fingerprint, vocab_size = self._target.tokenizer_fingerprint, self._target.vocab_size
@@ -57,7 +57,7 @@ class CacheKeeper:
         self._num_saved = self._memory.num_added
 
     def write(self) -> None:
-        """Write the file if anything was learnt since.
+        """Write the file if responses were added since it was read or written.
 
         Raises:
             OSError: if it cannot be written.
@@ -71,7 +71,7 @@ class CacheKeeper:
         self._num_saved = self._memory.num_added
 
     def write_at_end_of(self, owner: object) -> None:
-        """Write when `owner` is garbage or the interpreter ends, whichever comes first; a failure is logged."""
+        """Write when `owner` is garbage-collected or the interpreter exits, whichever comes first; a failure is logged."""
         weakref.finalize(owner, self._write_quietly)
 
     def _write_quietly(self) -> None:

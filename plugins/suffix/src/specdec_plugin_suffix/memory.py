@@ -1,4 +1,4 @@
-"""The responses of finished requests, which later requests draft from."""
+"""The responses of finished requests, used to draft for later requests."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from collections.abc import Sequence
 from arctic_inference.suffix_decoding import SuffixDecodingCache
 
 PIECE = 256
-"""Tokens put into a tree at once, which takes some tenths of a millisecond."""
+"""Tokens inserted into a tree at once, which takes some tenths of a millisecond."""
 TOKENS_PER_STEP = 4 * PIECE
-"""Tokens of finished requests that a step enters or takes out: by count, for what is drafted should not depend on a clock."""
+"""Tokens of finished requests inserted or removed per step; limited by count, because drafts must not depend on a clock."""
 
 
 class ResponseMemory:
-    """Keeps responses in the library's global tree, the oldest leaving first, and a copy of each for saving.
+    """Keeps responses in the library's global tree, evicting the oldest first, and a copy of each for saving.
 
-    Before each comes the end of its prompt, where that is known.
+    Each response is preceded by the end of its prompt, if known.
 
-    Entering a response takes some milliseconds per thousand tokens, taking it out half of that. So both wait in line, and
-    every step does a little of it.
+    Inserting a response takes some milliseconds per thousand tokens, and removing it half of that. Both are therefore
+    queued, and every step processes a part of the queue.
 
     Args:
-        cache: whose global tree it is. Running requests are not in it; keys here are numbers, theirs are text.
-        max_responses: how many are kept; 0 for none.
+        cache: owner of the global tree. Running requests are not in it; keys here are numbers, theirs are strings.
+        max_responses: the most responses to keep; 0 for none.
     """
 
     def __init__(self, cache: SuffixDecodingCache, max_responses: int) -> None:
         self.responses: dict[int, Sequence[int]] = {}
-        """By number, oldest first."""
+        """Responses by number, oldest first."""
         self.num_added = 0
-        """All that were ever added."""
+        """Total number of responses ever added."""
         self._cache = cache
         self._max_responses = max_responses
         self._coming: deque[int] = deque()
@@ -41,11 +41,11 @@ class ResponseMemory:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the tree holds exactly what is kept."""
+        """Whether the tree holds exactly the kept responses."""
         return not self._coming and not self._leaving
 
     def add(self, response: array[int]) -> None:
-        """Keep a response; `settle` enters it into the tree."""
+        """Keep a response; `settle` inserts it into the tree."""
         if not response or not self._max_responses:
             return
         self.responses[self.num_added] = response
@@ -55,7 +55,7 @@ class ResponseMemory:
             self._drop(next(iter(self.responses)))
 
     def settle(self, max_tokens: int | None = None) -> None:
-        """Bring the tree up to date; with a bound, as far as about so many tokens go, but by one piece at least."""
+        """Update the tree; with a bound process about that many tokens, but at least one piece."""
         done = 0
         while not self.is_settled and (max_tokens is None or done < max_tokens):
             if self._leaving:
@@ -80,7 +80,7 @@ class ResponseMemory:
 
     def _drop(self, number: int) -> None:
         num_tokens = len(self.responses.pop(number))
-        if self._coming and number == self._coming[0]:  # not entered yet, or only in part
+        if self._coming and number == self._coming[0]:  # not inserted yet, or only in part
             self._coming.popleft()
             if self._current != number:
                 return

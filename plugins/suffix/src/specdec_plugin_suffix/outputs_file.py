@@ -11,19 +11,19 @@ from specdec.errors import ConfigError
 from specdec_plugin_suffix.request import PROMPT_TOKENS
 
 KEYS = ("token_ids", "text", "response")
-"""Keys that hold an output; of several the first counts. What `specdec generate --json` prints has the first two."""
+"""Keys that may hold an output, in order of precedence. `specdec generate --json` prints the first two."""
 ANSWER = {"ids", "n"}
-"""Keys of a line that `specdec train` writes: token ids of prompt and answer together, and how many are the prompt's."""
+"""Keys of a line written by `specdec train`: token ids of prompt and answer together, and the length of the prompt."""
 
 
 def read_outputs(path: Path) -> Iterator[tuple[int, str | list[int]]]:
     """Yield the number of each line and its output, as text or token ids; blank lines are skipped.
 
-    Other keys, a prompt among them, are the file's own affair: only outputs are learnt, those of `specdec train` with the end
-    of their prompt before them.
+    Other keys, including prompts, are ignored: only outputs are used. Outputs of `specdec train` are preceded by the end of
+    their prompt.
 
     Raises:
-        ConfigError: naming the file and the number of the line that is wrong.
+        ConfigError: naming the file and the number of the invalid line.
     """
     try:
         with path.expanduser().open(encoding="utf-8") as lines:

@@ -25,14 +25,14 @@ from specdec_plugin_suffix.zoo import ZOO, zoo_responses
 logger = logging.getLogger("specdec")
 
 TEACHING = frozenset({FinishReason.STOP, FinishReason.LENGTH})
-"""Ends after which a response is what the target wanted to say."""
+"""Finish reasons after which a response is complete and is learnt from."""
 
 
 class SuffixProposer(Proposer):
-    """Drafts what followed the longest trusted match, in the request's own text or in what finished requests answered.
+    """Drafts the continuation of earlier matches of the text's suffix, in its own text or in responses of finished requests.
 
-    SuffixDecoding (arXiv 2411.04975), on the suffix trees of Arctic Inference. Every length of match is tried; the draft
-    with the most expected tokens, by counts, wins. `reference.drafts` says exactly what is drafted.
+    SuffixDecoding (arXiv 2411.04975), on the suffix trees of Arctic Inference. Every match length is tried; the draft
+    with the most expected tokens, by counts, is chosen. `reference.drafts` is the exact specification.
     """
 
     name: ClassVar[str] = "suffix"
@@ -53,14 +53,14 @@ class SuffixProposer(Proposer):
 
     @property
     def counters(self) -> SuffixCounters:
-        """What the time budget cost so far."""
+        """Counters of the effects of the time budget."""
         return self._trees.counters
 
     def load(self, target: TargetHandle) -> None:
-        """Read the cache file, if one is configured and exists, into the trees: some seconds per million tokens.
+        """Read the cache file, if it is configured and exists, into the trees; takes some seconds per million tokens.
 
         Raises:
-            ConfigError: if the file cannot be read or has another tokenizer's ids, or if the zoo has none for the target.
+            ConfigError: if the file cannot be read or belongs to another tokenizer, or if the zoo has none for the target.
         """
         if self._path is not None:
             is_zoo = self._path == ZOO
@@ -70,7 +70,7 @@ class SuffixProposer(Proposer):
             self._keeper.write_at_end_of(self)
 
     def save(self) -> None:
-        """Write the cache file now; without one of one's own, or nothing new, do nothing.
+        """Write the cache file now; does nothing without a writable file or new responses.
 
         Raises:
             OSError: if it cannot be written.
@@ -79,7 +79,7 @@ class SuffixProposer(Proposer):
             self._keeper.write()
 
     def propose(self, batch: ProposeBatch) -> Draft:
-        """Take in the new tokens and draft a chain or a tree for every row that has a match."""
+        """Insert the new tokens and draft a chain or a tree for every row that has a match."""
         max_nodes, room = batch.max_nodes, None
         if self._max_model_len is not None:
             room = [max(0, self._max_model_len - held) for held in batch.num_tokens]
@@ -97,5 +97,5 @@ class SuffixProposer(Proposer):
         return trees(found, room) if self._is_tree else chains(found)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """Drop the trees of these requests; what finished well is learnt from."""
+        """Drop the trees of these requests; completed responses are kept for later requests."""
         self._trees.close(request_ids, is_lesson=reason in TEACHING)

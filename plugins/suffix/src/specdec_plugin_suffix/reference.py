@@ -1,10 +1,10 @@
-"""What suffix decoding drafts, by counting words in plain Python: the specification the trees are tested against.
+"""Reference implementation of suffix decoding in plain Python: the specification that the trees are tested against.
 
-A match is the end of the text, one token long or longer, where it occurs in the text itself or in earlier responses. How
-likely a path is after a match is the share of the match's occurrences that go on with it, the one at the very end of a text
-included. A draft may be as long as the match times a factor, a match and its draft no longer than a tree is deep. For every
-match the likeliest path is drafted (or, as a tree, the likeliest nodes); the draft with the most expected tokens, the sum of
-its nodes' probabilities, is taken. Where tokens are equally frequent, or drafts equally good, any may be taken.
+A match is a suffix of the text, at least one token long, that occurs in the text itself or in earlier responses. The
+probability of a path after a match is the share of the match's occurrences that continue with it; the occurrence at the very
+end of a text counts too. A draft may be as long as the match times a factor; match and draft together may be no longer than
+the depth of a tree. For every match the likeliest path is drafted (or, as a tree, the likeliest nodes). The draft with the
+most expected tokens, the sum of its nodes' probabilities, is chosen. Ties between tokens or drafts may be broken arbitrarily.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Rules:
 def drafts(
     text: Sequence[int], responses: Sequence[Sequence[int]], rules: Rules
 ) -> dict[Word, list[tuple[float, ...]]]:
-    """Return all chains that may be drafted after `text`, each with the probabilities that its prefixes may have."""
+    """Return all valid chains after `text`, each with the possible probabilities of its prefixes."""
     found = [
         list(_paths(texts, match, most, rules)) for texts, match, most in _matches(text, responses, rules)
     ]
-    # Whichever of equally frequent tokens is taken for the other matches, this much they expect.
+    # The number of expected tokens that is reached however ties are broken.
     sure = max((min(sum(probs) for _, probs in paths) for paths in found), default=0.0)
     allowed: dict[Word, list[tuple[float, ...]]] = {}
     for path, probs in (each for paths in found for each in paths):
@@ -43,13 +43,13 @@ def drafts(
 
 
 def tree_probs(text: Sequence[int], responses: Sequence[Sequence[int]], rules: Rules) -> list[float]:
-    """Return the probabilities of the nodes of the tree to be drafted, likeliest first; its shape may be open."""
+    """Return the probabilities of the nodes of the drafted tree, likeliest first; its shape may be ambiguous."""
     found = [_likeliest(texts, match, most, rules) for texts, match, most in _matches(text, responses, rules)]
     return max(found, key=sum, default=[])
 
 
 def count(texts: Sequence[Sequence[int]], word: Word) -> int:
-    """Return how often a word occurs."""
+    """Return the number of occurrences of a word."""
     size = len(word)
     return sum(tuple(text[i : i + size]) == word for text in texts for i in range(len(text) - size + 1))
 
@@ -57,7 +57,7 @@ def count(texts: Sequence[Sequence[int]], word: Word) -> int:
 def _matches(
     text: Sequence[int], responses: Sequence[Sequence[int]], rules: Rules
 ) -> Iterator[tuple[Sequence[Sequence[int]], Word, int]]:
-    """Yield where it is looked, what for, and how many nodes may follow."""
+    """Yield the texts to search, the match, and the maximum number of nodes."""
     for texts in ([text], responses):
         for length in range(1, min(rules.depth, len(text))):
             most = min(rules.max_nodes, int(length * rules.max_spec_factor + 1e-6))

@@ -1,4 +1,4 @@
-"""Suffix trees over running requests and over what finished ones answered."""
+"""Suffix trees over running requests and over the responses of finished ones."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from specdec_plugin_suffix.request import Request
 
 @dataclass
 class SuffixCounters:
-    """What the time budget cost."""
+    """Effects of the time budget."""
 
     num_steps_over_budget: int = 0
     num_rows_without_time: int = 0
-    """Drafts that were wanted and not made, because time was up or the tree still behind."""
+    """Number of wanted drafts that were not made because time was up or the tree was incomplete."""
 
 
 class SuffixTrees:
-    """Knows for every running request what followed the end of its text before.
+    """Looks up, for every running request, what followed earlier occurrences of the end of its text.
 
-    A tree per request holds its text, one for all the responses of finished requests and the ends of
-    their prompts. A running request is in its own tree
-    only: it may still be aborted. The library's cache enters responses while they grow, so every request is taken out of the
-    global tree as soon as it is started, and enters it under a number of its own once it has finished.
+    Each request has a tree of its text. One global tree holds the responses of finished requests and the ends of
+    their prompts. A running request is only in its own tree,
+    because it may still be aborted. The library's cache inserts responses while they grow, so every request is removed from
+    the global tree when it starts, and is inserted under a new number once it has finished.
 
     The time of a step grows with new and drafted tokens and with the depth of the trees, not with the context.
 
     Args:
-        config: all of it but the cache file.
+        config: the configuration; the cache file is not used.
     """
 
     def __init__(self, config: SuffixConfig) -> None:
         most = config.suffix_decoding_max_cached_requests
         self.counters = SuffixCounters()
-        # The library drops the oldest response when a request starts, a running one too; here `memory` decides.
+        # The library evicts the oldest response when a request starts, even a running one; here `memory` decides.
         self._cache = SuffixDecodingCache(config.suffix_decoding_max_tree_depth, -1 if most else 0)
         self._has_memory = most > 0
         self.memory = ResponseMemory(self._cache, most)
@@ -58,17 +58,17 @@ class SuffixTrees:
         return len(self._requests)
 
     def step(self, batch: ProposeBatch, max_nodes: Sequence[int]) -> list[SuffixDecodingDraft | None]:
-        """Take in what is new in every row and look up drafts.
+        """Insert the new tokens of every row and look up drafts.
 
         Args:
-            batch: the step's news.
+            batch: the batch of the step.
             max_nodes: `[B]`; 0 for no draft.
 
         Returns:
-            `[B]` drafts; None where none is wanted or time was up.
+            `[B]` drafts; None if none is wanted or time was up.
 
         Raises:
-            ValueError: if a row starts after what was delivered before.
+            ValueError: if a row starts after the tokens delivered before.
         """
         cache, requests, rules, budget = self._cache, self._requests, self._rules, self._budget
         budget.begin()
@@ -99,7 +99,7 @@ class SuffixTrees:
         return drafts
 
     def close(self, request_ids: Iterable[str], *, is_lesson: bool) -> None:
-        """Drop these requests, unknown ones excepted; with `is_lesson` later ones draft from their lessons."""
+        """Drop these requests, ignoring unknown ids; with `is_lesson` their responses are kept for later requests."""
         for request_id in request_ids:
             request = self._requests.pop(request_id, None)
             if request is not None:
@@ -108,7 +108,7 @@ class SuffixTrees:
                     self.memory.add(lesson)
 
     def _open(self, batch: ProposeBatch, row: int, known: Request | None) -> Request:
-        """Make a request's state, or make it anew up to where it starts now."""
+        """Create a request's state, or recreate it up to its current start."""
         request_id, start = batch.request_ids[row], batch.starts[row]
         num_delivered = 0 if known is None else known.num_tokens
         if start > num_delivered:
@@ -132,7 +132,7 @@ class SuffixTrees:
         behind: Sequence[int],
         drafts: list[SuffixDecodingDraft | None],
     ) -> None:
-        """Put waiting tokens into the trees, one piece at least, and draft for the rows that are up to date then."""
+        """Insert waiting tokens into the trees, at least one piece, and draft for the rows that are then complete."""
         is_over = False
         for row in behind:
             request_id = request_ids[row]
@@ -148,7 +148,7 @@ class SuffixTrees:
         self.counters.num_steps_over_budget += is_over
 
     def _enter(self, request_id: str) -> bool:
-        """Put waiting tokens into a request's tree, one piece at least; return whether time is up."""
+        """Insert waiting tokens into a request's tree, at least one piece; return whether time is up."""
         waiting, done = self._requests[request_id].waiting, 0
         while done < len(waiting):
             self._cache.add_active_response(request_id, waiting[done : done + PIECE])

@@ -1,4 +1,4 @@
-"""Turns a file of past outputs into a cache file."""
+"""Converts a file of past outputs to a cache file."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from specdec_plugin_suffix.outputs_file import read_outputs
 
 
 def warm_cache(outputs: Path, model: str, out: Path, *, is_appending: bool) -> dict[str, object]:
-    """Write the outputs of a file as a cache file.
+    """Write a cache file from a file of outputs.
 
     Args:
         outputs: JSON lines.
         model: the target, for its tokenizer and the size of its vocabulary; no weights are loaded.
         out: the cache file.
-        is_appending: keep the responses that `out` has, before the new ones; without, `out` must not exist.
+        is_appending: keep existing responses of `out` before the new ones; otherwise `out` must not exist.
 
     Returns:
-        what was written: `cache`, `num_responses`, `num_tokens`, `num_empty` (outputs without a token, left out).
+        a report: `cache`, `num_responses`, `num_tokens`, `num_empty` (outputs without tokens, left out).
 
     Raises:
         ConfigError: naming file, line and remedy.
@@ -63,7 +63,7 @@ def warm_cache(outputs: Path, model: str, out: Path, *, is_appending: bool) -> d
 
 
 def _tokenizer(model: str) -> tuple[PreTrainedTokenizerBase, int]:
-    """Return a model's tokenizer and how many ids its vocabulary has."""
+    """Return a model's tokenizer and the size of its vocabulary."""
     vocab_size = target_facts(model).vocab_size
     hush_libraries()
     try:

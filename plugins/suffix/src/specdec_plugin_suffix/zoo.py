@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 from specdec.errors import ConfigError
 
 ZOO = Path("zoo")
-"""The value of `suffix_decoding_cache_path` that means the zoo's file for the target."""
+"""The value of `suffix_decoding_cache_path` that selects the zoo's file for the target."""
 _FILE = "responses.xz"
 
 
@@ -18,10 +18,10 @@ def zoo_responses(target: PretrainedConfig) -> Path:
     """Return the zoo's cache file for a target.
 
     Args:
-        target: its configuration.
+        target: the target's configuration.
 
     Raises:
-        ConfigError: if the zoo is not installed or has no responses of this target.
+        ConfigError: if the zoo is not installed or has no responses for this target.
     """
     place = f"suffix_decoding_cache_path: {str(ZOO)!r}"
     try:

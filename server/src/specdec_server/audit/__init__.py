@@ -1,1 +1,1 @@
-"""`specdec audit`: whether a server's output is the same with speculative decoding as without."""
+"""`specdec audit`: checks whether a server's output is the same with and without speculative decoding."""

@@ -1,4 +1,4 @@
-"""One sample of a completion, read from the forms that servers answer in."""
+"""One sample of a completion, parsed from the response formats of several servers."""
 
 from __future__ import annotations
 
@@ -7,45 +7,45 @@ from dataclasses import dataclass
 from typing import Any
 
 Token = int | str
-"""A token id where the server tells ids, else the token's text."""
+"""A token id if the server returns ids, else the token's text."""
 END = "<end>"
 """The symbol at the end of a text."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """What a server tells of one generated token.
+    """Log probabilities of one generated token.
 
-    The texts of tokens are what lists of log probabilities are keyed by.
+    Log probabilities are keyed by the tokens' text.
     """
 
     text: str
     logprob: float
     top: Mapping[str, float]
-    """Log probabilities of the most probable tokens, the generated one included."""
+    """Log probabilities of the most probable tokens, including the generated one."""
 
 
 @dataclass(frozen=True)
 class Answer:
     """One sample.
 
-    `tokens` is None if the server tells neither ids nor tokens; `places` is None if it tells no log probabilities.
+    `tokens` is None if the server returns neither ids nor tokens; `places` is None if it returns no log probabilities.
     """
 
     text: str
     tokens: tuple[Token, ...] | None
     places: tuple[Place, ...] | None
     has_ended: bool
-    """Whether the text ended by itself, not at the most tokens."""
+    """Whether the text ended by itself, not at the token limit."""
 
     @property
     def symbols(self) -> tuple[Token, ...]:
-        """The tokens, or the characters where there are none, and `END` behind a text that ended."""
+        """The tokens, or the characters if there are no tokens, followed by `END` if the text ended."""
         shown: Sequence[Token] = self.text if self.tokens is None else self.tokens
         return (*shown, END) if self.has_ended else tuple(shown)
 
     def text_at(self, place: int) -> str:
-        """Return the text of the symbol at a position, `END` behind the last one."""
+        """Return the text of the symbol at a position; `END` after the last one."""
         symbols = self.symbols
         if place >= len(symbols) or symbols[place] == END:
             return END
@@ -55,12 +55,12 @@ class Answer:
 
 
 def read_choice(choice: Mapping[str, Any]) -> Answer:
-    """Return a choice of a completion.
+    """Parse a choice of a completion.
 
-    Log probabilities may be in the form of completions or, as llama.cpp has it, in that of chats.
+    Log probabilities may have the format of completions or that of chats, which llama.cpp uses.
 
     Raises:
-        KeyError, TypeError, ValueError: if it has another form than any of these.
+        KeyError, TypeError, ValueError: if the choice has any other format.
     """
     places = _places(choice.get("logprobs"))
     ids = choice.get("token_ids")

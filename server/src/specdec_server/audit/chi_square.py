@@ -1,4 +1,4 @@
-"""Whether two samples of tokens come from one distribution, and what difference would have been found."""
+"""Chi-square test of whether two samples of tokens have the same distribution, and its detectable difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POWER = 0.95
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """A chi-square statistic of equal distributions; the sum of independent ones is one again."""
+    """A chi-square statistic for equal distributions; independent statistics can be added."""
 
     statistic: float
     num_freedom: int
@@ -34,7 +34,7 @@ class Homogeneity:
 
     @property
     def p_value(self) -> float:
-        """Probability of a statistic as large where the distributions are equal; 1 if there is nothing to compare."""
+        """Probability of a statistic at least as large if the distributions are equal; 1 if there is nothing to compare."""
         return float(chi2.sf(self.statistic, self.num_freedom)) if self.num_freedom else 1.0
 
 
@@ -46,8 +46,8 @@ def homogeneity(left: Sequence[Hashable], right: Sequence[Hashable], least: int 
 
     Args:
         left: tokens.
-        right: tokens, as many.
-        least: tokens that occur fewer times in both together are counted as one.
+        right: tokens, the same number.
+        least: tokens that occur fewer times in both together count as one.
 
     Raises:
         ValueError: if the samples differ in size.
@@ -62,7 +62,7 @@ def homogeneity(left: Sequence[Hashable], right: Sequence[Hashable], least: int 
         merged = (sum(a for a, _ in rare), sum(b for _, b in rare))
         if sum(merged) >= least or not kept:
             kept.append(merged)
-        else:  # too few to stand alone: with the least frequent of the others
+        else:  # too few for their own category: merge with the least frequent one
             place = min(range(len(kept)), key=lambda index: sum(kept[index]))
             kept[place] = (kept[place][0] + merged[0], kept[place][1] + merged[1])
     return Homogeneity(
@@ -75,14 +75,14 @@ def homogeneity(left: Sequence[Hashable], right: Sequence[Hashable], least: int 
 def detectable_variation(num_freedom: int, num_samples: int, level: float) -> float:
     """Return the total variation that would have been found with probability `POWER`, at most 1.
 
-    For samples of n tokens each from distributions p and q the statistic is non-central with n times the sum of
-    (p - q)^2 / (p + q), which by Cauchy and Schwarz is at least 2 n d^2 for every pair of distributions at total variation d.
-    Over several prompts d is the mean of theirs, and n the samples of all prompts.
+    For samples of n tokens each from distributions p and q, the noncentrality of the statistic is n times the sum of
+    (p - q)^2 / (p + q). By the Cauchy-Schwarz inequality it is at least 2 n d^2 for every pair of distributions at total
+    variation d. Over several prompts d is their mean, and n counts the samples of all prompts.
 
     Args:
         num_freedom: of the statistic.
         num_samples: of each side, over all prompts.
-        level: p-values below it are found.
+        level: p-values below it count as a difference.
     """
     if not num_freedom:
         return 1.0

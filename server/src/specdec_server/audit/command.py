@@ -1,4 +1,4 @@
-"""`specdec audit`: whether a server's output is the same with speculation as without."""
+"""`specdec audit`: checks whether a server's output is the same with and without speculation."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def audit(
 ) -> None:
     """Ask a server with and without speculation, and compare.
 
-    Any server with OpenAI's completions: specdec, vLLM, SGLang, llama.cpp. At temperature 0 tokens must be equal but for
-    near-ties; above it their distributions must be. The exit code is 0 if speculation changes nothing, 1 if it does, 2 if that
-    could not be told.
+    Works with any server that has OpenAI's completions: specdec, vLLM, SGLang, llama.cpp. At temperature 0 tokens must be
+    equal except for near-ties; above it their distributions must be equal. The exit code is 0 if speculation changes
+    nothing, 1 if it does, 2 if the audit could not decide.
     """
     plan = _plan(locals())
 
@@ -138,7 +138,7 @@ def _fields(option: str, text: str) -> dict[str, Any]:
 
 
 def _without_key(words: list[str]) -> list[str]:
-    """Return a command line whose keys are left out: reports are shown around."""
+    """Return a command line without API keys, since reports are shared."""
     shown: list[str] = []
     for place, word in enumerate(words):
         if place and words[place - 1] == "--api-key":

@@ -1,4 +1,4 @@
-"""Where two greedy answers to one prompt part, and whether that is rounding."""
+"""The first difference between two greedy answers to one prompt, and whether rounding explains it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from enum import StrEnum
 from specdec_server.audit.answer import END, Answer
 
 LEAST_TOLERANCE, MOST_TOLERANCE = 1e-3, 0.5
-"""Gaps in nats that are always a near-tie, and that never are one if they are exceeded."""
+"""Bounds in nats of the tolerance: smaller gaps are always near-ties, larger ones never."""
 _TIMES = 4.0
 _SHARE = 0.9
 
 
 class Kind(StrEnum):
-    """What a divergence is."""
+    """Kind of a divergence."""
 
     NEAR_TIE = "near-tie"
-    """The two tokens were as probable as rounding can tell."""
+    """The two tokens were equally probable within rounding."""
     WRONG_TOKEN = "wrong token"
     UNKNOWN = "unknown"
-    """There are no log probabilities to tell."""
+    """There are no log probabilities to decide."""
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,23 @@ class Divergence:
     prompt: int
     """Index of the prompt."""
     place: int
-    """Index of the token in the answer; of the character where the server tells no tokens."""
+    """Index of the token in the answer, or of the character if the server returns no tokens."""
     expected: str
     got: str
     gap: float | None
-    """Log probability of the expected token less that of the other one, by the first answer, in nats; None if unknown."""
+    """Log probability of the expected token minus that of the other, in the first answer, in nats; None if unknown."""
     is_least: bool
-    """Whether the gap is larger than said: the other token is not among those that are listed."""
+    """Whether `gap` is only a lower bound, because the other token is not among the listed ones."""
 
     def kind(self, tolerance: float) -> Kind:
-        """Return what it is, where gaps up to a tolerance are rounding."""
+        """Return the kind, with gaps up to `tolerance` counted as rounding."""
         if self.gap is None or (self.is_least and self.gap <= tolerance):
             return Kind.UNKNOWN
         return Kind.NEAR_TIE if abs(self.gap) <= tolerance else Kind.WRONG_TOKEN
 
 
 def first_divergence(prompt: int, expected: Answer, got: Answer) -> Divergence | None:
-    """Return where two answers part first; None if they are equal."""
+    """Return the first divergence of two answers; None if they are equal."""
     left, right = expected.symbols, got.symbols
     if left == right:
         return None
@@ -60,7 +60,7 @@ def first_divergence(prompt: int, expected: Answer, got: Answer) -> Divergence |
 
 
 def gap_noise(expected: Answer, got: Answer) -> list[float]:
-    """Return by how many nats the gaps between the two most probable tokens differ, at each position before answers part."""
+    """Return the differences in nats of the gap between the two most probable tokens, before the first divergence."""
     found = []
     symbols = zip(expected.symbols, got.symbols, strict=False)
     places = zip(symbols, expected.places or (), got.places or (), strict=False)
@@ -75,7 +75,7 @@ def gap_noise(expected: Answer, got: Answer) -> list[float]:
 
 
 def tolerance_of(noise: Sequence[float]) -> float:
-    """Return the gap up to which a divergence is a near-tie: four times what nine in ten differences of gaps stay below."""
+    """Return the largest gap of a near-tie: four times the 90th percentile of the differences, within bounds."""
     if not noise:
         return LEAST_TOLERANCE
     bulk = sorted(noise)[int(_SHARE * (len(noise) - 1))]

@@ -1,4 +1,4 @@
-"""How much a server drafted, and how much of it was accepted."""
+"""Counts of drafted and accepted tokens of a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAMES = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
 
 @dataclass(frozen=True)
 class Drafting:
-    """Counts over some requests; `num_drafts` is None where a server tells tokens only."""
+    """Counts over some requests; `num_drafts` is None if a server reports only tokens."""
 
     num_drafts: int | None
     num_draft_tokens: int
@@ -39,12 +39,12 @@ class Drafting:
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """1 + accepted tokens per draft; None if that is not known."""
+        """1 + accepted tokens per draft; None if unknown."""
         return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else None
 
 
 def read_metrics(text: str) -> Drafting | None:
-    """Return what a page in Prometheus' format says under vLLM's names, over all its labels; None if it does not."""
+    """Read the counts from Prometheus text under vLLM's names, summed over labels; None if they are missing."""
     counts = []
     for name in _NAMES:
         found = re.findall(rf"^vllm:spec_decode_{name}(?:_total)?(?:\{{.*\}})? (\S+)", text, re.MULTILINE)
@@ -55,7 +55,7 @@ def read_metrics(text: str) -> Drafting | None:
 
 
 def read_reply(reply: Mapping[str, Any]) -> Drafting | None:
-    """Return what the body of a response says of its own request, in vLLM's form or in llama.cpp's; None if it does not."""
+    """Read the counts from a response body, in vLLM's or llama.cpp's format; None if they are missing."""
     told = (reply.get("metrics") or {}).get("speculative_decoding")
     if told:
         return Drafting(told["num_spec_steps"], told["num_draft_tokens"], told["num_accepted_draft_tokens"])

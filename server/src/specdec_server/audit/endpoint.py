@@ -1,4 +1,4 @@
-"""A server with the OpenAI interface, and what it says."""
+"""Client of a server with the OpenAI interface."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from specdec_server.audit.drafting import Drafting, read_metrics, read_reply
 
 
 class RefusedError(ConfigError):
-    """A server answers a request with status 400 or 422: it does not know a field, say."""
+    """A server rejected a request with status 400 or 422, for example because of an unknown field."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to one request: its samples, and what it says of drafts."""
+    """The answer to one request: its samples and its draft counts."""
 
     answers: tuple[Answer, ...]
     drafting: Drafting | None
 
 
 class Endpoint:
-    """One server and one model of it.
+    """One model of one server.
 
     Args:
-        client: that requests are sent with.
+        client: HTTP client for requests.
         url: of the server, with or without `/v1`.
-        model: what requests call the model; None takes the first one that the server lists.
+        model: model name in requests; None uses the first one that the server lists.
 
     Raises:
-        ConfigError: if the address is none.
+        ConfigError: if the address is invalid.
     """
 
     def __init__(self, client: httpx2.AsyncClient, url: str, model: str | None) -> None:
@@ -64,8 +64,8 @@ class Endpoint:
         """Return the answer to a request for a completion.
 
         Raises:
-            RefusedError: if the server does not take the request as it is.
-            ConfigError: if it does not answer, or not in OpenAI's form.
+            RefusedError: if the server rejects the request.
+            ConfigError: if it does not answer, or not in OpenAI's format.
         """
         answer = await self._json("POST", "/v1/completions", {"model": self.model, **body})
         try:
@@ -77,7 +77,7 @@ class Endpoint:
             ) from None
 
     async def drafting(self) -> Drafting | None:
-        """Return what `/metrics` says has been drafted since the server started; None if it says nothing of it."""
+        """Return the draft counts in `/metrics` since the server started; None if they are missing."""
         try:
             found = await self._client.get(f"{self.url}/metrics")
         except httpx2.TransportError:

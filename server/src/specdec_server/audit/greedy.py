@@ -1,4 +1,4 @@
-"""Temperature 0: the same tokens with speculation as without, alone and among others."""
+"""Temperature 0: compares tokens with and without speculation, with single and with concurrent requests."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class GreedyResult:
-    """What came of asking at temperature 0."""
+    """Result of the comparisons at temperature 0."""
 
     num_prompts: int
     num_tokens: int
@@ -47,23 +47,23 @@ class GreedyResult:
         return next(found for found in self.comparisons if found.name == name)
 
     def num_wrong(self, *names: str) -> int:
-        """Return how many divergences in comparisons are wrong tokens."""
+        """Return how many divergences in the named comparisons are wrong tokens."""
         return sum(self.named(name).count(Kind.WRONG_TOKEN, self.tolerance) for name in names)
 
     @property
     def num_unknown(self) -> int:
-        """How many divergences between with and without cannot be told from near-ties."""
+        """How many divergences between with and without speculation cannot be distinguished from near-ties."""
         return sum(self.named(name).count(Kind.UNKNOWN, self.tolerance) for name in (ALONE, TOGETHER))
 
 
 async def ask_greedy(without: Side, with_drafts: Side, plan: Plan, tick: Tick) -> GreedyResult:
-    """Ask all prompts at temperature 0: without speculation three times, with it twice.
+    """Send all prompts at temperature 0: three times without speculation, twice with it.
 
     Args:
-        without: no drafts.
-        with_drafts: drafts.
-        plan: what is asked.
-        tick: is told of answers as they come.
+        without: the side without drafts.
+        with_drafts: the side with drafts.
+        plan: of the audit.
+        tick: called with the number of answers as they arrive.
 
     Raises:
         ConfigError: if a server does not answer.

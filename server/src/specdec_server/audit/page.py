@@ -1,4 +1,4 @@
-"""A report as one page: plain text, or HTML that needs nothing besides itself."""
+"""A report as one page: plain text or self-contained HTML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERDICTS = {
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a heading, and a sentence about them."""
+    """A table with a title and a note."""
 
     title: str
     columns: Sequence[str]

@@ -1,4 +1,4 @@
-"""What an audit asks, and whom."""
+"""Plan of an audit: servers, prompts and parameters."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from specdec import ConfigError
 from specdec_server.audit.prompts import Prompt
 
 NUM_GREEDY_RUNS = 5
-"""How often each prompt is asked at temperature 0."""
+"""Number of times that each prompt is sent at temperature 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to ask whom.
+    """Servers, prompts and parameters of an audit.
 
     Raises:
-        ConfigError: for a number that cannot be.
+        ConfigError: for an invalid number.
     """
 
     url: str
     reference: str | None
-    """A server without speculation; None asks the first one with the fields `off`."""
+    """A server without speculation; None uses the first server with the fields `off`."""
     model: str | None
     reference_model: str | None
     api_key: str | None
@@ -32,9 +32,9 @@ class Plan:
     prompts: Sequence[Prompt]
     max_tokens: int
     temperature: float
-    """Of samples; 0 leaves them out."""
+    """Temperature of samples; 0 skips sampling."""
     sampling: Mapping[str, Any]
-    """Further sampling parameters of samples."""
+    """Additional parameters of samples."""
     num_sampled_prompts: int
     num_samples: int
     num_tokens: int
@@ -67,6 +67,6 @@ class Plan:
 
     @property
     def num_answers(self) -> int:
-        """How many samples are asked for in all."""
+        """Total number of requested samples."""
         sampled = 2 * len(self.sampled_prompts) * self.num_samples if self.temperature else 0
         return NUM_GREEDY_RUNS * len(self.prompts) + sampled

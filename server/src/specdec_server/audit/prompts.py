@@ -1,4 +1,4 @@
-"""What servers are asked to go on with."""
+"""Prompts of an audit."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ BUILT_IN: tuple[Prompt, ...] = (
     _TOSSES, _SET, _COLOURS, _READ, _NOTES, _ORDER, _DICE, _TESTS, _DIARY, _JSON, _TABLE, _LOG, _IMPORTS, _RECIPE, _PLAIN,
     _QUESTION,
 )  # fmt: skip
-"""Texts that repeat themselves, so that drafts are made, and go on in more than one way, so that a wrong choice shows."""
+"""Repetitive texts, for which drafts are made, with several plausible continuations, which expose wrong choices."""
 
 
 def read_prompts(path: Path | None) -> Sequence[Prompt]:
-    """Return the prompts of a JSONL file, `{"prompt": ...}` or `{"prompt_token_ids": ...}` a line.
+    """Return the prompts of a JSONL file with `{"prompt": ...}` or `{"prompt_token_ids": ...}` per line.
 
     Args:
-        path: the file; None takes the built-in prompts.
+        path: the file; None uses the built-in prompts.
 
     Raises:
         ConfigError: naming the line that is wrong.

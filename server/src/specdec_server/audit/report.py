@@ -1,4 +1,4 @@
-"""What an audit found."""
+"""Report of an audit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec_server.audit.sampled import SampledResult
 
 
 class Verdict(IntEnum):
-    """What is to be held of a server; the value is the exit status."""
+    """Verdict of an audit; the value is the exit status."""
 
     LOSSLESS = 0
     NOT_LOSSLESS = 1
@@ -24,7 +24,7 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True)
 class SideReport:
-    """One way to be asked, and what was drafted in it by temperature; None where that is not known."""
+    """One side of the comparison, and what it drafted by temperature; None if unknown."""
 
     name: str
     url: str
@@ -36,7 +36,7 @@ class SideReport:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole audit; samples that were not asked for are None."""
+    """A complete audit; `sampled` is None if no samples were requested."""
 
     command: str
     time: str
@@ -46,11 +46,11 @@ class Report:
     greedy: GreedyResult
     sampled: SampledResult | None
     is_drafting_assumed: bool
-    """Whether servers that do not tell what they draft are taken to draft."""
+    """Whether servers that do not report drafts are assumed to draft."""
 
     @property
     def faults(self) -> list[str]:
-        """What shows that speculation changes the output, one sentence each."""
+        """Evidence that speculation changes the output, one sentence each."""
         found = []
         greedy, sampled = self.greedy, self.sampled
         if not greedy.num_wrong(AGAIN):
@@ -74,7 +74,7 @@ class Report:
 
     @property
     def doubts(self) -> list[str]:
-        """Why nothing can be said, one sentence each."""
+        """Reasons why the audit cannot decide, one sentence each."""
         found = [sentence for name in ("greedy", "sampled") if (sentence := self._doubt_about_drafts(name))]
         greedy = self.greedy
         if greedy.num_wrong(AGAIN):
@@ -95,7 +95,7 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """What is to be held of the server: a fault is one whatever else is in doubt."""
+        """The verdict; faults take precedence over doubts."""
         if self.faults:
             return Verdict.NOT_LOSSLESS
         return Verdict.COULD_NOT_TELL if self.doubts else Verdict.LOSSLESS
@@ -110,7 +110,7 @@ class Report:
         return [self._greedy_sentence(), *([] if self.sampled is None else [_sampled_sentence(self.sampled)])]
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything, verdict included, as JSON has it."""
+        """Return the whole report, including the verdict, as JSON-compatible data."""
         return {
             "verdict": self.verdict.name.lower(),
             "exit_status": int(self.verdict),

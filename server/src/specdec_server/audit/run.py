@@ -1,4 +1,4 @@
-"""A whole audit."""
+"""Runs a complete audit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from specdec_server.audit.side import Side, Tick
 
 
 async def audit(plan: Plan, tick: Tick) -> Report:
-    """Ask, and return what came of it.
+    """Run an audit and return its report.
 
     Args:
-        plan: what to ask whom.
-        tick: is told of answers as they come.
+        plan: of the audit.
+        tick: called with the number of answers as they arrive.
 
     Raises:
-        ConfigError: if a server cannot be asked, or stops answering.
+        ConfigError: if a server cannot be reached or stops answering.
     """
     headers = {} if plan.api_key is None else {"Authorization": f"Bearer {plan.api_key}"}
     limits = httpx2.Limits(max_connections=plan.concurrency + 4)
@@ -42,7 +42,7 @@ async def audit(plan: Plan, tick: Tick) -> Report:
         for side in (with_drafts, without):
             await side.endpoint.connect()
             await side.probe(plan.prompts[0])
-        # Answers can be compared only if both sides tell the same of them.
+        # Answers can be compared only if both sides return the same fields.
         told = {key: value for key, value in with_drafts.told.items() if key in without.told}
         with_drafts.told = without.told = told
         greedy = await ask_greedy(without, with_drafts, plan, tick)
@@ -65,6 +65,6 @@ async def audit(plan: Plan, tick: Tick) -> Report:
 
 
 def _taken(side: Side) -> Drafting | None:
-    """Return what a side has drafted since this was last asked."""
+    """Return and reset a side's draft counts."""
     found, side.drafting = side.drafting, None
     return found

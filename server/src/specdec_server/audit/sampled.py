@@ -1,4 +1,4 @@
-"""A temperature above 0: the same distribution of tokens with speculation as without."""
+"""Temperature above 0: compares token distributions with and without speculation."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from specdec_server.audit.side import Side, Tick
 
 @dataclass(frozen=True)
 class Position:
-    """One position of the answers, over all prompts."""
+    """Statistics of one position of the answers, over all prompts."""
 
     place: int
     statistic: float
     num_freedom: int
     p_value: float
     variation: float
-    """Total variation between the samples, mean over prompts: noise is a part of it."""
+    """Total variation between the samples, mean over prompts; includes sampling noise."""
     detectable: float
     """The mean total variation that would have been found with probability 0.95."""
 
 
 @dataclass(frozen=True)
 class SampledResult:
-    """What came of asking at a temperature."""
+    """Result of the comparison of samples."""
 
     temperature: float
     fields: Mapping[str, Any]
     """Further sampling parameters of all requests."""
     num_prompts: int
     num_samples: int
-    """Of each prompt and side."""
+    """Samples per prompt and side."""
     false_alarm_rate: float
     """Probability of calling equal distributions different."""
     positions: tuple[Position, ...]
@@ -48,26 +48,26 @@ class SampledResult:
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing speaks against equal distributions."""
+        """Whether the test does not reject equal distributions."""
         return self.p_value >= self.false_alarm_rate
 
     @property
     def detectable(self) -> float:
-        """The total variation that would have been found with probability 0.95 at any of the positions behind the first."""
+        """The total variation that would have been found with probability 0.95 at any position after the first."""
         return max(position.detectable for position in self.positions[1:] or self.positions)
 
 
 async def ask_sampled(without: Side, with_drafts: Side, plan: Plan, tick: Tick) -> SampledResult:
-    """Ask for samples of all prompts, and compare the tokens at each position.
+    """Request samples of all prompts and compare the tokens at each position.
 
     Args:
-        without: no drafts.
-        with_drafts: drafts.
-        plan: what is asked.
-        tick: is told of samples as they come.
+        without: the side without drafts.
+        with_drafts: the side with drafts.
+        plan: of the audit.
+        tick: called with the number of samples as they arrive.
 
     Raises:
-        ConfigError: if a server does not answer, or tells no tokens.
+        ConfigError: if a server does not answer or returns no tokens.
     """
 
     async def run(side: Side) -> list[list[tuple[Token, ...]]]:
@@ -112,7 +112,7 @@ async def ask_sampled(without: Side, with_drafts: Side, plan: Plan, tick: Tick) 
 
 
 def _filled(answer: Answer, length: int, side: Side) -> tuple[Token, ...]:
-    """Return as many symbols as there are positions: after the end of a text comes `END`."""
+    """Return exactly `length` symbols, padded with `END` after the end of a text."""
     if answer.tokens is None:
         raise ConfigError(
             f"{side.endpoint.url} tells neither token ids nor log probabilities, so distributions cannot be compared: serve "

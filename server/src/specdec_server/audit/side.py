@@ -1,4 +1,4 @@
-"""One of the two ways to be asked: with speculation or without."""
+"""One side of the comparison: with or without speculation."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from specdec_server.audit.endpoint import Endpoint, RefusedError, Reply
 from specdec_server.audit.prompts import Prompt
 
 Tick = Callable[[int], None]
-"""Is told how many samples have come."""
+"""Called with the number of samples that have arrived."""
 NUM_TOP = 5
-"""Tokens whose log probabilities are asked for at each position: OpenAI's most."""
+"""Tokens whose log probabilities are requested at each position: OpenAI's maximum."""
 SETTLE_S = 0.2
-"""Seconds until counters have what the last answer took."""
+"""Seconds until the counters include the last answer."""
 MOST_SAMPLES = 16
-"""Samples that one request asks for, where the server makes several."""
+"""Samples per request, if the server supports several."""
 
 
 @dataclass
 class Side:
-    """A server, and the fields that its requests have besides.
+    """A server, and additional fields of its requests.
 
-    `probe` finds out what the server can tell, before anything else is asked.
+    `probe` must be called first; it detects what the server can return.
     """
 
     name: str
     endpoint: Endpoint
     fields: Mapping[str, Any]
     told: dict[str, Any] = field(default_factory=dict)
-    """Fields that ask for ids and log probabilities, those that the server takes."""
+    """Fields that request ids and log probabilities, as far as the server supports them."""
     most_samples: int = 1
     drafting: Drafting | None = None
-    """What was drafted over all that was asked so far; None if that is not known."""
+    """Draft counts over all requests so far; None if unknown."""
 
     async def probe(self, prompt: Prompt) -> None:
-        """Find out whether the server tells token ids and log probabilities, and makes several samples at once.
+        """Detect whether the server returns token ids and log probabilities, and several samples per request.
 
         Raises:
-            ConfigError: if it does not answer at all.
+            ConfigError: if it rejects every request or does not answer.
         """
         wanted: tuple[dict[str, Any], ...] = (
             {"return_token_ids": True, "logprobs": NUM_TOP},
@@ -69,14 +69,14 @@ class Side:
     async def ask(
         self, prompts: Sequence[Prompt], body: Mapping[str, Any], *, num_samples: int, width: int, tick: Tick
     ) -> list[list[Reply]]:
-        """Return the replies to every prompt, whose answers together are the samples.
+        """Return the replies to every prompt; the answers of a prompt's replies are its samples.
 
         Args:
             prompts: in order.
             body: fields of all requests.
             num_samples: of each prompt.
-            width: requests that wait for answers at a time; 1 asks one after another.
-            tick: is told of samples as they come.
+            width: maximum concurrent requests; 1 sends one after another.
+            tick: called with the number of samples as they arrive.
 
         Raises:
             ConfigError: if the server does not answer.
@@ -113,7 +113,7 @@ class Side:
     def _count(
         self, before: Drafting | None, after: Drafting | None, replies: Sequence[Sequence[Reply]]
     ) -> None:
-        """Take in what was drafted: by `/metrics`, or else as the responses themselves tell."""
+        """Add draft counts from `/metrics`, or else from the responses."""
         if before is not None and after is not None:
             self.drafting = (self.drafting or Drafting(0, 0, 0)) + (after - before)
             return
@@ -124,7 +124,7 @@ class Side:
 
 
 def _is_told(field_name: str, answer: Answer) -> bool:
-    """Return whether a server that was asked for something gave it."""
+    """Return whether an answer contains a requested field."""
     if field_name == "logprobs":
         return answer.places is not None
     return answer.tokens is not None and all(isinstance(token, int) for token in answer.tokens)

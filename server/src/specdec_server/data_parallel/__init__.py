@@ -1,1 +1,1 @@
-"""Several engine processes behind one port: a front process that imports no torch, and relays requests to them."""
+"""Several engine processes behind one port; a front process without torch relays requests to them."""

@@ -1,4 +1,4 @@
-"""What runs in an engine process: `python -m specdec_server.data_parallel.child`, with its task on standard input."""
+"""Entry point of an engine process: `python -m specdec_server.data_parallel.child`, with its task on standard input."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from specdec_server.data_parallel.launch import EngineTask
 
 
 def main() -> int:
-    """Serve one engine until a signal, or until the process that started it is gone; return the exit code."""
-    task = pickle.load(sys.stdin.buffer)  # what the process that started this one has written
+    """Serve one engine until a signal or until the parent process is gone; return the exit code."""
+    task = pickle.load(sys.stdin.buffer)  # written by the parent process
     assert isinstance(task, EngineTask)
     threading.Thread(target=_follow, daemon=True).start()
     from specdec_server.launch import launch

@@ -1,4 +1,4 @@
-"""Which conversation a request belongs to, so that the engine that has its beginning in the prefix cache gets it."""
+"""Maps a request to its conversation, so it reaches the engine with its prefix in the prefix cache."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 
 _RESPONSE = re.compile(r"resp_e(\d{1,6})_")
 _MOST_CHARACTERS, _MOST_IDS = 512, 128
-"""How much of the prompt of a completion tells conversations apart."""
+"""Length of the prompt prefix that identifies the conversation of a completion."""
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """What two requests of one conversation have in common."""
+    """Identity of a conversation, shared by its requests."""
 
     key: bytes | None = None
-    """None where nothing tells which one it is."""
+    """None if the conversation is unknown."""
     engine: int | None = None
-    """The engine that keeps what the request refers to."""
+    """The engine that stores the response that the request refers to."""
 
 
 def response_prefix(engine: int | None) -> str:
-    """Return how the ids of an engine's responses begin: they tell which engine keeps them, where there are several."""
+    """Return the prefix of an engine's response ids; with several engines it contains the engine's number."""
     return "resp_" if engine is None else f"resp_e{engine}_"
 
 
@@ -34,7 +34,7 @@ def conversation_of(path: str, body: bytes) -> Conversation:
 
     Args:
         path: of the request.
-        body: as it was sent; what cannot be read belongs to none.
+        body: as sent; an unreadable body belongs to no conversation.
     """
     if "/responses/" in path:
         return _kept(path.rpartition("/responses/")[2])
@@ -60,7 +60,7 @@ def _kept(response_id: str) -> Conversation:
 
 
 def _beginning(request: Mapping[str, Any]) -> object:
-    """Return what stays the same while a conversation grows."""
+    """Return the part of a request that stays the same while its conversation grows."""
     if isinstance(key := request.get("prompt_cache_key"), str):
         return key
     if isinstance(messages := request.get("messages"), list):
@@ -74,7 +74,7 @@ def _beginning(request: Mapping[str, Any]) -> object:
 
 
 def _until_user(messages: list[Any]) -> list[Any]:
-    """Return messages up to the first one of the user."""
+    """Return messages up to and including the first user message."""
     for place, message in enumerate(messages):
         if isinstance(message, dict) and message.get("role") == "user":
             return messages[: place + 1]

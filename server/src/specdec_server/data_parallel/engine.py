@@ -1,4 +1,4 @@
-"""One engine process: started, asked whether it is well, ended."""
+"""One engine process: start, health checks and stop."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _POLL_S = 0.05
 _WATCH_S = 1.0
 _HEALTH_TIMEOUT_S = 10.0
 _KILL_AFTER_S = GRACE_S + 10.0
-"""Seconds that an engine has to end in, of which its requests get the first few."""
+"""Seconds before an engine that does not end is killed; its requests may finish in the first few."""
 
 
 class EngineEndedError(Exception):
     """An engine process ended before it was ready.
 
     Args:
-        index: which one.
-        code: its exit code; a signal's number below 0.
+        index: its number.
+        code: its exit code; the negative signal number if a signal ended it.
     """
 
     def __init__(self, index: int, code: int) -> None:
@@ -39,10 +39,10 @@ class EngineProcess:
 
     Args:
         index: its number, from 0.
-        command: what runs in it.
-        task: what it reads from its standard input, which then stays open: it ends when that closes, and so with this process.
+        command: of the process.
+        task: written to its standard input, which then stays open; the process ends when it closes, so with this process.
         socket_path: where it listens.
-        environment: of it.
+        environment: of the process.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class EngineProcess:
         self.index = index
         self.is_ready = False
         self.num_running = 0
-        """Requests that are being relayed to it."""
+        """Requests currently relayed to it."""
         self.num_served = 0
-        """Requests that were ever relayed to it."""
+        """Total requests relayed to it."""
         self._command, self._task, self._socket_path, self._environment = (
             command,
             task,
@@ -66,19 +66,19 @@ class EngineProcess:
             environment,
         )
         self._process: Process | None = None
-        # A connection for each request: one that is kept may be closed by the engine just when it is used again.
+        # One connection per request, since the engine may close a kept-alive connection just when it is reused.
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-        # Nothing is encrypted here, and the certificates of the world need not be read.
+        # Connections are not encrypted, so CA certificates need not be loaded.
         transport = httpx2.AsyncHTTPTransport(uds=str(socket_path), limits=limits, verify=False)
         self.client = httpx2.AsyncClient(
             transport=transport, base_url="http://engine", timeout=None, trust_env=False
         )
 
     async def start(self) -> None:
-        """Start the process and wait until it serves.
+        """Start the process and wait until it is ready.
 
         Raises:
-            EngineEndedError: if it ends before.
+            EngineEndedError: if it ends before that.
         """
         self._socket_path.unlink(missing_ok=True)
         process = await asyncio.create_subprocess_exec(
@@ -86,7 +86,7 @@ class EngineProcess:
         )
         self._process = process
         assert process.stdin is not None
-        with suppress(ConnectionError):  # it has ended already, which is told below
+        with suppress(ConnectionError):  # the process has already ended; reported below
             process.stdin.write(self._task)
             await process.stdin.drain()
         while process.returncode is None:
@@ -97,7 +97,7 @@ class EngineProcess:
         raise EngineEndedError(self.index, process.returncode)
 
     async def until_failed(self) -> str:
-        """Wait until the process has ended, or its engine has failed; return which, with the process ended."""
+        """Wait until the process has ended or its engine has failed; stop the process and return the reason."""
         assert self._process is not None
         while True:
             with suppress(TimeoutError):
@@ -109,7 +109,7 @@ class EngineProcess:
                 return "failed"
 
     async def stop(self) -> None:
-        """End the process; its requests have a few seconds."""
+        """Stop the process; its requests have a few seconds to finish."""
         self.is_ready = False
         process = self._process
         if process is None or process.returncode is not None:
@@ -122,7 +122,7 @@ class EngineProcess:
             await process.wait()
 
     async def _is_well(self) -> bool | None:
-        """Return what the engine says of itself; None if it says nothing."""
+        """Return whether the engine reports healthy; None if it does not answer."""
         try:
             answer = await self.client.get("/health", timeout=_HEALTH_TIMEOUT_S)
         except httpx2.TransportError:
@@ -131,6 +131,6 @@ class EngineProcess:
 
 
 def environment_of(num_engines: int) -> dict[str, str]:
-    """Return the environment of one of so many engines: the cores are divided, unless OMP_NUM_THREADS says otherwise."""
+    """Return the environment of one of `num_engines` engines: cores are divided evenly unless OMP_NUM_THREADS is set."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {"OMP_NUM_THREADS": str(max(1, cores // num_engines))} | os.environ

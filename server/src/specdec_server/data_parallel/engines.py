@@ -1,4 +1,4 @@
-"""All engine processes: kept running, and chosen among."""
+"""Supervises all engine processes and routes requests to them."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from specdec_server.data_parallel.engine import EngineEndedError, EngineProcess
 logger = logging.getLogger("specdec")
 
 MOST_AHEAD = 4
-"""A conversation leaves its engine while that has so many requests more than another one."""
+"""A conversation leaves its engine if it has this many more running requests than the least busy one."""
 _MOST_CONVERSATIONS = 65536
 _SOON_S = 60.0
 _FIRST_DELAY_S, _MOST_DELAY_S = 1.0, 30.0
 
 
 class Engines:
-    """Starts engines, starts those again that end, and says which one a request goes to.
+    """Starts engines, restarts those that end, and selects the engine for each request.
 
     Args:
-        engines: by their numbers.
+        engines: in the order of their numbers.
     """
 
     def __init__(self, engines: Sequence[EngineProcess]) -> None:
         self.all = tuple(engines)
         self.num_restarts = [0] * len(engines)
-        """How often each was started again."""
+        """Restarts of each engine."""
         self.is_stopping = False
         self._homes: OrderedDict[bytes, int] = OrderedDict()
         self._keepers: list[asyncio.Task[None]] = []
 
     @property
     def ready(self) -> list[EngineProcess]:
-        """Those that serve."""
+        """The engines that are ready."""
         return [engine for engine in self.all if engine.is_ready]
 
     async def start(self) -> None:
-        """Start the first engine, which compiles what is not compiled yet, and then the others.
+        """Start the first engine, which fills the compilation cache, and then the others.
 
         Raises:
-            EngineEndedError: if one of them ends before it serves.
+            EngineEndedError: if one of them ends before it is ready.
         """
         first, *others = self.all
         await first.start()
@@ -53,7 +53,7 @@ class Engines:
         self._keepers = [asyncio.create_task(self._keep(engine)) for engine in self.all]
 
     async def stop(self) -> None:
-        """End all of them."""
+        """Stop all engines."""
         self.is_stopping = True
         for keeper in self._keepers:
             keeper.cancel()
@@ -61,7 +61,7 @@ class Engines:
         await asyncio.gather(*(engine.stop() for engine in self.all))
 
     def choose(self, conversation: Conversation) -> EngineProcess | None:
-        """Return the engine for a request: its conversation's, or else the least busy one; None if none is ready."""
+        """Return the engine for a request: the conversation's, else the least busy one; None if none is ready."""
         ready = self.ready
         if not ready:
             return None

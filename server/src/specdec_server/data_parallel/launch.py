@@ -1,4 +1,4 @@
-"""Starts engines and serves them at one address until a signal."""
+"""Starts several engines and serves them at one address until a signal."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from specdec_server.routes.page import page_paths
 logger = logging.getLogger("specdec")
 
 _DIVIDED = ("max_queued_requests", "max_stored_responses")
-"""Limits on all engines together."""
+"""Limits that are divided among the engines."""
 
 
 @dataclass(frozen=True)
 class EngineTask:
-    """What an engine process is to serve, as arguments of `specdec_server.launch.launch`."""
+    """Task of an engine process, as arguments of `specdec_server.launch.launch`."""
 
     words: Sequence[str]
     http: Http
@@ -48,17 +48,17 @@ class EngineTask:
 
 
 def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options: Any) -> None:
-    """Run a server of several engines. The address is taken before anything is loaded.
+    """Run a server with several engines. The address is bound before anything is loaded.
 
     Args:
         words: as for `launch`.
         http: where to listen.
-        num_engines: how many processes, each with the model and a cache of its own.
+        num_engines: number of processes, each with its own model and cache.
         **options: as for `launch`.
 
     Raises:
-        ConfigError: for what the user can mend.
-        typer.Exit: if an engine ends before it serves; it has said why.
+        ConfigError: for errors that the user can fix.
+        typer.Exit: if an engine ends before it is ready; the engine has reported the reason.
     """
     settings = options["settings"]
     limits = Limits(**{field.name: settings[field.name] for field in fields(Limits)})
@@ -102,12 +102,12 @@ async def _serve(server: FrontServer, http: Http, listener: socket.socket) -> No
 
 
 class FrontServer(uvicorn.Server):
-    """Ends the engines, which let their requests end for a while, before it ends its connections.
+    """A server that stops the engines, whose requests have time to finish, before it closes its connections.
 
     Args:
         config: of uvicorn.
-        engines: that are served.
-        folder: of their sockets; it is removed at the end, behind which a signal may end the process at once.
+        engines: the served engines.
+        folder: of their sockets; removed at the end of shutdown, since a signal may then end the process at once.
     """
 
     def __init__(self, config: uvicorn.Config, engines: Engines, folder: Path) -> None:
@@ -115,7 +115,7 @@ class FrontServer(uvicorn.Server):
         self.engines, self._folder = engines, folder
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more connections, end the engines, and then all connections."""
+        """Stop accepting connections, stop the engines, then close all connections."""
         for server in self.servers:
             server.close()
         await self.engines.stop()

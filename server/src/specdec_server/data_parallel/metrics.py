@@ -1,4 +1,4 @@
-"""The metrics of all engines as one page."""
+"""Merges the metrics of all engines into one page."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specdec_server.data_parallel.engines import Engines
 
 
 class _Together(Collector):
-    """Puts what has the same name under one heading, as Prometheus demands; the label `engine` tells engines apart."""
+    """Groups metrics of the same name, as Prometheus requires; the label `engine` distinguishes engines."""
 
     def __init__(self, engines: Engines, pages: Iterable[str]) -> None:
         self._engines, self._pages = engines, pages
@@ -40,8 +40,8 @@ def merged_metrics(engines: Engines, pages: Iterable[str]) -> bytes:
     """Return one page in Prometheus' text format.
 
     Args:
-        engines: whose state is told beside.
-        pages: of those that answered.
+        engines: whose state is added.
+        pages: metrics pages of the engines that answered.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Together(engines, pages))

@@ -1,4 +1,4 @@
-"""Which of several engines a process is, and the device that it takes."""
+"""The rank of an engine process among several, and its device."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Place:
     """One engine among several."""
 
     index: int
-    """From 0."""
+    """Counted from 0."""
     num_engines: int
 
     def take_device(self) -> None:
-        """Let this process see no GPU but its own, before it uses any.
+        """Make only this engine's GPU visible to the process; call it before the process uses a GPU.
 
         Raises:
-            ConfigError: if there are GPUs, and fewer than engines.
+            ConfigError: if there are GPUs, but fewer than engines.
         """
         import torch
 

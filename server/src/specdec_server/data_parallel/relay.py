@@ -1,4 +1,4 @@
-"""The front's application: relays each request to an engine, and answers for those that are lost."""
+"""Application of the front process: relays each request to an engine and answers for lost engines."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _OF_ONE_CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
 )
 _OURS = _OF_ONE_CONNECTION | {b"content-length", b"x-forwarded-for", b"x-forwarded-proto"}
-_OF_A_SERVER = frozenset((b"date", b"server"))  # of which this one writes its own
+_OF_A_SERVER = frozenset((b"date", b"server"))  # the front writes its own
 _AGAIN = {"Retry-After": "1"}
 _METRICS_TIMEOUT_S = 10.0
 
 
 class Relay:
-    """Answers whether any engine is well, shows the metrics of all, and relays everything else.
+    """Answers health checks, merges the metrics of all engines, and relays everything else.
 
     Args:
-        engines: that run.
+        engines: the engines to relay to.
     """
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, until its client leaves."""
+        """Answer a request; stop if its client disconnects."""
         if scope["path"] in ("/health", "/ping"):
             await Response(status_code=200 if self._engines.ready else 503)(scope, receive, send)
         elif scope["path"] == "/metrics":
             await (await self._metrics())(scope, receive, send)
         else:
-            body = (await receive()).get("body", b"")  # whole: the limit on bodies has put it together
+            body = (await receive()).get("body", b"")  # complete: `BodyLimit` has assembled it
             work = asyncio.create_task(self._relay(scope, body, receive, send))
             watch = asyncio.create_task(_until_left(receive))
             try:
@@ -99,7 +99,7 @@ class Relay:
 
 
 class _Sender:
-    """Passes an answer on: events as they come, anything else whole, so that an error can still take its place."""
+    """Relays a response: events as they arrive, anything else only when complete, so an error can still replace it."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
@@ -127,7 +127,7 @@ class _Sender:
         await self._body(rest, is_last=True)
 
     async def lost(self, error: ApiError) -> None:
-        """Tell that the engine has gone; half an event is left out."""
+        """Report that the engine is gone; an incomplete event is dropped."""
         if not self._has_begun:
             await _refusal(error)(self._scope, self._receive, self._send)
             return

@@ -1,4 +1,4 @@
-"""What requests say and responses hold."""
+"""Request bodies of the server."""
 
 from specdec_server.protocol.chat import ChatRequest
 from specdec_server.protocol.completion import CompletionRequest

@@ -17,7 +17,7 @@ _RESERVED = {
     *signature(PreTrainedTokenizerBase.apply_chat_template).parameters,
     *signature(AsyncLLM.chat).parameters,
 }
-"""What is not a variable of the template: a request must not bring a template of its own, which is a program."""
+"""Names that are not template variables. A request must not supply its own template, which is a program."""
 
 
 class ChatRequest(GenerationRequest):
@@ -30,28 +30,28 @@ class ChatRequest(GenerationRequest):
     top_logprobs: int | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
-    """Go on with the last message instead of beginning another."""
+    """Continue the last message instead of starting a new one."""
     chat_template_kwargs: dict[str, Any] | None = None
     tools: ListOf[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = Field(None, max_length=32)
     include_reasoning: bool | None = None
-    """Whether reasoning is in the answer; by default it is."""
+    """Whether to return reasoning; default: yes."""
     modalities: list[Literal["text"]] | None = None
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
-        """The messages, the content of each as one text.
+        """The messages, with the content of each as one text.
 
         Raises:
-            ConfigError: if there is none, or one is no message of text.
+            ConfigError: if there is none, or one is not a text message.
         """
         return text_messages(self.messages)
 
     @property
     def choice(self) -> ToolChoice:
-        """Which tools the model may call.
+        """The tools that the model may call.
 
         Raises:
             ConfigError: naming what is wrong with them.
@@ -63,7 +63,7 @@ class ChatRequest(GenerationRequest):
         """Arguments of the chat template, without the tools.
 
         Raises:
-            ConfigError: if one is not the template's.
+            ConfigError: if one is not a template variable.
         """
         begins = self.add_generation_prompt
         if begins is None:
@@ -100,7 +100,7 @@ def template_variables(given: dict[str, Any] | None) -> dict[str, Any]:
     """Return variables of the chat template.
 
     Raises:
-        ConfigError: if one is not the template's.
+        ConfigError: if one is not a template variable.
     """
     wrong = sorted(_RESERVED & set(given or ()))
     if wrong:
@@ -114,7 +114,7 @@ def text_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return messages with the content of each as one text.
 
     Raises:
-        ConfigError: if there is none, or one is no message of text.
+        ConfigError: if there is none, or one is not a text message.
     """
     if not messages:
         raise ConfigError("messages: there is none; give at least one")
@@ -122,7 +122,7 @@ def text_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _text_of(place: int, message: dict[str, Any]) -> str | None:
-    """Return the content of a message, its pieces of text one to a line."""
+    """Return the content of a message, with its text parts joined by newlines."""
     if not isinstance(message.get("role"), str):
         raise ConfigError(f"messages[{place}] has no role")
     content = message.get("content")

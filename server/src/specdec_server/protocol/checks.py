@@ -1,4 +1,4 @@
-"""What holds for every field of a body, whatever its type."""
+"""Checks for every field of a body, whatever its type."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Item = TypeVar("Item")
 
 
 class _FailFast(FailFast):
-    def __hash__(self) -> int:  # a part of a union must have one
+    def __hash__(self) -> int:  # members of a union must be hashable
         return hash(self.fail_fast)
 
 
 ListOf = Annotated[list[Item], _FailFast()]
-"""A list of which only the first mistake is told: a million of them would take minutes to tell."""
+"""A list that reports only its first error; reporting a million of them would take minutes."""
 
 MAX_ENTRIES = 10_000
-"""The most entries of a mapping whose values are checked one by one."""
+"""Maximum entries of a mapping whose values are checked one by one."""
 MAX_FIELDS = 200
-"""The most fields of a body: more than any has."""
+"""Maximum fields of a body; no request has more."""
 
 
 def check_size(cls: type[BaseModel], body: Any) -> Any:
-    """Return a body as it is.
+    """Return a body unchanged.
 
     Raises:
-        ValueError: if it has more fields than any.
+        ValueError: if it has more than `MAX_FIELDS` fields.
     """
     if isinstance(body, dict) and len(body) > MAX_FIELDS:
         raise ValueError(f"the body has {len(body)} fields, and no request has more than {MAX_FIELDS}")
@@ -37,11 +37,11 @@ def check_size(cls: type[BaseModel], body: Any) -> Any:
 
 
 def check_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
-    """Return the value of a field as it is.
+    """Return the value of a field unchanged.
 
     Raises:
-        ValueError: if it holds half of a pair of surrogates, which JSON can spell and no encoding has, a boolean where the
-            field has numbers, or too many entries.
+        ValueError: if it contains a lone surrogate, which JSON can express but no encoding can, a boolean in a numeric
+            field, or too many entries.
     """
     kinds = set(_kinds(cls.model_fields[str(info.field_name)].annotation))
     if Any not in kinds and isinstance(value, dict) and len(value) > MAX_ENTRIES:
@@ -58,7 +58,7 @@ def check_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """Yield the types that a value may have anywhere; `Any` for one that checks its own values."""
+    """Yield the types that a value may have at any depth; `Any` for a model, which checks its own values."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield Any
     elif get_origin(annotation) is Literal:

@@ -11,7 +11,7 @@ from specdec_server.protocol.checks import ListOf
 from specdec_server.protocol.generation import GenerationRequest
 
 MAX_REQUESTS = 4096
-"""The most samples of all prompts of one request."""
+"""Maximum samples of all prompts in one request."""
 _MANY = MaxLen(MAX_REQUESTS)
 
 
@@ -21,19 +21,19 @@ class CompletionRequest(GenerationRequest):
     prompt: str | Annotated[ListOf[str], _MANY] | ListOf[int] | Annotated[ListOf[ListOf[int]], _MANY]
     max_tokens: int | None = 16
     echo: bool | None = None
-    """Begin the text with the prompt."""
+    """Prepend the prompt to the text."""
     logprobs: int | None = None
     best_of: int | None = None
-    """Only as many as `n`."""
+    """Must equal `n`."""
     suffix: str | None = None
-    """Only empty: text cannot be made to lead to other text."""
+    """Must be empty; insertion is not supported."""
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """The prompts one by one.
+        """The prompts as a list.
 
         Raises:
-            ConfigError: if there is none.
+            ConfigError: if there is none, or there are too many samples.
         """
         given: Any = self.prompt
         if isinstance(given, str) or (given and isinstance(given[0], int)):
@@ -49,11 +49,11 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def is_only_prompt(self) -> bool:
-        """Whether nothing is wanted but the prompt, and what is known of it."""
+        """Whether the request wants only the prompt and its log probabilities."""
         return self.max_tokens == 0 and bool(self.echo)
 
     def to_sampling_params(self, max_logprobs: int) -> SamplingParams:
-        """Return the sampling parameters; where nothing but the prompt is wanted, of one token that is to be thrown away.
+        """Return the sampling parameters; if only the prompt is wanted, for one token that is discarded.
 
         Raises:
             ConfigError: naming the one that is wrong.
@@ -65,7 +65,7 @@ class CompletionRequest(GenerationRequest):
         if self.suffix:
             raise ConfigError("suffix is not supported: text cannot be made to lead to other text here")
         told = self.prompt_logprobs
-        if self.echo and told is None:  # the prompt is a part of the text then
+        if self.echo and told is None:  # the prompt is then part of the text
             told = self.logprobs
         return self.sampling_params(
             max_tokens=1 if self.is_only_prompt else self.max_tokens,

@@ -1,4 +1,4 @@
-"""What requests for text have in common."""
+"""Fields shared by requests for text."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from specdec_server.protocol.harmless import HarmlessFields
 from specdec_server.protocol.response_format import ResponseFormat
 
 MAX_SAMPLES = 128
-"""The most samples of a prompt, as OpenAI has it."""
+"""Maximum samples per prompt, as for OpenAI."""
 _SAMPLING = (
     "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos",
     "include_stop_str_in_output", "skip_special_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
     "logit_bias", "bad_words", "allowed_token_ids", "truncate_prompt_tokens", "structured_outputs",
     "speculative", "return_draft_steps",
 )  # fmt: skip
-"""Fields that are sampling parameters of the same name."""
+"""Fields that are sampling parameters with the same name."""
 
 
 class StreamOptions(BaseModel):
-    """How a stream is sent."""
+    """Options of a stream."""
 
     model_config = ConfigDict(extra="forbid")
 
     include_usage: bool | None = None
-    """End with a piece that has no choices and the usage of all."""
+    """Send a last chunk with the total usage and no choices."""
     continuous_usage_stats: bool | None = None
-    """Have the usage so far in every piece."""
+    """Include the usage so far in every chunk."""
     include_obfuscation: bool | None = None
     """Has no effect: nothing is padded."""
 
 
 class GenerationRequest(HarmlessFields):
-    """Fields of OpenAI's interface, and sampling parameters that it does not have."""
+    """Fields of OpenAI's interface and additional sampling parameters."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)  # what /docs says of the fields
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)  # field descriptions in /docs
 
     model: str | None = None
     stream: bool | None = None
@@ -70,9 +70,9 @@ class GenerationRequest(HarmlessFields):
     speculative: Literal[False] | dict[str, int] | None = None
     return_token_ids: bool | None = None
     return_draft_steps: bool | None = None
-    """Have `draft_steps` in each choice: what every step drafted, who drafted it, and what was accepted."""
+    """Include `draft_steps` in each choice: the drafted tokens, the proposer and the accepted tokens of every step."""
     priority: int | None = None
-    """Lower goes first, where the server runs with `--scheduling-policy priority`."""
+    """Lower values run first if the server runs with `--scheduling-policy priority`."""
 
     _is_sound = field_validator("*", mode="before")(check_value)
     _is_small = model_validator(mode="before")(check_size)
@@ -88,10 +88,10 @@ class GenerationRequest(HarmlessFields):
         """Return the sampling parameters.
 
         Args:
-            max_tokens: the most tokens; None for as many as there is room for.
-            logprobs: tokens to list for each position; None for none.
+            max_tokens: maximum tokens; None for as many as fit.
+            logprobs: tokens to list for each position; None for no log probabilities.
             prompt_logprobs: the same for each token of the prompt.
-            max_logprobs: the most of these that are allowed.
+            max_logprobs: allowed maximum of both.
 
         Raises:
             ConfigError: naming the one that is wrong.

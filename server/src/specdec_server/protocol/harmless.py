@@ -1,4 +1,4 @@
-"""Fields of OpenAI's that say something about a request and nothing about its text."""
+"""OpenAI's fields that do not affect the generated text."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WHY = {
     "verbosity": "the model is not told",
     "moderation": "texts are not judged",
 }
-"""Fields without an effect, and why."""
+"""Fields without effect, and why."""
 
 
 class HarmlessFields(BaseModel):
-    """Accepts the fields, and logs one notice for each that is sent."""
+    """Accepts these fields and logs one notice for each that is sent."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -42,10 +42,10 @@ class HarmlessFields(BaseModel):
     moderation: dict[str, Any] | None = None
 
     def notice_harmless(self, besides: frozenset[str] = frozenset()) -> None:
-        """Say once per process of each field that it has no effect.
+        """Log once per process for each field that it has no effect.
 
         Args:
-            besides: fields that have one here.
+            besides: fields that have an effect here.
         """
         for name, why in _WHY.items():
             if name not in besides and getattr(self, name) not in (None, False):

@@ -1,4 +1,4 @@
-"""The form that a response must have."""
+"""The required format of a response."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class JsonSchema(BaseModel):
-    """A schema and what it is called."""
+    """A named JSON schema."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -16,11 +16,11 @@ class JsonSchema(BaseModel):
     description: str | None = None
     json_schema: dict[str, Any] = Field(alias="schema")
     strict: bool | None = None
-    """Has no effect: a schema is always kept to."""
+    """Has no effect: schemas are always enforced."""
 
 
 class ResponseFormat(BaseModel):
-    """OpenAI's way of asking for JSON."""
+    """OpenAI's `response_format`."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,7 +35,7 @@ class ResponseFormat(BaseModel):
 
     @property
     def structured_outputs(self) -> dict[str, Any] | None:
-        """The constraint in the words of `SamplingParams`; None without one."""
+        """The constraint in the format of `SamplingParams`; None without one."""
         if self.json_schema is not None:
             return {"json": self.json_schema.json_schema}
         return {"json_object": True} if self.type == "json_object" else None

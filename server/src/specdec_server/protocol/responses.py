@@ -1,4 +1,4 @@
-"""A request for a response: OpenAI's newer interface, which keeps what was said."""
+"""A request to OpenAI's Responses API, which stores conversations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from specdec_server.protocol.response_format import JsonSchema, ResponseFormat
 from specdec_server.tools.choice import ToolChoice, tool_choice_of
 
 _KEPT = frozenset({"metadata", "store"})
-"""Fields that have no effect on completions, and have one here."""
+"""Fields that have no effect on completions but have one here."""
 _NOT_INCLUDED = "message.output_text.logprobs"
 
 
 class TextFormat(BaseModel):
-    """The form of the text."""
+    """Format of the text."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
@@ -30,23 +30,23 @@ class TextFormat(BaseModel):
 
 
 class TextOptions(BaseModel):
-    """What is said about the text."""
+    """Options of the text."""
 
     model_config = ConfigDict(extra="forbid")
 
     format: TextFormat | None = None
     verbosity: str | None = None
-    """Has no effect: the model is not told."""
+    """Has no effect: it is not passed to the model."""
 
 
 class ReasoningOptions(BaseModel):
-    """What is said about the reasoning."""
+    """Options of the reasoning."""
 
     model_config = ConfigDict(extra="forbid")
 
     effort: str | None = Field(None, max_length=32)
     summary: str | None = None
-    """Has no effect: reasoning is given as it is."""
+    """Has no effect: reasoning is returned unchanged."""
     generate_summary: str | None = None
 
 
@@ -55,7 +55,7 @@ class ResponsesRequest(GenerationRequest):
 
     input: str | list[dict[str, Any]]
     instructions: str | None = None
-    """The system's message; that of an earlier response does not go on."""
+    """The system message; instructions of an earlier response are not carried over."""
     previous_response_id: str | None = Field(None, max_length=128)
     max_output_tokens: int | None = None
     tools: list[dict[str, Any]] | None = None
@@ -66,7 +66,7 @@ class ResponsesRequest(GenerationRequest):
     chat_template_kwargs: dict[str, Any] | None = None
     include: list[str] | None = None
     max_tool_calls: int | None = None
-    """Has no effect: tools are called by the client."""
+    """Has no effect: the client calls the tools."""
     truncation: Literal["disabled"] | None = None
     background: Literal[False] | None = None
     n: Literal[1] | None = None
@@ -76,7 +76,7 @@ class ResponsesRequest(GenerationRequest):
 
     @property
     def choice(self) -> ToolChoice:
-        """Which tools the model may call.
+        """The tools that the model may call.
 
         Raises:
             ConfigError: naming what is wrong with them.
@@ -107,7 +107,7 @@ class ResponsesRequest(GenerationRequest):
         )
 
     def notice_harmless(self, besides: frozenset[str] = frozenset()) -> None:
-        """Say once per process of each field that it has no effect."""
+        """Log once per process for each field that it has no effect."""
         super().notice_harmless(besides | _KEPT)
 
     def _notice_more(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests about tokens."""
+"""Requests for tokenization and detokenization."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TokenizeRequest(BaseModel):
     prompt: str | None = None
     messages: ListOf[dict[str, Any]] | None = None
     add_special_tokens: bool = True
-    """Of prompts; a chat template writes its own."""
+    """Applies to prompts; a chat template writes its own special tokens."""
     add_generation_prompt: bool = True
     return_token_strs: bool = False
 

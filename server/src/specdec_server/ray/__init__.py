@@ -11,10 +11,10 @@ __all__ = ["app"]
 
 
 def app(args: Mapping[str, Any]) -> Any:
-    """Return an application of Ray Serve, as its `import_path` names one.
+    """Return an application of Ray Serve, for use as its `import_path`.
 
     Args:
-        args: what follows the application on Ray's command line or under `args` in its file; see `RayArguments`.
+        args: arguments after the application on Ray's command line or under `args` in its file; see `RayArguments`.
 
     Raises:
         ConfigError: naming the argument that is wrong, or if Ray is not installed.

@@ -12,38 +12,38 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from specdec import ConfigError
 
 VARIABLE = "SPECDEC_RAY_ARGS"
-"""Environment variable with arguments as JSON; those that Ray hands over come first."""
+"""Environment variable with arguments as JSON; arguments from Ray take precedence."""
 
 
 class RayArguments(BaseModel):
-    """What the application takes; every further one is an argument of `LLM`."""
+    """Arguments of the application; all others are arguments of `LLM`."""
 
     model_config = ConfigDict(frozen=True, extra="allow", protected_namespaces=())
 
     model: str = "zoo"
     served_model_name: str | None = None
-    """What requests call the model; None says as `model`."""
+    """Name of the model in requests; None uses `model`."""
     api_key: str | None = Field(default_factory=lambda: os.environ.get("SPECDEC_API_KEY"), repr=False)
     chat_template: str | None = None
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
 
     num_replicas: int | None = Field(None, ge=1)
-    """A fixed number of replicas; None has as many as `min_replicas` and `max_replicas` say."""
+    """A fixed number of replicas; None uses `min_replicas` and `max_replicas`."""
     min_replicas: int = Field(1, ge=0)
     max_replicas: int | None = Field(None, ge=1)
-    """With autoscaling the most replicas; None has one replica unless `num_replicas` says otherwise."""
+    """Maximum replicas with autoscaling; None disables autoscaling, with one replica unless `num_replicas` is set."""
     target_ongoing_requests: float = Field(16, gt=0)
-    """Requests of each replica that autoscaling aims at."""
+    """Autoscaling target of requests per replica."""
     max_ongoing_requests: int = Field(256, ge=1)
-    """The most requests that a replica is given; further ones wait in Ray's proxy."""
+    """Maximum concurrent requests of a replica; further ones wait in Ray's proxy."""
     max_queued_requests: int = Field(-1, ge=-1)
-    """The most that wait there, -1 for no bound; more are refused with status 503."""
+    """Maximum requests that wait there, -1 for no bound; further ones are rejected with status 503."""
     num_cpus: float = Field(1, ge=0)
-    """Processors that Ray sets aside for each replica, and the threads that torch has in it."""
+    """CPUs that Ray reserves for each replica, and torch's number of threads in it."""
     num_gpus: float = Field(0, ge=0)
     graceful_shutdown_timeout_s: float = Field(120, gt=0)
-    """Seconds that requests have to end in when their replica is replaced or is one too many."""
+    """Seconds that requests have to finish when their replica is replaced or removed."""
     health_check_period_s: float = Field(5, gt=0)
 
     @property
@@ -53,7 +53,7 @@ class RayArguments(BaseModel):
 
     @property
     def scale(self) -> dict[str, Any]:
-        """How many replicas there are, as options of a deployment."""
+        """The number of replicas, as options of a deployment."""
         if self.max_replicas is None:
             return {"num_replicas": self.num_replicas or 1}
         return {
@@ -66,7 +66,7 @@ class RayArguments(BaseModel):
 
 
 def read_arguments(given: Mapping[str, Any]) -> RayArguments:
-    """Return arguments as Ray hands them over, completed from the environment; texts are read as JSON where they are JSON.
+    """Return Ray's arguments, completed from the environment; texts that are JSON are parsed as JSON.
 
     Raises:
         ConfigError: naming the one that is wrong.

@@ -1,4 +1,4 @@
-"""How Ray is to run the replicas."""
+"""Ray Serve deployment of the replicas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from specdec import ConfigError
 from specdec_server.ray.arguments import RayArguments
 
 ROUTER = "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter"
-"""Ray's own router: requests with the same `x-session-id` go to the same replica, whose cache has their prefix."""
+"""Ray's own router: sends requests with the same `x-session-id` to the same replica, for prefix cache hits."""
 
 
 def deployment(arguments: RayArguments) -> Any:

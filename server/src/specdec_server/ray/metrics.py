@@ -1,4 +1,4 @@
-"""The engine's numbers as metrics of Ray, which has a page of those of all replicas."""
+"""Exports the engine's metrics to Ray, which collects those of all replicas."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from specdec.engine.metrics import Counter, Gauge, Metric, Vector
 logger = logging.getLogger("specdec")
 
 EVERY_S = 2.0
-"""Seconds between two looks at the engine."""
+"""Seconds between two reads of the engine's metrics."""
 
 
 class MetricExport:
-    """Hands the growth of the engine's counters on to Ray's, under their names with `_` in place of `:`.
+    """Exports the engine's counters and gauges to Ray, under their names with `_` in place of `:`.
 
     Args:
-        make_counter: makes one of Ray's counters from a name, a description and the keys of its tags.
-        make_gauge: makes one of Ray's gauges likewise.
+        make_counter: creates a Ray counter from a name, a description and tag keys.
+        make_gauge: creates a Ray gauge from the same arguments.
     """
 
     def __init__(self, make_counter: Callable[..., Any], make_gauge: Callable[..., Any]) -> None:
@@ -29,7 +29,7 @@ class MetricExport:
         self._last: dict[tuple[str, str | None], float] = {}
 
     def update(self, metrics: Sequence[Metric]) -> None:
-        """Take in what the engine says now; its distributions of times are left out, since Ray has its own latencies."""
+        """Export the engine's current metrics, without its histograms, since Ray measures latencies itself."""
         for name, position, value, is_gauge in _flat(metrics):
             made = self._made.get(name)
             if made is None:
@@ -47,10 +47,10 @@ class MetricExport:
 
 
 async def export_metrics(read: Callable[[], Sequence[Metric]]) -> None:
-    """Look at an engine again and again, until cancelled; what cannot be handed on is left out, and logged once.
+    """Export an engine's metrics periodically until cancelled; errors are logged once.
 
     Args:
-        read: returns its numbers.
+        read: returns the engine's metrics.
     """
     from ray.serve import metrics  # type: ignore[import-not-found]  # an extra
 

@@ -1,4 +1,4 @@
-"""One replica: an engine and the server's application around it."""
+"""One replica: an engine and the server application around it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from specdec_server.settings import Settings
 
 
 class Replica:
-    """What Ray makes one of for each replica, in a process of its own.
+    """One replica; Ray creates each in a separate process.
 
     Args:
         arguments: of the application.
 
     Raises:
-        ConfigError: for what the user can mend; Ray shows it in the state of the deployment.
+        ConfigError: for errors that the user can fix; Ray shows them in the state of the deployment.
     """
 
     def __init__(self, arguments: RayArguments) -> None:
@@ -35,7 +35,7 @@ class Replica:
             api_key=arguments.api_key,
             tool_parser=tool_parser_named(arguments.tool_call_parser),
             reasoning_parser=reasoning_parser_named(arguments.reasoning_parser),
-            is_access_logged=False,  # Ray has a line about each request
+            is_access_logged=False,  # Ray logs each request itself
         )
         hush_libraries()
         logging.getLogger("specdec").setLevel(logging.INFO)
@@ -61,10 +61,10 @@ class Replica:
         return app
 
     def check_health(self) -> None:
-        """Tell Ray whether the engine runs: a replica in which it does not is replaced.
+        """Health check for Ray, which replaces replicas whose engine does not run.
 
         Raises:
-            RuntimeError: if it does not.
+            RuntimeError: if the engine does not run.
         """
         if not self._llm.is_running:
             raise RuntimeError("the engine has failed; the replica's log says why")

@@ -1,4 +1,4 @@
-"""Parsers that tell what a model thinks from what it answers."""
+"""Parsers that separate a model's reasoning from its answer."""
 
 from specdec_server.reasoning.parser import ReasoningParser
 

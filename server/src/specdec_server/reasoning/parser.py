@@ -8,16 +8,18 @@ from specdec_server.tools.parser import OutputParser
 
 
 class ReasoningParser(OutputParser):
-    """Gives `Reasoning` and `Text`. Registered under the entry-point group `specdec.reasoning_parsers`.
+    """Emits `Reasoning` and `Text` events. Registered under the entry-point group `specdec.reasoning_parsers`.
 
     Args:
-        prompt: as the chat template wrote it; it may have begun or ended the reasoning itself.
+        prompt: as written by the chat template, which may itself have started or ended the reasoning.
     """
 
     def __init__(self, prompt: str) -> None:
         self._prompt = prompt
 
     def prefix(self) -> dict[str, Any] | None:
-        """Return the reasoning as a format of xgrammar's structural tags, so that grammars bind the answer only; None if
-        there is none to come."""
+        """Return the reasoning as a structural-tag format of xgrammar, or None if no reasoning follows.
+
+        With this prefix, grammars constrain only the answer.
+        """
         return None

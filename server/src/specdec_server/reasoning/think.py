@@ -1,4 +1,4 @@
-"""Reasoning between two marks."""
+"""Reasoning between two markers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from specdec_server.tools.parser import num_held
 
 
 class ThinkParser(ReasoningParser):
-    """`<think>` and `</think>`: Qwen 3, DeepSeek, GLM and others. Blanks around the reasoning are left out.
+    """`<think>` and `</think>`: Qwen 3, DeepSeek, GLM and others. Whitespace around the reasoning is removed.
 
-    The prompt decides whether the model is thinking already, or is not to think.
+    The end of the prompt determines whether reasoning has already started or is already closed.
     """
 
     begin: ClassVar[str] = "<think>"
     close: ClassVar[str] = "</think>"
     is_open: ClassVar[bool] = False
-    """Whether a text without the first mark is reasoning, where the prompt does not decide it."""
+    """Whether text without the start marker is reasoning if the prompt does not decide it."""
 
     def __init__(self, prompt: str) -> None:
         super().__init__(prompt)
@@ -29,7 +29,7 @@ class ThinkParser(ReasoningParser):
         self._is_open = self.is_open or ends.endswith(self.begin)
 
     def prefix(self) -> dict[str, Any] | None:
-        """Return the format of the reasoning."""
+        """Return the structural-tag format of the reasoning."""
         if self._place == "behind":
             return None
         tag = {
@@ -43,12 +43,12 @@ class ThinkParser(ReasoningParser):
         return thought if self._is_open else {"type": "optional", "content": thought}
 
     def feed(self, text: str) -> list[Event]:
-        """Take in more text; return what is certain now."""
+        """Process more text; return the events that are certain now."""
         self._buffer += text
         return self._run(is_end=False)
 
     def end(self) -> list[Event]:
-        """Return what was held back; no text follows."""
+        """Return the events held back so far; no text follows."""
         return self._run(is_end=True)
 
     def _run(self, *, is_end: bool) -> list[Event]:
@@ -97,7 +97,7 @@ class ThinkParser(ReasoningParser):
 
 
 class DeepSeekR1Parser(ThinkParser):
-    """DeepSeek R1 and models that think always: the first mark may be missing."""
+    """DeepSeek R1 and other models that always reason; the start marker may be missing."""
 
     is_open: ClassVar[bool] = True
 
@@ -111,7 +111,7 @@ class MistralReasoningParser(ThinkParser):
 
 
 class HarmonyReasoningParser(ReasoningParser):
-    """gpt-oss: the channel `analysis`. Calls of tools come out as well."""
+    """gpt-oss: the channel `analysis`. It also emits tool calls."""
 
     needs_special_tokens: ClassVar[bool] = True
 
@@ -122,15 +122,15 @@ class HarmonyReasoningParser(ReasoningParser):
         self._parser = HarmonyParser([])
 
     def prefix(self) -> dict[str, Any] | None:
-        """Return the format of the reasoning."""
+        """Return the structural-tag format of the reasoning."""
         from specdec_server.tools.harmony import ANALYSIS
 
         return ANALYSIS
 
     def feed(self, text: str) -> list[Event]:
-        """Take in more text; return what is certain now."""
+        """Process more text; return the events that are certain now."""
         return self._parser.feed(text)
 
     def end(self) -> list[Event]:
-        """Return what was held back; no text follows."""
+        """Return the events held back so far; no text follows."""
         return self._parser.end()

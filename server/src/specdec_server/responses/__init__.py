@@ -1,4 +1,4 @@
-"""OpenAI's interface of responses: items in, items out, and what is kept of both."""
+"""OpenAI's Responses API: input items, output items and stored responses."""
 
 from specdec_server.responses.store import ResponseStore
 

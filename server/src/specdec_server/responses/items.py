@@ -1,4 +1,4 @@
-"""Items of a response's input as messages of a conversation."""
+"""Converts the input items of a response to chat messages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Messages = list[dict[str, Any]]
 
 
 def messages_of(given: str | Sequence[Mapping[str, Any]]) -> Messages:
-    """Return messages with text as content; calls of one turn, and what was thought before them, make one message.
+    """Return messages with text content; the calls of one turn and the reasoning before them form one message.
 
     Args:
-        given: text, which the user said, or items.
+        given: text of the user, or items.
 
     Raises:
-        ConfigError: for an item that is not supported, or is wrong.
+        ConfigError: for an unsupported or invalid item.
     """
     if isinstance(given, str):
         return [{"role": "user", "content": given}]

@@ -1,4 +1,4 @@
-"""The items of a response while they grow, and the events that tell of it."""
+"""The output items of a response while they are generated, and the corresponding stream events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Events = list[dict[str, Any]]
 
 
 class Output:
-    """Builds items from what a parser finds; one is open at a time.
+    """Builds items from parser events; one item is open at a time.
 
     Args:
-        parser: that finds it.
+        parser: of the message.
     """
 
     def __init__(self, parser: MessageParser) -> None:
@@ -27,7 +27,7 @@ class Output:
         self._kind: type[Event] | None = None
 
     def add(self, found: Sequence[Event]) -> Events:
-        """Take in what was found; return the events that tell of it."""
+        """Add parser events; return the corresponding stream events."""
         events: Events = []
         for event in found:
             if isinstance(event, Text | Reasoning):
@@ -42,10 +42,10 @@ class Output:
         return events
 
     def close(self, status: str = "completed") -> Events:
-        """End the open item, if there is one.
+        """Close the open item, if there is one, and return its stream events.
 
         Args:
-            status: of the item: `incomplete` where the text was cut off.
+            status: of the item: `incomplete` if the text was cut off.
         """
         if self._kind is None:
             return []
@@ -121,5 +121,5 @@ class Output:
 
 
 def copied(item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item that does not grow any more."""
+    """Return a copy of an item that does not change any more."""
     return {**item, **({"content": [dict(part) for part in item["content"]]} if "content" in item else {})}

@@ -1,4 +1,4 @@
-"""Responses that later requests may go on from."""
+"""Store of responses that later requests can continue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from specdec_server.errors import ApiError
 
 MAX_BYTES = 64 * 2**20
-"""The most bytes of conversations and responses that are kept, by their length as JSON."""
+"""Maximum bytes of stored conversations and responses, measured as JSON."""
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class Stored:
 
     response: dict[str, Any]
     messages: tuple[dict[str, Any], ...]
-    """Without instructions, which do not go on."""
+    """Without instructions, which are not carried over."""
     num_bytes: int
 
 
 class ResponseStore:
-    """Keeps the newest responses in memory; a restart forgets them.
+    """Keeps the most recently used responses in memory; they are lost on restart.
 
     Args:
-        max_responses: the most that are kept; 0 keeps none.
-        max_bytes: the most bytes of all together.
+        max_responses: maximum number of stored responses; 0 keeps none.
+        max_bytes: maximum bytes of all together.
     """
 
     def __init__(self, max_responses: int, max_bytes: int = MAX_BYTES) -> None:
@@ -43,11 +43,11 @@ class ResponseStore:
         """Return a response.
 
         Args:
-            response_id: as it is in the response.
-            is_previous: whether a request wants to go on from it, which the error tells then.
+            response_id: the id in the response.
+            is_previous: whether a request wants to continue it; changes the error.
 
         Raises:
-            ApiError: if it is not kept.
+            ApiError: if it is not stored.
         """
         with self._lock:
             if response_id in self._stored:
@@ -60,7 +60,7 @@ class ResponseStore:
         raise ApiError(message, 404, code="response_not_found")
 
     def put(self, response: dict[str, Any], messages: Sequence[dict[str, Any]]) -> None:
-        """Keep a response; older ones make room."""
+        """Store a response; evict older ones if necessary."""
         num_bytes = len(json.dumps(response)) + len(json.dumps(messages))
         with self._lock:
             self._stored[response["id"]] = Stored(response, tuple(messages), num_bytes)
@@ -72,10 +72,10 @@ class ResponseStore:
                 self._num_bytes -= oldest.num_bytes
 
     def delete(self, response_id: str) -> None:
-        """Forget a response.
+        """Delete a response.
 
         Raises:
-            ApiError: if it is not kept.
+            ApiError: if it is not stored.
         """
         self.get(response_id)
         with self._lock:

@@ -1,1 +1,1 @@
-"""What can be asked for."""
+"""HTTP routes of the server."""

@@ -28,13 +28,13 @@ router = APIRouter()
 
 @router.post("/v1/chat/completions")
 async def create_chat_completion(body: ChatRequest, request: Request, service: Served) -> Response:
-    """Write the next message of a conversation."""
+    """Generate the next message of a conversation."""
     chat = await service.prepared(lambda: _Chat(body, service))
     return await sent(request, chat, is_streaming=bool(body.stream))
 
 
 class _Chat:
-    """One request to the server, and the one to the engine that it makes."""
+    """One request to the server and its engine request."""
 
     def __init__(self, body: ChatRequest, service: Service) -> None:
         self._body, self._service = body, service
@@ -79,7 +79,7 @@ class _Chat:
         }
 
     async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the pieces of a stream."""
+        """Yield the chunks of a stream."""
         options = self._body.stream_options
         head = {**self._head, "object": "chat.completion.chunk"}
         output = None
@@ -97,7 +97,7 @@ class _Chat:
             yield {**head, "choices": [], **self._totals(output)}
 
     def _news_of(self, sample: CompletionOutput) -> list[dict[str, Any]]:
-        """Return the choices that tell what is new of a sample; the first one tells whose message begins."""
+        """Return the choices with the new part of a sample; the first choice of a sample has the role."""
         index, choices = sample.index, []
         nothing = Piece("", [], None, None, None)
         if index not in self._samples:
@@ -109,7 +109,7 @@ class _Chat:
             *before, last = state.deltas(piece) or [{"content": ""} if piece.text else {}]
             news = [self._choice(index, "delta", delta, nothing) for delta in before]
             news.append(self._choice(index, "delta", last, piece, state.num_calls))
-            news[0] |= _steps_of(state.draft_steps, piece)  # before the text that they made
+            news[0] |= _steps_of(state.draft_steps, piece)  # before the text that they generated
             choices += news
         return choices
 
@@ -149,11 +149,11 @@ class _Chat:
 
 
 class _Sample:
-    """How far the stream of one sample has come.
+    """State of the stream of one sample.
 
     Args:
         parser: of its text.
-        draft_steps: tells its steps; None where nobody asks.
+        draft_steps: reports its steps; None if not requested.
     """
 
     def __init__(self, parser: MessageParser, draft_steps: DraftSteps | None) -> None:
@@ -163,7 +163,7 @@ class _Sample:
         self._parser = parser
 
     def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        """Return what is new as messages of a stream."""
+        """Return the new part of a sample as deltas of a stream."""
         events = self._parser.feed(piece.text)
         if piece.finish_reason is not None:
             events += self._parser.end()

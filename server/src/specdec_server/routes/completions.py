@@ -25,13 +25,13 @@ router = APIRouter()
 
 @router.post("/v1/completions")
 async def create_completion(body: CompletionRequest, request: Request, service: Served) -> Response:
-    """Go on with a prompt, or with each of several."""
+    """Complete one prompt or several."""
     completion = await service.prepared(lambda: _Completion(body, service))
     return await sent(request, completion, is_streaming=bool(body.stream))
 
 
 class _Completion:
-    """One request to the server: as many to the engine as there are prompts."""
+    """One request to the server, with one engine request per prompt."""
 
     def __init__(self, body: CompletionRequest, service: Service) -> None:
         self._body, self._service = body, service
@@ -57,7 +57,7 @@ class _Completion:
         return {**self._head, "choices": choices, **self._totals(outputs)}
 
     async def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the pieces of a stream."""
+        """Yield the chunks of a stream."""
         options = self._body.stream_options
         last: dict[int, RequestOutput] = {}
         is_counted = options is not None and options.continuous_usage_stats
@@ -87,7 +87,7 @@ class _Completion:
 
 
 class _Choice:
-    """One sample as its client sees it."""
+    """One sample as a choice of the response."""
 
     def __init__(self, number: int, body: CompletionRequest, service: Service) -> None:
         self._number, self._body, self._service = number, body, service
@@ -97,7 +97,7 @@ class _Choice:
         self._has_begun = False
 
     def news(self, output: RequestOutput, sample: CompletionOutput) -> dict[str, Any] | None:
-        """Return what is new, as a choice of a response or of a piece of a stream; None if there is nothing."""
+        """Return the new part as a choice of a response or of a stream chunk; None if there is nothing new."""
         piece = self._growth.take(sample)
         if piece is None:
             return None

@@ -1,4 +1,4 @@
-"""`/`, a page to chat with the model, and `/docs`, the API's reference: static files of this server, nothing from others."""
+"""`/`, a chat page, and `/docs`, the API reference: static files of this server, without external resources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HERE = Path(__file__).parent.parent
 _PAGE, _REFERENCE = _HERE / "page", _HERE / "reference"
 _SWAGGER = Path(fastapi_offline.__file__).parent / "static"
 _HEADERS = {
-    # `data:` is for the pictures in Swagger's style sheet.
+    # `data:` is for the images in Swagger's style sheet.
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -27,7 +27,7 @@ _HEADERS = {
 
 
 class _Files(StaticFiles):
-    """A folder whose files are sent with headers that keep other origins out."""
+    """A folder whose files are sent with headers that block other origins."""
 
     def file_response(
         self,
@@ -42,7 +42,7 @@ class _Files(StaticFiles):
 
 
 def add_pages(app: FastAPI, settings: Settings) -> None:
-    """Add the pages that are to be served, and the files that they need."""
+    """Add the enabled pages and their files."""
     if settings.is_page_served:
         _add_page(app, "/", _PAGE / "index.html")
         app.mount("/page", _Files(directory=_PAGE))
@@ -53,7 +53,7 @@ def add_pages(app: FastAPI, settings: Settings) -> None:
 
 
 def page_paths(*, has_page: bool, has_docs: bool) -> frozenset[str]:
-    """Return the paths of pages and their files, which are the same for everybody and tell nothing of the server."""
+    """Return the paths of pages and their files, which are static and reveal nothing about the server."""
     paths: set[str] = set()
     if has_page:
         paths |= {"/", *_paths("/page", _PAGE)}

@@ -1,4 +1,4 @@
-"""`POST /v1/responses`, and what is kept of it."""
+"""`POST /v1/responses`, and access to stored responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _store_of(request: Request) -> ResponseStore:
 
 @router.post("/v1/responses")
 async def create_response(body: ResponsesRequest, request: Request, service: Served) -> Response:
-    """Answer with items, and keep them for requests that go on from there."""
+    """Generate a response and store it for later requests."""
     store = _store_of(request)
     answer = await service.prepared(lambda: _Answer(body, service, store))
     return await sent(request, answer, is_streaming=bool(body.stream), has_named_events=True)
@@ -45,19 +45,19 @@ async def create_response(body: ResponsesRequest, request: Request, service: Ser
 
 @router.get("/v1/responses/{response_id}")
 async def retrieve_response(response_id: str, request: Request) -> dict[str, Any]:
-    """Return a response that was kept."""
+    """Return a stored response."""
     return _store_of(request).get(response_id).response
 
 
 @router.delete("/v1/responses/{response_id}")
 async def delete_response(response_id: str, request: Request) -> dict[str, Any]:
-    """Forget a response."""
+    """Delete a stored response."""
     _store_of(request).delete(response_id)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
 class _Answer:
-    """One request to the server, and the one to the engine that it makes."""
+    """One request to the server and its engine request."""
 
     def __init__(self, body: ResponsesRequest, service: Service, store: ResponseStore) -> None:
         self._body, self._service, self._store = body, service, store
@@ -112,7 +112,7 @@ class _Answer:
                     for event in self._output.add(found):
                         yield event
             events, response = self._ended(output)
-        except Exception as error:  # the status has been sent: an event must tell
+        except Exception as error:  # the status is already sent, so an event reports the error
             told = error_body(error)["error"]
             if told["type"] == "internal_error":
                 logger.exception("a stream ends with an error")
@@ -124,7 +124,7 @@ class _Answer:
         yield {"type": f"response.{response['status']}", "response": response}
 
     def _ended(self, output: RequestOutput) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-        """Return the last events and the response, which is kept if it is to be."""
+        """Return the last events and the response; store the response unless `store` is false."""
         is_cut = output.outputs[0].finish_reason == "length"
         status = "incomplete" if is_cut else "completed"
         events = self._output.close(status)
@@ -153,7 +153,7 @@ class _Answer:
         }
 
     def _head_of(self, name: str, model: str) -> dict[str, Any]:
-        """Return what a response says from the start."""
+        """Return the fields of a response that are known from the start."""
         body, params = self._body, self._turn.params
         text = {"format": {"type": "text"}}
         if body.text is not None:

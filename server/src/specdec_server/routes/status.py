@@ -1,4 +1,4 @@
-"""What is served, whether it is well, and how it goes."""
+"""Health, version, models and metrics of the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STARTED = int(time())
 @router.head("/health", include_in_schema=False)
 @router.get("/ping", include_in_schema=False)
 async def health(service: Served) -> Response:
-    """Answer 200 while the engine runs and 503 when it does not."""
+    """Return 200 while the engine runs, else 503."""
     return Response(status_code=200 if service.llm.is_running else 503)
 
 
@@ -31,7 +31,7 @@ async def version() -> dict[str, str]:
 
 @router.get("/server_info")
 async def server_info(service: Served) -> dict[str, Any]:
-    """Tell what is served and how: the model, whether it takes conversations, and what drafts."""
+    """Return the served model, whether it has a chat template, and the speculative configuration."""
     llm, settings = service.llm, service.settings
     tokenizer, config = llm.get_tokenizer(), llm.speculative_config
     return {
@@ -55,19 +55,19 @@ async def server_info(service: Served) -> dict[str, Any]:
 
 @router.get("/metrics")
 async def metrics(service: Served) -> Response:
-    """Return counters in Prometheus' text format."""
+    """Return metrics in Prometheus' text format."""
     return Response(service.telemetry.text(), media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/models")
 async def models(service: Served) -> dict[str, Any]:
-    """List what requests may give as `model`."""
+    """List the names that requests may use as `model`."""
     return {"object": "list", "data": [_card(name, service) for name in service.settings.model_names]}
 
 
 @router.get("/v1/models/{name:path}")
 async def model(name: str, service: Served) -> dict[str, Any]:
-    """Tell of one model."""
+    """Describe one model."""
     return _card(service.name_of(name), service)
 
 

@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /detokenize`, as vLLM has them."""
+"""`POST /tokenize` and `POST /detokenize`, compatible with vLLM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of tools: what requests ask for, and parsers that find the calls in a model's text."""
+"""Tool calls: options of requests, and parsers that find calls in a model's text."""
 
 from specdec_server.tools.events import CallArguments, CallStart, Event, Reasoning, Text
 from specdec_server.tools.parser import ToolParser

@@ -1,4 +1,4 @@
-"""One call written as a JSON object, such as `{"name": "f", "arguments": {"x": 1}}`, that arrives in pieces."""
+"""Incremental parser of one call as a JSON object, such as `{"name": "f", "arguments": {"x": 1}}`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ _BLANKS = " \t\r\n"
 _NAME = "name"
 _ARGUMENTS = ("arguments", "parameters")
 _NUM_CHECKED = 2
-"""Characters of arguments that must be right before a call is believed to be one: `{` alone may be the start of anything."""
+"""Valid characters of arguments that are required before an object counts as a call; `{` alone may start anything."""
 
 
 class CallObject:
-    """Reads one object. Name and arguments are given as soon as they are certain, in whichever order they come; of two
-    arguments the first are taken, and other keys are skipped.
+    """Reads one object.
+
+    Name and arguments are returned as soon as they are certain, in either order. If the arguments occur twice, the first
+    ones count; other keys are skipped.
 
     Args:
-        needs_arguments: whether an object without arguments is no call.
+        needs_arguments: whether an object without arguments is not a call.
     """
 
     def __init__(self, *, needs_arguments: bool) -> None:
         self._needs_arguments = needs_arguments
         self.is_done = False
         self.is_wrong = False
-        """Whether what came is no call, or no JSON."""
+        """Whether the text is not a call or not JSON."""
         self.name: str | None = None
-        """The name, once the call is believed to be one."""
+        """The name, once the object counts as a call."""
         self._found_name: str | None = None
         self._place = "object"
         self._key = ""
@@ -39,11 +41,11 @@ class CallObject:
 
     @property
     def has_arguments(self) -> bool:
-        """Whether the arguments are whole."""
+        """Whether the arguments are complete."""
         return self._arguments is not None and self._arguments.is_done
 
     def take(self, text: str) -> int:
-        """Read text; return how many characters of it belong to the object."""
+        """Read text; return the number of characters that belong to the object."""
         place = 0
         while place < len(text) and not (self.is_done or self.is_wrong):
             if self._place in ("key", "value"):
@@ -55,7 +57,7 @@ class CallObject:
         return place
 
     def take_arguments(self) -> str:
-        """Return the arguments that are new since the last time; nothing before the name is known."""
+        """Return the arguments that are new since the last call; empty until the name is known."""
         value = self._arguments
         if self._found_name is None or value is None or self._has_ended:
             if self.is_done and self._found_name is not None and value is None and not self._needs_arguments:
@@ -71,7 +73,7 @@ class CallObject:
         return new
 
     def _whole(self, value: JsonValue) -> str:
-        """Return arguments that are no object: some models write the object as a string."""
+        """Return arguments that are not an object; some models write the object as a string."""
         self._has_ended = True
         self.name = self._found_name
         if value.text == "null":
@@ -83,7 +85,7 @@ class CallObject:
         return value.text
 
     def _take_sign(self, char: str) -> int:
-        """Take one character between keys and values; return 1 if it belongs there."""
+        """Process one character between keys and values; return 1 if it is consumed, else 0."""
         if self._place == "object" and char == "{":
             self._place = "first key"
         elif self._place == "colon" and char == ":":
@@ -125,7 +127,7 @@ class CallObject:
 
 
 def _loaded(text: str) -> str | None:
-    """Return the string that JSON text spells; None if it spells none."""
+    """Return the string in JSON text; None if it is not a string."""
     with suppress(ValueError):
         value = json.loads(text)
         if isinstance(value, str):

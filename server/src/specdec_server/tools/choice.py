@@ -1,4 +1,4 @@
-"""What a request lets the model call: `tools`, `tool_choice` and `parallel_tool_calls`."""
+"""The fields `tools`, `tool_choice` and `parallel_tool_calls` of a request."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ToolChoice:
     """Which tools the model may call, and whether it must."""
 
     tools: tuple[Tool, ...] = ()
-    """Those that it is told of."""
+    """Tools listed in the prompt."""
     mode: Literal["none", "auto", "required", "named"] = "none"
     allowed: tuple[Tool, ...] = ()
-    """Those that it may call: the named one, or all."""
+    """Tools that the model may call: the named one, or all."""
     is_parallel: bool = True
 
     @property
@@ -32,19 +32,19 @@ class ToolChoice:
 
     @property
     def max_calls(self) -> int | None:
-        """The most calls; None for any number."""
+        """Maximum number of calls; None for any number."""
         return None if self.is_parallel and self.mode != "named" else 1
 
 
 def tool_choice_of(
     tools: Sequence[Mapping[str, Any]] | None, choice: str | Mapping[str, Any] | None, parallel: bool | None
 ) -> ToolChoice:
-    """Return what a request asks for.
+    """Return the tool choice of a request.
 
     Args:
-        tools: functions, in the form of chat completions or of responses.
+        tools: functions, in the format of chat completions or of responses.
         choice: `none`, `auto`, `required`, a function, or allowed tools.
-        parallel: whether there may be several calls; None for yes.
+        parallel: whether several calls are allowed; None for yes.
 
     Raises:
         ConfigError: naming what is wrong.

@@ -1,4 +1,4 @@
-"""The form that a message must have, with calls and reasoning in it, as a grammar."""
+"""Grammar of a message with tool calls and reasoning."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def constrained(
     syntax: CallSyntax | None,
     reasoning: dict[str, Any] | None,
 ) -> StructuredOutputsParams | None:
-    """Return the constraint on a message; None if it is free.
+    """Return the constraint on a message; None if it is unconstrained.
 
     Args:
-        wanted: what the content must look like.
-        choice: what the model may call.
-        syntax: how it writes calls.
-        reasoning: the format of what it may think before, which no constraint is on.
+        wanted: constraint on the content.
+        choice: the tools that the model may call.
+        syntax: call syntax of the model.
+        reasoning: format of the preceding reasoning, which is not constrained.
 
     Raises:
-        ConfigError: for `strict` tools in a format whose calls cannot be told from text by how they begin.
+        ConfigError: for `strict` tools in a format whose calls have no distinguishing start marker.
     """
     if choice.is_forced or any(tool.is_strict for tool in choice.allowed):
         for tool in choice.allowed:
@@ -62,10 +62,10 @@ def constrained(
 
 
 def _check(tool: Tool) -> None:
-    """Check that a grammar can hold arguments to all of a tool's schema.
+    """Check that a grammar can enforce the whole schema of a tool.
 
     Raises:
-        ConfigError: if it cannot, and the tool is strict.
+        ConfigError: if it cannot and the tool is strict.
     """
     try:
         check_schema(tool.parameters)
@@ -79,7 +79,7 @@ def _check(tool: Tool) -> None:
 
 
 def _format_of(wanted: StructuredOutputsParams) -> dict[str, Any]:
-    """Return a constraint as a format of structural tags."""
+    """Return a constraint as a structural-tag format."""
     schema: Any = _OBJECT if wanted.json_object else wanted.json_schema
     if schema is not None:
         check_schema(schema)
@@ -99,10 +99,10 @@ def _format_of(wanted: StructuredOutputsParams) -> dict[str, Any]:
 
 
 def _format_in(tag: object) -> dict[str, Any]:
-    """Return the format that a structural tag holds.
+    """Return the format in a structural tag.
 
     Raises:
-        ConfigError: if it holds none.
+        ConfigError: if it has none.
     """
     with suppress(ValueError, RecursionError):
         found = json.loads(tag) if isinstance(tag, str) else tag

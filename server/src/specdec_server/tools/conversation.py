@@ -1,4 +1,4 @@
-"""Conversations with tools as chat templates take them."""
+"""Converts conversations with tools for chat templates."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _RESULTS_APART = "\n</tool_response>\n<tool_response>\n"
 
 
 def takes_tools(template: str) -> bool:
-    """Return whether a chat template writes tools itself."""
+    """Return whether a chat template supports tools."""
     return "tools" in template or "tool_calls" in template
 
 
 def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], template: str) -> Messages:
-    """Return messages in the form that a chat template expects.
+    """Return messages in the format that a chat template expects.
 
-    Where the template knows no role `developer` those messages are the system's; where it knows no tools these are described in
-    the system's message, and calls and results are written as text.
+    If the template has no role `developer`, those messages become system messages. If it does not support tools, the system
+    message describes them, and calls and results are written as text.
 
     Args:
-        messages: in OpenAI's form, the content of each as one text.
-        tools: that the model is told of.
+        messages: in OpenAI's format, with the content of each as one text.
+        tools: available to the model.
         template: the chat template.
 
     Raises:
-        ConfigError: for calls or reasoning that are none.
+        ConfigError: for invalid calls or reasoning.
     """
     found = [_with_mappings(place, dict(message)) for place, message in enumerate(messages)]
     if "developer" not in template and any(message["role"] == "developer" for message in found):
@@ -50,7 +50,7 @@ def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], t
 
 
 def _with_mappings(place: int, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message whose arguments are mappings, as templates want them, and not JSON text."""
+    """Return a message with call arguments as mappings, as templates expect, instead of JSON text."""
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if reasoning is not None and not isinstance(reasoning, str):
         raise ConfigError(f"messages[{place}]: reasoning is text, not {type(reasoning).__name__}")
@@ -82,7 +82,7 @@ def _call(place: str, call: object) -> dict[str, Any]:
 
 
 def _as_text(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message without anything but role and content."""
+    """Return a message with tool calls and results written as content."""
     content = message.get("content") or ""
     if message["role"] == "tool":
         return {"role": "user", "content": f"<tool_response>\n{content}\n</tool_response>"}
@@ -110,7 +110,7 @@ def _introduction(tools: Sequence[Tool]) -> str:
 
 
 def _joined(messages: Messages, role: str, separator: str = "\n\n") -> Messages:
-    """Return messages with neighbours of one role in one message: templates take one of the system, at the start."""
+    """Merge adjacent messages of a role, since templates accept only one system message, at the start."""
     found: Messages = []
     for message in messages:
         if found and found[-1]["role"] == message["role"] == role:

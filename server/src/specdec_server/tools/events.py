@@ -1,4 +1,4 @@
-"""What a parser finds in a model's text, in the order of the text."""
+"""Events that a parser emits for a model's text, in the order of the text."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Text:
 
 @dataclass(frozen=True)
 class Reasoning:
-    """A piece of what the model thinks before it answers."""
+    """A piece of the reasoning before the answer."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class CallStart:
-    """A call of a tool begins."""
+    """Start of a tool call."""
 
     index: int
-    """Which call of the message, from 0."""
+    """Index of the call in the message, from 0."""
     name: str
 
 
 @dataclass(frozen=True)
 class CallArguments:
-    """A piece of the arguments of a call; all pieces of one call make up JSON text."""
+    """A piece of a call's arguments; the pieces of one call concatenate to JSON text."""
 
     index: int
     text: str

@@ -1,4 +1,4 @@
-"""The format of gpt-oss, Harmony: messages in channels, calls as messages to functions."""
+"""Harmony, the format of gpt-oss: messages in channels, calls as messages to functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE = "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>", START)
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([\w.\-]+)")
 _TO_ITSELF = "to=assistant"
-"""Before what a tool says; a model that writes this itself calls nothing."""
+"""Recipient of tool results; a model that writes this itself makes no call."""
 
 ANALYSIS: dict[str, Any] = {
     "type": "optional",
@@ -28,12 +28,14 @@ ANALYSIS: dict[str, Any] = {
         "end": f"<|end|>{START}assistant",
     },
 }
-"""Reasoning as a format of xgrammar's structural tags."""
+"""Reasoning as a structural-tag format of xgrammar."""
 
 
 class HarmonyParser(BufferedParser):
-    """Tells channels apart: `analysis` is reasoning, messages to a function are calls, all others are content, but
-    for messages to the model itself."""
+    """Separates channels.
+
+    `analysis` is reasoning, messages to a function are calls, messages to the model itself are hidden, all others are content.
+    """
 
     needs_special_tokens: ClassVar[bool] = True
     handles_reasoning: ClassVar[bool] = True
@@ -46,7 +48,7 @@ class HarmonyParser(BufferedParser):
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled; the end of a call is the end of the text."""
+        """Return the call syntax; the end of a call is the end of the text."""
         return CallSyntax(
             before=f"{CHANNEL}commentary to=functions.{{name}} <|constrain|>json{MESSAGE}",
             behind="",
@@ -57,7 +59,7 @@ class HarmonyParser(BufferedParser):
         return self._step_head(is_end) if self._place == "head" else self._step_body(is_end)
 
     def _step_head(self, is_end: bool) -> bool:
-        """Read up to the body of a message. Text that no channel comes before is content."""
+        """Read up to the body of a message. Text without a preceding channel is content."""
         at, mark = first_of(self._buffer, (MESSAGE,))
         if mark is None:
             may_be = self._buffer.lstrip()[:1] in ("", "<") or self._buffer.startswith((" to=", "assistant"))
@@ -99,7 +101,7 @@ class HarmonyParser(BufferedParser):
         return mark is not None
 
     def _say(self, text: str) -> None:
-        """Give text as content, behind calls too: its channel says that it is for the user."""
+        """Emit text as content, also after calls, since its channel marks it as content for the user."""
         if self._num_calls and text:
             self._events.append(Text(text))
         super()._say(text)

@@ -1,4 +1,4 @@
-"""Hermes' format, which Qwen 2.5 and Qwen 3 write too: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`."""
+"""Hermes format, also used by Qwen 2.5 and Qwen 3: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class HermesParser(ObjectParser):
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
         self._is_behind = False
-        """Whether the object of a call has ended, well or not, and its end tag has not come."""
+        """Whether the object of a call has ended, valid or not, but its end tag has not arrived."""
         self._is_broken = False
 
     @classmethod
     def fits(cls, template: str) -> int:
-        """Return how well the format fits a template; the same tags are around other forms of calls as well."""
+        """Return how well the format fits a template; other formats use the same tags."""
         return 0 if "<arg_key>" in template else super().fits(template)
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled."""
+        """Return the call syntax."""
         return CallSyntax(
             before='<tool_call>\n{"name": "{name}", "arguments": ', behind="}\n</tool_call>", trigger=BEGIN
         )
@@ -50,7 +50,7 @@ class HermesParser(ObjectParser):
         return bool(self._buffer)
 
     def _step_behind(self, *, is_end: bool) -> bool:
-        """Skip to the end tag, or to the next call; arguments that are no JSON go on to there, for the client to see."""
+        """Skip to the end tag or the next call; invalid arguments extend to there and are passed to the client."""
         marks = (END,) if self._is_broken else (END, BEGIN)
         at, mark = first_of(self._buffer, marks)
         if mark is None:

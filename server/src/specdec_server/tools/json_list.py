@@ -1,5 +1,4 @@
-"""Calls as a JSON list, `[{"name": ..., "parameters": ...}]`: what forced calls are written in where the model's own format
-cannot be forced."""
+"""Calls as a JSON list, `[{"name": ..., "parameters": ...}]`, for forced calls if the model's own format cannot be forced."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from specdec_server.tools.tool import Tool
 
 
 class JsonListParser(ObjectParser):
-    """Reads a list of calls that makes up the whole message."""
+    """Reads a message that is a list of calls."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
@@ -19,7 +18,7 @@ class JsonListParser(ObjectParser):
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled."""
+        """Return the call syntax."""
         return CallSyntax(
             before='{"name": "{name}", "parameters": ', behind="}", first="[", last="]", separator=", "
         )

@@ -1,4 +1,4 @@
-"""The end of a JSON value that arrives in pieces."""
+"""Incremental detection of the end of a JSON value."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ _SCALAR = frozenset("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRST
 
 
 class JsonValue:
-    """Follows one value; it has no blanks before it."""
+    """Tracks one value without leading whitespace."""
 
     def __init__(self) -> None:
         self.is_done = False
         self.is_wrong = False
-        """Whether what came cannot be the beginning of a value."""
+        """Whether the text cannot be the beginning of a value."""
         self.text = ""
-        """What has been taken of the value."""
+        """Text of the value so far."""
         self._open: list[str] = []
         self._is_in_string = self._is_escaped = self._needs_key = False
 
@@ -25,7 +25,7 @@ class JsonValue:
         return {"": "", "{": "nested", "[": "nested", '"': "string"}.get(self.text[:1], "scalar")
 
     def take(self, text: str, start: int = 0) -> int:
-        """Follow the value through text from a position on; return the position after what belongs to it."""
+        """Consume text from a position on; return the position after the characters that belong to the value."""
         for place in range(start, len(text)):
             if self.is_done or self.is_wrong or not self._belongs(text[place]):
                 self.text += text[start:place]

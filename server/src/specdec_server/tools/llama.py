@@ -1,4 +1,4 @@
-"""The format of Llama 3.1 to 4: `{"name": ..., "parameters": ...}`, calls separated by semicolons."""
+"""The format of Llama 3.1 to 4: `{"name": ..., "parameters": ...}`, with calls separated by semicolons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specdec_server.tools.syntax import CallSyntax
 
 PYTHON_TAG = "<|python_tag|>"
 _LIST = "[{"
-"""Some models put calls into a list."""
+"""Some models write calls as a list."""
 
 
 class LlamaJsonParser(ObjectParser):
@@ -20,7 +20,7 @@ class LlamaJsonParser(ObjectParser):
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled."""
+        """Return the call syntax."""
         return CallSyntax(before='{"name": "{name}", "parameters": ', behind="}", separator="; ")
 
     def _step(self, *, is_end: bool) -> bool:

@@ -1,5 +1,8 @@
-"""Mistral's formats: `[TOOL_CALLS] [{"name": ..., "arguments": ...}, ...]`, and since its eleventh tokenizer
-`[TOOL_CALLS]name{...}` or `[TOOL_CALLS]name[ARGS]{...}` for each call."""
+"""Mistral's formats.
+
+`[TOOL_CALLS] [{"name": ..., "arguments": ...}, ...]`, and since its eleventh tokenizer `[TOOL_CALLS]name{...}` or
+`[TOOL_CALLS]name[ARGS]{...}` for each call.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ from specdec_server.tools.tool import Tool
 
 MARK = "[TOOL_CALLS]"
 _HEAD = re.compile(r"\s*([\w.\-]+)\s*(?:\[CALL_ID\][\w\-]*\s*)?(?:\[ARGS\]\s*)?(?=\{)")
-"""A name up to its arguments."""
+"""A name, up to the start of its arguments."""
 
 
 class MistralParser(ObjectParser):
-    """Finds calls behind the mark, in both formats."""
+    """Finds calls after the marker, in both formats."""
 
     needs_special_tokens: ClassVar[bool] = True
     template_marks: ClassVar[tuple[str, ...]] = (MARK,)
@@ -33,7 +36,7 @@ class MistralParser(ObjectParser):
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled by the template's generation of models."""
+        """Return the call syntax of the template's model generation."""
         if "[ARGS]" in template:
             return CallSyntax(before=f"{MARK}{{name}}[ARGS]", behind="", separator="", trigger=MARK)
         return CallSyntax(
@@ -46,7 +49,7 @@ class MistralParser(ObjectParser):
         )
 
     def call_id(self, name: str, index: int) -> str:
-        """Return an id as Mistral's chat templates demand it: nine letters and digits."""
+        """Return an id as required by Mistral's chat templates: nine letters and digits."""
         return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(9))
 
     def _step(self, *, is_end: bool) -> bool:

@@ -1,4 +1,4 @@
-"""What formats that write calls as JSON objects share."""
+"""Base of parsers for formats that write calls as JSON objects."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from specdec_server.tools.tool import Tool
 
 
 class ObjectParser(BufferedParser):
-    """Reads one object after another; what turns out to be no call becomes content."""
+    """Reads one object after another; an object that is not a call becomes content."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
         self._call: CallObject | None = None
         self._raw = ""
-        """What was read of a call that is not believed yet."""
+        """Text of an object that does not count as a call yet."""
 
     def _open_call(self, raw: str, *, needs_arguments: bool) -> None:
         """Expect an object.
 
         Args:
-            raw: what was read before it.
-            needs_arguments: whether an object without arguments is no call.
+            raw: text already read before it.
+            needs_arguments: whether an object without arguments is not a call.
         """
         self._raw, self._call = raw, CallObject(needs_arguments=needs_arguments)
 
     def _read_call(self, *, is_end: bool) -> CallObject:
-        """Read on in the object that is open, and close it if it ends here; it tells how."""
+        """Continue reading the open object, close it if it ends here, and return it."""
         call = self._call
         assert call is not None
         self._raw += self._take(call.take(self._buffer))

@@ -1,4 +1,4 @@
-"""The interface of parsers, and what most of them share."""
+"""The interface of parsers, and a common base class."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from specdec_server.tools.tool import Tool
 
 
 class OutputParser(ABC):
-    """Splits a model's text into events while it arrives.
+    """Splits a model's streamed text into events.
 
-    The events of a text, pieces of one kind joined, must not depend on how the text is cut: a parser holds back whatever
-    later text may still give another meaning.
+    The events of a text, with adjacent pieces of one kind joined, must not depend on how the text is split. Therefore a
+    parser holds back text whose meaning later text can still change.
     """
 
     needs_special_tokens: ClassVar[bool] = False
-    """Whether the format is written with special tokens, which are left out of text otherwise."""
+    """Whether the format uses special tokens, which the text otherwise omits."""
 
     @abstractmethod
     def feed(self, text: str) -> list[Event]:
-        """Take in more text; return what is certain now."""
+        """Process more text; return the events that are certain now."""
 
     @abstractmethod
     def end(self) -> list[Event]:
-        """Return what was held back; no text follows."""
+        """Return the events held back so far; no text follows."""
 
 
 class ToolParser(OutputParser):
-    """Finds calls of tools in one format. Registered under the entry-point group `specdec.tool_parsers`.
+    """Finds tool calls in one format. Registered under the entry-point group `specdec.tool_parsers`.
 
     Args:
         tools: of the request.
     """
 
     template_marks: ClassVar[tuple[str, ...]] = ()
-    """What a chat template that writes this format holds, all of it; empty where templates do not give it away."""
+    """Strings that all occur in a chat template with this format; empty if templates do not identify it."""
     handles_reasoning: ClassVar[bool] = False
-    """Whether the parser tells reasoning from content itself."""
+    """Whether the parser separates reasoning from content itself."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = {tool.name: tool for tool in tools}
 
     @classmethod
     def fits(cls, template: str) -> int:
-        """Return how well the format fits a chat template: the length of its marks there; 0 if one is missing."""
+        """Return how well the format fits a chat template: the total length of its marks; 0 if one is missing."""
         if not all(mark in template for mark in cls.template_marks):
             return 0
         return sum(map(len, cls.template_marks))
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax | None:
-        """Return how calls are spelled, for calls that are forced by a grammar; None where no grammar spells them.
+        """Return the call syntax for calls forced by a grammar; None if no grammar can express it.
 
         Args:
-            template: the chat template, for formats that have several spellings.
+            template: the chat template, for formats with several variants.
         """
         return None
 
@@ -68,9 +68,9 @@ class ToolParser(OutputParser):
 
 
 class BufferedParser(ToolParser):
-    """A state machine over the text that has not been understood yet; subclasses implement `_step`.
+    """A state machine over the text that has not been parsed yet; subclasses implement `_step`.
 
-    Text before the first call is content, without blanks if there is nothing else; text behind a call is left out.
+    Text before the first call is content, except whitespace alone before a call; text after a call is dropped.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
@@ -82,12 +82,12 @@ class BufferedParser(ToolParser):
         self._events: list[Event] = []
 
     def feed(self, text: str) -> list[Event]:
-        """Take in more text; return what is certain now."""
+        """Process more text; return the events that are certain now."""
         self._buffer += text
         return self._run(is_end=False)
 
     def end(self) -> list[Event]:
-        """Return what was held back; no text follows."""
+        """Return the events held back so far; no text follows."""
         events = self._run(is_end=True)
         if not self._num_calls and self._blanks:
             events.append(Text(self._blanks))
@@ -95,7 +95,7 @@ class BufferedParser(ToolParser):
 
     @abstractmethod
     def _step(self, *, is_end: bool) -> bool:
-        """Understand some of the buffer; return whether there may be more to understand."""
+        """Parse a part of the buffer; return whether parsing may continue."""
 
     def _run(self, *, is_end: bool) -> list[Event]:
         self._events = []
@@ -104,7 +104,7 @@ class BufferedParser(ToolParser):
         return self._events
 
     def _say(self, text: str) -> None:
-        """Give text as content."""
+        """Emit text as content."""
         if self._num_calls or not text:
             return
         if not self._has_text and not text.strip():
@@ -115,17 +115,17 @@ class BufferedParser(ToolParser):
         self._blanks = ""
 
     def _start(self, name: str) -> None:
-        """Begin a call."""
+        """Start a call."""
         self._events.append(CallStart(self._num_calls, name))
         self._num_calls += 1
 
     def _argue(self, text: str) -> None:
-        """Give a piece of the arguments of the call that began last."""
+        """Emit a piece of the arguments of the current call."""
         if text:
             self._events.append(CallArguments(self._num_calls - 1, text))
 
     def _say_until(self, marks: Sequence[str], *, is_end: bool) -> str | None:
-        """Give the buffer as content up to the first of some marks, which stays; return that mark, if it is there."""
+        """Emit the buffer as content up to the first of `marks`, which stays in the buffer; return that mark or None."""
         at, mark = first_of(self._buffer, marks)
         if mark is None:
             at = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, marks)
@@ -133,7 +133,7 @@ class BufferedParser(ToolParser):
         return mark
 
     def _take(self, count: int) -> str:
-        """Remove characters from the front of the buffer, and return them."""
+        """Remove characters from the front of the buffer and return them."""
         taken, self._buffer = self._buffer[:count], self._buffer[count:]
         return taken
 
@@ -142,12 +142,12 @@ class BufferedParser(ToolParser):
 
 
 def new_call_id() -> str:
-    """Return an id for a call, where the format demands none."""
+    """Return an id for a call if the format does not require its own."""
     return f"call_{token_hex(12)}"
 
 
 def first_of(text: str, marks: Sequence[str]) -> tuple[int, str | None]:
-    """Return where the first of some marks is, and which; of two at one position the longer one."""
+    """Return the position of the first of `marks`, and the mark; of two at one position the longer one."""
     found = [(at, -len(mark), mark) for mark in marks if (at := text.find(mark)) >= 0]
     if not found:
         return -1, None
@@ -156,7 +156,7 @@ def first_of(text: str, marks: Sequence[str]) -> tuple[int, str | None]:
 
 
 def num_held(text: str, marks: Sequence[str]) -> int:
-    """Return the length of the longest end of a text that begins one of some marks without being whole."""
+    """Return the length of the longest suffix of a text that is a proper prefix of one of `marks`."""
     longest = max(map(len, marks), default=1) - 1
     for length in range(min(longest, len(text)), 0, -1):
         tail = text[-length:]

@@ -1,4 +1,4 @@
-"""Calls as Python writes them, `[f(x=1), g(y="z")]`: Llama 3.2 and 4, and others."""
+"""Calls in Python syntax, `[f(x=1), g(y="z")]`: Llama 3.2 and 4, and others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPENING, _CLOSING = "([{", ")]}"
 
 
 class PythonicParser(BufferedParser):
-    """Finds calls in a message that is a list of them, each when it is whole."""
+    """Finds calls in a message that is a list of calls; emits each call when it is complete."""
 
     needs_special_tokens: ClassVar[bool] = True
 
@@ -27,7 +27,7 @@ class PythonicParser(BufferedParser):
         super().__init__(tools)
         self._place = "start"
         self._raw = ""
-        """The list as far as it was read, while no call in it was good."""
+        """The list read so far, while it contains no valid call."""
 
     def _step(self, *, is_end: bool) -> bool:
         if self._place == "start":
@@ -55,7 +55,7 @@ class PythonicParser(BufferedParser):
         return False
 
     def _step_call(self, is_end: bool) -> bool:
-        """Take one call up to the comma or the bracket behind it."""
+        """Read one call up to and including the following comma or bracket."""
         end = _end_of_item(self._buffer)
         if end < 0:
             if is_end:
@@ -78,19 +78,19 @@ class PythonicParser(BufferedParser):
         return True
 
     def _give_up(self) -> None:
-        """Give the list as content, if no call in it was good."""
+        """Emit the list as content if it contains no valid call."""
         self._say(self._raw)
         self._raw = ""
 
 
 class Llama4PythonicParser(PythonicParser):
-    """Llama 4, which puts marks around the list."""
+    """Llama 4, which writes markers around the list."""
 
     template_marks: ClassVar[tuple[str, ...]] = ("<|python_start|>",)
 
 
 def _end_of_item(text: str) -> int:
-    """Return the position of the comma or bracket that ends an item of a list; -1 if it has not come."""
+    """Return the position of the comma or bracket that ends a list item; -1 if it has not arrived."""
     depth, quote, is_escaped = 0, "", False
     for place, char in enumerate(text):
         if quote:
@@ -112,7 +112,7 @@ def _end_of_item(text: str) -> int:
 
 
 def _call_of(text: str) -> tuple[str, str] | None:
-    """Return the name and the arguments of a call, these as JSON; None if it is no call with values by name."""
+    """Return the name and the JSON arguments of a call; None if it is not a call with keyword arguments only."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
         if (
@@ -128,7 +128,7 @@ def _call_of(text: str) -> tuple[str, str] | None:
 
 
 def _value_of(node: ast.expr) -> Any:
-    """Return the value of an expression; names of JSON's own constants count as those."""
+    """Return the value of an expression; JSON's constants `true`, `false` and `null` are accepted."""
     if isinstance(node, ast.Name) and node.id in ("true", "false", "null"):
         return {"true": True, "false": False, "null": None}[node.id]
     if isinstance(node, ast.List | ast.Tuple):

@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w.\-]+")
 
 
 class QwenCoderParser(BufferedParser):
-    """Finds calls written as XML; values get the types that the tool declares, and text where it declares none."""
+    """Finds calls written as XML; values get the types that the tool declares, or stay text if it declares none."""
 
     template_marks: ClassVar[tuple[str, ...]] = (BEGIN, FUNCTION, PARAMETER)
 
@@ -35,11 +35,11 @@ class QwenCoderParser(BufferedParser):
         self._types: frozenset[str] = frozenset()
         self._num_parameters = 0
         self._has_begun = False
-        """Whether a piece of the value has been given; text is given before it is whole."""
+        """Whether a piece of the value has been emitted; text values are emitted before they are complete."""
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled."""
+        """Return the call syntax."""
         return CallSyntax(
             before=f"{BEGIN}\n{FUNCTION}{{name}}>\n",
             behind=f"\n{END_FUNCTION}\n{END}",
@@ -58,7 +58,7 @@ class QwenCoderParser(BufferedParser):
         return self._step_between(is_end) if self._place == "between" else self._step_value(is_end)
 
     def _step_head(self, is_end: bool) -> bool:
-        """Read up to the name of the function; what is no name makes the text content."""
+        """Read up to the function name; with an invalid name the text becomes content."""
         before = len(BEGIN) if self._buffer.startswith(BEGIN) else 0
         rest = self._buffer[before:].lstrip()
         at = rest.find(">")
@@ -80,7 +80,7 @@ class QwenCoderParser(BufferedParser):
         return False
 
     def _step_between(self, is_end: bool) -> bool:
-        """Read up to the next parameter, or to the end of the function."""
+        """Read up to the next parameter or the end of the function."""
         at, mark = first_of(self._buffer, _AROUND)
         if mark is None:
             return False
@@ -112,7 +112,7 @@ class QwenCoderParser(BufferedParser):
         return True
 
     def _grow_text(self, is_end: bool) -> None:
-        """Give what is certain of a text: a blank line's end before the end tag does not belong to it."""
+        """Emit the certain part of a text value; a newline before the end tag is not part of it."""
         certain = len(self._buffer) - num_held(self._buffer, (END_PARAMETER, *_AROUND))
         if is_end:
             certain = len(self._buffer)
@@ -137,5 +137,5 @@ class QwenCoderParser(BufferedParser):
 
 
 def _inside(text: str) -> str:
-    """Return text as JSON spells it, without the quotes."""
+    """Return text as a JSON string without the quotes."""
     return json.dumps(text, ensure_ascii=False)[1:-1]

@@ -1,4 +1,4 @@
-"""Parsers by name: those of installed packages, and classes given by path."""
+"""Finds parsers by name, from installed packages or by class path."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def parser_class(group: str, name: str, base: type[Parser], option: str) -> type
     """Return the class of a parser.
 
     Args:
-        group: of entry points, each `module:Class`.
-        name: of the entry point; `./file.py:Class` and `package.module.Class` do as well.
-        base: what it must be a subclass of.
-        option: of the command line that named it, for messages.
+        group: entry-point group; each entry point is `module:Class`.
+        name: of the entry point, or `./file.py:Class` or `package.module.Class`.
+        base: required base class.
+        option: command-line option that gave the name, for messages.
 
     Raises:
-        ConfigError: if there is none, or it is no such class.
+        ConfigError: if it does not exist or is not a subclass of `base`.
     """
     if is_class_path(name):
         return _checked(load_class(name), name, base, option)
@@ -43,7 +43,7 @@ def parser_class(group: str, name: str, base: type[Parser], option: str) -> type
 
 
 def inferred(template: str) -> type[ToolParser] | None:
-    """Return the parser of the format that a chat template writes; None if it is not known."""
+    """Return the parser for the format of a chat template; None if it is unknown."""
     best, score = None, 0
     for entry in _entries(TOOL_PARSERS):
         parser = _checked(_loaded(entry, TOOL_PARSERS), entry.name, _BASE, TOOL_PARSERS)
@@ -54,7 +54,7 @@ def inferred(template: str) -> type[ToolParser] | None:
 
 
 def _entries(group: str) -> Sequence[EntryPoint]:
-    """Return the entry points that may load, by name."""
+    """Return the entry points that may be loaded, sorted and unique by name."""
     allowed = os.environ.get(ALLOW_VARIABLE)
     words = None if allowed is None else {word.strip() for word in allowed.split(",")}
     found = {}
@@ -73,7 +73,7 @@ def _entries(group: str) -> Sequence[EntryPoint]:
 def _loaded(entry: EntryPoint, option: str) -> object:
     try:
         return entry.load()
-    except Exception as error:  # the module of a plugin may fail in any way
+    except Exception as error:  # importing a plugin may raise anything
         raise ConfigError(
             f"{option} {entry.name!r} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""What types a JSON schema allows, and values of text in the one that fits: for formats that write arguments without quotes."""
+"""Converts text values to the types of a JSON schema, for formats that write arguments without quotes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _OLD_NAMES = {
     "float": "number", "double": "number", "num": "number", "bool": "boolean", "binary": "boolean",
     "list": "array", "arr": "array", "tuple": "array", "dict": "object", "map": "object",
 }  # fmt: skip
-"""Types that are none of JSON schema's, as tools declare them all the same."""
+"""Type names outside JSON schema that some tools use."""
 
 
 def types_of(schema: object, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
-    """Return the types that a schema allows; empty if it does not say.
+    """Return the types that a schema allows; empty if it does not specify any.
 
     Args:
         schema: of one value.
-        root: the schema of all arguments, for references into it.
-        depth: of references and alternatives so far.
+        root: the schema of all arguments, for resolving references.
+        depth: nesting depth of references and alternatives so far.
     """
     if not isinstance(schema, Mapping) or depth > 16:
         return frozenset()
@@ -54,7 +54,7 @@ def _listed(given: object) -> list[Any]:
 
 
 def value_of(text: str, types: frozenset[str]) -> Any:
-    """Return the value that text stands for; the text where no type fits it, or none is known."""
+    """Return the value of text; the text itself if no type fits or none is known."""
     if text.strip().lower() in ("null", "none") and "null" in types:
         return None
     if "boolean" in types and text.strip().lower() in ("true", "false"):
@@ -70,7 +70,7 @@ def value_of(text: str, types: frozenset[str]) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of JSON, or of a literal of Python, which models write as well; None for neither."""
+    """Return the value of a JSON or Python literal, since models write both; None if it is neither."""
     with suppress(ValueError):
         return json.loads(text, parse_constant=lambda _: None)
     with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

@@ -1,4 +1,4 @@
-"""Formats with a mark before each call, one before its arguments and one behind them: DeepSeek's and Kimi's."""
+"""Formats with markers before each call, before its arguments and after them: DeepSeek's and Kimi's."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _TAIL = re.compile(r"[\s`]*\Z")
 
 
 def _mark(words: str) -> str:
-    """Return a mark as DeepSeek spells it, with a wide bar and a low block for blanks."""
+    """Return a marker in DeepSeek's spelling, with fullwidth bars and with lower blocks for spaces."""
     return "<\uff5c" + words.replace(" ", "\u2581") + "\uff5c>"
 
 
 class SectionParser(BufferedParser):
-    """Finds calls between marks."""
+    """Finds calls between markers."""
 
     section: ClassVar[str]
-    """Before the first call; may be missing."""
+    """Marker before the first call; may be missing."""
     begin: ClassVar[str]
     separator: ClassVar[str]
-    """Between name and arguments."""
+    """Marker between name and arguments."""
     close: ClassVar[str]
     last: ClassVar[str]
-    """Behind the last call; may be missing."""
+    """Marker after the last call; may be missing."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
@@ -49,7 +49,7 @@ class SectionParser(BufferedParser):
         return self._step_head(is_end) if self._place == "head" else self._step_arguments(is_end)
 
     def _step_section(self, is_end: bool) -> bool:
-        """Skip to the first call; what is in a section without calls is content."""
+        """Skip to the first call; the text of a section without calls is content."""
         at, mark = first_of(self._buffer, (self.begin, self.last))
         if mark is None and not is_end:
             return False
@@ -79,7 +79,7 @@ class SectionParser(BufferedParser):
         return True
 
     def _name_of(self, head: str, rest: str, is_end: bool) -> tuple[str | None, int]:
-        """Return the name, and the length of what is before the arguments in the rest; None if more text is needed."""
+        """Return the name, and the offset of the arguments in the rest; the name is None if more text is needed."""
         return head.strip(), 0
 
     def _step_arguments(self, is_end: bool) -> bool:
@@ -99,7 +99,7 @@ class SectionParser(BufferedParser):
 
 
 class DeepSeekParser(SectionParser):
-    """DeepSeek V3 and R1, which write arguments as a block of code, and V3.1, which does not."""
+    """DeepSeek V3 and R1, which write arguments as a code block, and V3.1, which does not."""
 
     needs_special_tokens: ClassVar[bool] = True
     template_marks: ClassVar[tuple[str, ...]] = (_mark("tool call begin"),)
@@ -111,7 +111,7 @@ class DeepSeekParser(SectionParser):
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled by the template's generation of models."""
+        """Return the call syntax of the template's model generation."""
         before, behind = f"{cls.begin}function{cls.separator}{{name}}\n```json\n", f"\n```{cls.close}"
         if "```json" not in template:
             before, behind = f"{cls.begin}{{name}}{cls.separator}", cls.close
@@ -154,7 +154,7 @@ class KimiParser(SectionParser):
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
-        """Return how calls are spelled; each is the first of its message, since a grammar does not count."""
+        """Return the call syntax; every call has index 0 in its message, since a grammar cannot count."""
         return CallSyntax(
             before=f"{cls.begin}functions.{{name}}:0{cls.separator}",
             behind=cls.close,
@@ -165,7 +165,7 @@ class KimiParser(SectionParser):
         )
 
     def call_id(self, name: str, index: int) -> str:
-        """Return the id that the model wrote, since its later calls count on from there."""
+        """Return the id that the model wrote, since its later calls continue the numbering."""
         return self._ids[index] if index < len(self._ids) else f"functions.{name}:{index}"
 
     def _name_of(self, head: str, rest: str, is_end: bool) -> tuple[str | None, int]:

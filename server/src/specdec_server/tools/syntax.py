@@ -1,4 +1,4 @@
-"""How a format spells calls, as xgrammar's structural tags."""
+"""Call syntax of a format, as xgrammar structural tags."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from specdec_server.tools.tool import Tool
 
 MAX_BLANKS = 8
-"""The most blanks in a row between the parts of arguments, so that a model cannot go on with blanks for ever."""
+"""Maximum consecutive whitespace between parts of arguments, which prevents endless whitespace."""
 
 
 @dataclass(frozen=True)
 class CallSyntax:
-    """A format: what comes before and after the arguments of one call, and around all calls.
+    """A call format: the text around the arguments of one call and around all calls.
 
     Args:
-        before: before the arguments; `{name}` is the tool's name.
-        behind: behind the arguments.
-        first: before the first call.
-        last: behind the last call.
-        separator: between two calls; None where a message can hold one call only.
-        style: of the arguments, as xgrammar names it.
-        trigger: what begins a call in free text, for tools with `strict`.
+        before: text before the arguments; `{name}` is the tool's name.
+        behind: text after the arguments.
+        first: text before the first call.
+        last: text after the last call.
+        separator: text between two calls; None if a message can contain only one call.
+        style: xgrammar's name of the argument style.
+        trigger: text that starts a call in free text, for tools with `strict`.
     """
 
     before: str
@@ -35,7 +35,7 @@ class CallSyntax:
     trigger: str | None = None
 
     def forced(self, tools: Sequence[Tool], *, is_parallel: bool) -> dict[str, Any]:
-        """Return the format of a text that is nothing but calls of some tools, at least one of them."""
+        """Return the format of a text that consists only of calls of these tools, at least one."""
         tags = [self._tag(tool) for tool in tools]
         calls: dict[str, Any] = {
             "type": "tags_with_separator",
@@ -49,8 +49,10 @@ class CallSyntax:
         return {"type": "tag", "begin": self.first, "content": calls, "end": self.last}
 
     def free(self, tools: Sequence[Tool]) -> dict[str, Any] | None:
-        """Return the format of free text in which every call is one of some tools and keeps to its schema; None if the
-        calls cannot be told from text by how they begin."""
+        """Return the format of free text in which calls must use these tools and match their schemas.
+
+        None if calls have no distinguishing start marker.
+        """
         if self.trigger is None:
             return None
         tags = [self._tag(tool) for tool in tools]

@@ -18,10 +18,10 @@ class Tool:
     parameters: dict[str, Any] = field(default_factory=lambda: dict(NO_PARAMETERS))
     """JSON schema of the arguments."""
     is_strict: bool = False
-    """Whether arguments must keep to the schema even where the model is free to call or not."""
+    """Whether arguments must match the schema even if the model may also answer without a call."""
 
     def as_template(self) -> dict[str, Any]:
-        """Return the tool in the form that chat templates expect."""
+        """Return the tool in the format that chat templates expect."""
         function: dict[str, Any] = {"name": self.name, "parameters": self.parameters}
         if self.description:
             function = {"name": self.name, "description": self.description, "parameters": self.parameters}

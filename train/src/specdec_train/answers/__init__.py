@@ -1,1 +1,1 @@
-"""Conversations to train on: prompts from files or from the target itself, answered by the target."""
+"""Training conversations: prompts from files or written by the target, answered by the target."""

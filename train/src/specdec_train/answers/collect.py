@@ -1,4 +1,4 @@
-"""Has a target answer prompts, and write some of them itself."""
+"""Collects answers of a target to prompts from files and to prompts that it writes itself."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from specdec_train.answers.template import ChatTemplate, UserTurn
 from specdec_train.interruption import IsInterrupted
 
 _TEMPERATURES = (0.0, 0.0, 0.8)
-"""Of answers, in turn by the prompt's hash: heads meet greedy and sampled text."""
+"""Temperatures of answers, selected by the prompt's hash: heads are trained on greedy and sampled text."""
 _WRITTEN_TOKENS = 160
-"""Of a prompt that the target writes, at most."""
+"""Maximum number of tokens in a prompt written by the target."""
 _SHORTEST_WRITTEN = 8
-"""Characters of one, at least."""
+"""Minimum number of characters in a prompt written by the target."""
 _TRIES = 4
-"""Prompts that are begun for each one wanted, at most: some are cut off, and some come twice."""
+"""Maximum number of prompts started for each one wanted: some are truncated, and some are duplicates."""
 _REPORT_SECONDS = 30.0
 
 
 @dataclass
 class Collected:
-    """What came of it."""
+    """The collected answers."""
 
     answers: list[Answered]
-    """Those that were there before come first."""
+    """Earlier answers come first."""
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many prompts were left out, by reason."""
+    """Number of skipped prompts, by reason."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class CollectSettings:
     """How answers are made.
 
     Args:
-        max_tokens: tokens of an answer, at most.
-        max_prompt: tokens of a prompt, at most; longer ones are left out.
-        num_written: prompts that the target writes itself.
+        max_tokens: maximum number of tokens of an answer.
+        max_prompt: maximum number of tokens of a prompt; longer ones are skipped.
+        num_written: number of prompts that the target writes itself.
         uses_given: whether answers in the files are used as they are.
         seed: seed of all sampling.
     """
@@ -61,14 +61,14 @@ class CollectSettings:
 
 
 class Collector:
-    """Feeds an engine with questions, the user's turns that follow them, and turns for the target to write.
+    """Feeds an engine with questions, their follow-up user turns, and prompts for the target to write.
 
     Args:
         settings: how answers are made.
-        template: of the target.
-        questions: from files.
-        earlier: answers there are already, an interrupted run's for example; they are not asked for again.
-        file: gets each answer as it comes.
+        template: the target's chat template.
+        questions: questions from files.
+        earlier: existing answers, for example of an interrupted run; their prompts are not asked again.
+        file: receives each answer when it is finished.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Collector:
         self._settings, self._template, self._file = settings, template, file
         self._done = {digest_of(one.prompt): one for one in earlier}
         self._written = {one.source for one in earlier if one.is_written}
-        self._num_begun = 2 * len(self._written)  # about where an interrupted run was
+        self._num_begun = 2 * len(self._written)  # an estimate of where an interrupted run stopped
         self._turn: UserTurn | None = template.user_turn() if settings.num_written else None
         order = list(questions)
         random.Random(settings.seed).shuffle(order)
@@ -90,7 +90,7 @@ class Collector:
         self.collected = Collected(list(earlier))
 
     def run(self, engine: AnswerEngine, deadline: float, is_interrupted: IsInterrupted) -> Collected:
-        """Answer until everything is answered, the time is up, or somebody asked to stop.
+        """Answer until everything is answered, the deadline has passed, or a stop was requested.
 
         Raises:
             ValueError: if answers cannot be written.
@@ -118,7 +118,7 @@ class Collector:
         return self.collected
 
     def _next(self) -> Asked | None:
-        """Return the next question that is not answered yet, else a turn to be written."""
+        """Return the next unanswered question, or else a request for the target to write a prompt."""
         while self._waiting:
             question, is_written = self._waiting.popleft()
             asked = self._asked(question, is_written)
@@ -142,7 +142,7 @@ class Collector:
         return Asked(self._turn.opening, params, None)
 
     def _asked(self, question: Question, is_written: bool) -> Asked | None:
-        """Return a question ready to be asked; None where it is answered already, or left out."""
+        """Return a question as a request, or None if it is already answered or skipped."""
         if self._settings.uses_given and question.given is not None:
             self._take_given(question)
             return None
@@ -183,7 +183,7 @@ class Collector:
         self._ask_later(question, answered)
 
     def _ask_later(self, question: Question, answered: Answered) -> None:
-        """Queue the user's next turn behind an answer."""
+        """Queue the user's next turn after an answer."""
         if question.later:
             text = self._template.tokenizer.decode(list(answered.answer), skip_special_tokens=True)
             answer = {"role": "assistant", "content": str(text).strip()}

@@ -1,4 +1,4 @@
-"""Batches of conversations of like length; batch n is a function of the seed and n alone."""
+"""Batches of conversations of similar length; batch n depends only on the seed and n."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from torch import Tensor
 from specdec_train.answers.record import Answered
 
 _POOL = 32
-"""Batches' worth of conversations that are sorted by length together."""
+"""Number of batches whose conversations are sorted by length together."""
 
 
 class Conversations:
-    """One conversation a row, so that none sees another's text; a batch holds as many as its tokens allow.
+    """Batches with one conversation per row, as many rows as the token limit allows.
 
     Args:
-        answered: the conversations; those without an answer of some length within the window are left out.
-        window: tokens of a conversation that are used, at most.
-        tokens_per_batch: tokens of a batch, filler included.
-        margin: positions of filler behind the longest row, for guesses that look further.
-        filler: token id behind the end of shorter rows.
+        answered: the conversations; those without a long enough answer within the window are skipped.
+        window: maximum number of tokens used of a conversation.
+        tokens_per_batch: tokens of a batch, padding included.
+        margin: padding positions after the longest row, for guesses further ahead.
+        filler: padding token id.
         seed: seed of the shuffles.
 
     Raises:
@@ -50,7 +50,7 @@ class Conversations:
         self._epochs: list[list[list[int]]] = []
 
     def batch(self, index: int) -> Tensor:
-        """Return batch `index` of the endless stream of epochs, `[B, 2, W]`: token ids, and which are of answers."""
+        """Return batch `index` of the endless stream of epochs, `[B, 2, W]`: token ids and answer mask."""
         epoch = 0
         while index >= len(self._batches(epoch)):
             index -= len(self._batches(epoch))
@@ -59,7 +59,7 @@ class Conversations:
         return padded(chosen, self._window, self._margin, self._filler)
 
     def _batches(self, epoch: int) -> list[list[int]]:
-        """Return the conversations of each batch of an epoch."""
+        """Return the conversation indices of each batch of an epoch."""
         while len(self._epochs) <= epoch:
             generator = torch.Generator().manual_seed(self._seed * 1_000_003 + len(self._epochs))
             order = torch.randperm(len(self._answered), generator=generator).tolist()
@@ -76,7 +76,7 @@ class Conversations:
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def _cut(self, ascending: Sequence[int]) -> list[list[int]]:
-        """Cut conversations in ascending length into batches."""
+        """Split conversations in ascending order of length into batches."""
         batches: list[list[int]] = [[]]
         for index in ascending:
             size = (len(batches[-1]) + 1) * (self._length(index) + self._margin)
@@ -90,7 +90,7 @@ class Conversations:
 
 
 def padded(answered: Sequence[Answered], window: int, margin: int, filler: int) -> Tensor:
-    """Return conversations as rows `[B, 2, W]`: token ids, and 1 where they are of answers."""
+    """Return conversations as rows `[B, 2, W]`: token ids, and 1 for answer tokens."""
     width = max(min(len(one.ids), window) for one in answered) + margin
     rows = torch.zeros(len(answered), 2, width, dtype=torch.int64)
     rows[:, 0] = filler

@@ -1,4 +1,4 @@
-"""The engine as a source of answers: prompts in, finished texts out, a few dozen at a time."""
+"""Runs prompts through the engine in batches of a few dozen and yields finished answers."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ BATCH_SIZE = 48
 
 @dataclass(frozen=True)
 class Asked:
-    """A prompt and how it is to be answered."""
+    """A prompt and its sampling parameters."""
 
     prompt: Sequence[int]
     """Token ids."""
     params: SamplingParams
     question: Question | None
-    """Whose prompt it is; None where the target writes a user's turn."""
+    """The question behind the prompt; None if the target writes a user's turn."""
     is_written: bool = False
     """Whether the target wrote the question."""
 
 
 class AnswerEngine:
-    """Answers prompts, as many at a time as pays.
+    """Answers prompts, up to `BATCH_SIZE` at a time.
 
     Args:
         target: the loaded target.
-        max_model_len: tokens of a prompt and its answer, at most.
+        max_model_len: maximum number of tokens of a prompt and its answer.
     """
 
     def __init__(self, target: LoadedTarget, max_model_len: int) -> None:
@@ -58,9 +58,9 @@ class AnswerEngine:
         """Yield finished requests.
 
         Args:
-            more: gives the next prompt, None where there is none for now.
-            deadline: on `time.monotonic`'s clock; what is in flight then is given up.
-            is_interrupted: asked after every step whether to stop.
+            more: returns the next prompt, or None if there is none for now.
+            deadline: on `time.monotonic`'s clock; requests still running then are aborted.
+            is_interrupted: called after every step; True stops the run.
             on_step: called after every step.
         """
         engine = self._built.engine

@@ -1,4 +1,4 @@
-"""The file of answers: a JSON object a line, appended as they come, so that a killed run loses none."""
+"""The answers file: one JSON object per line, appended per finished answer, so a killed run loses none."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from specdec_train.answers.record import Answered
 def read_answers(path: Path) -> list[Answered]:
     """Return the answers in a file: `{"ids": [...], "n": prompt tokens, "t": temperature}` a line.
 
-    A last line without an end is what a killed run was writing, and is left out.
+    A last line without a newline was left by a killed run and is skipped.
 
     Raises:
-        ValueError: naming the file, and the line, that cannot be read.
+        ValueError: if the file or a line cannot be read; the message names it.
     """
     try:
         content = path.read_bytes()
@@ -50,7 +50,7 @@ class AnswersFile:
     """Appends to a file of answers; use as a context manager.
 
     Args:
-        path: the file; made if missing, an unfinished last line is cut off.
+        path: the file; created if missing, and an unfinished last line is removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,10 +65,10 @@ class AnswersFile:
             raise ValueError(f"{path} cannot be written: {error.strerror}") from None
 
     def append(self, answers: Sequence[Answered]) -> None:
-        """Write answers and hand them to the system.
+        """Write answers and flush them to the operating system.
 
         Raises:
-            ValueError: if they cannot be written, a full disk for example; those before stay.
+            ValueError: if they cannot be written, for example on a full disk; earlier answers are kept.
         """
         lines = b"".join(_line(answered) for answered in answers)
         try:

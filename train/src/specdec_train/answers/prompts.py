@@ -1,4 +1,4 @@
-"""Prompts to be answered, from files."""
+"""Reads prompts from files."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 @dataclass(frozen=True)
 class Question:
-    """What the target is asked: a conversation that ends with the user, and what the user says next."""
+    """A conversation that ends with a user turn, and the user's later turns."""
 
     messages: tuple[Message, ...]
     """OpenAI's messages: `role` and `content`."""
     later: tuple[str, ...] = ()
-    """Further turns of the user, each asked behind the answer to the one before."""
+    """Further user turns, each asked after the answer to the one before."""
     given: str | None = None
-    """The answer that the file holds."""
+    """The answer in the file."""
 
     @property
     def source(self) -> str:
-        """A hash that all turns of the conversation share."""
+        """A hash shared by all turns of the conversation."""
         return digest_of(next(str(m["content"]) for m in self.messages if m["role"] == "user"))
 
 
 def read_prompts(files: Sequence[Path]) -> list[Question]:
-    """Return the questions of files, each once, in their order.
+    """Return the questions of files without duplicates, in file order.
 
-    A line of a `.jsonl` holds `{"prompt": ...}`, `{"messages": [...]}` as OpenAI has them, or `{"turns": [...]}`; a line of any
-    other file is a prompt. Files that end in `.gz` are unpacked.
+    A line of a `.jsonl` file holds `{"prompt": ...}`, `{"messages": [...]}` in OpenAI's format, or
+    `{"turns": [...]}`; a line of any other file is a prompt. Files that end in `.gz` are decompressed.
 
     Raises:
-        ValueError: naming the file, and the line, that cannot be read, or that there is no prompt at all.
+        ValueError: if a file or a line cannot be read (the message names it), or there is no prompt at all.
     """
     questions: dict[tuple[str, ...], Question] = {}
     for file in files:

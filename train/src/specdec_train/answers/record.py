@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SHORTEST = 4
-"""Tokens that an answer has to have."""
+"""Minimum number of answer tokens to train on."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A prompt as the chat template writes it, and the answer behind it."""
+    """A prompt as the chat template renders it, followed by its answer."""
 
     ids: Sequence[int]
-    """Token ids of both."""
+    """Token ids of prompt and answer."""
     num_prompt: int
-    """How many of them are the prompt's."""
+    """Number of prompt tokens."""
     temperature: float = 0.0
-    """At which the answer was sampled; 0 is greedy."""
+    """Sampling temperature of the answer; 0 is greedy."""
     source: str = ""
-    """What of a file's line it began with, as a hash: all turns of a conversation have the same."""
+    """Hash of the conversation's first user message, the same for all its turns."""
     is_written: bool = False
     """Whether the target wrote the prompt itself."""
 
@@ -36,12 +36,12 @@ class Answered:
         return self.ids[self.num_prompt :]
 
     def num_learnt(self, window: int) -> int:
-        """Return how many tokens of the answer lie in the first `window` of all, 0 for too few to learn from."""
+        """Return how many answer tokens are among the first `window` tokens; 0 if too few to train on."""
         count = min(len(self.ids), window) - self.num_prompt
         return count if count >= _SHORTEST else 0
 
     def is_held_out(self, permille: int) -> bool:
-        """Return whether it is kept from training: its own hash decides, so it never changes sides."""
+        """Return whether it is held out from training; this depends only on its hash and never changes."""
         name = self.source or digest_of(self.prompt)
         return int(name[:8], 16) % 1000 < permille
 

@@ -1,4 +1,4 @@
-"""Conversations as a target's chat template writes them."""
+"""Renders conversations with a target's chat template."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _PLACEHOLDER = "PLACEHOLDER-OF-A-USER"
 
 @dataclass(frozen=True)
 class UserTurn:
-    """What surrounds what a user says."""
+    """The template text around a user message."""
 
     opening: tuple[int, ...]
-    """Token ids in front of it: given these alone, a chat model writes a user's turn."""
+    """Token ids before the message: given these alone, a chat model writes a user's turn."""
     end_text: str
-    """What follows it."""
+    """Text after the message."""
     end_id: int | None
-    """The special token that begins what follows, if it is one."""
+    """First token of that text if it is a special token, else None."""
 
 
 class ChatTemplate:
-    """Makes token ids of conversations; a tokenizer without a template takes single prompts as they are.
+    """Converts conversations to token ids; without a chat template, single prompts are tokenized as they are.
 
     Args:
-        tokenizer: of the target.
+        tokenizer: the target's tokenizer.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -37,10 +37,10 @@ class ChatTemplate:
         self.is_there = tokenizer.chat_template is not None
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """Return the token ids of a conversation with the answer begun.
+        """Return the token ids of a conversation, including the generation prompt.
 
         Raises:
-            ValueError: if there is no template for more than one message, or it does not take these.
+            ValueError: if several messages are given without a template, or the template rejects them.
         """
         if self.is_there:
             return self._encode(self._render(messages, add_generation_prompt=True))
@@ -51,8 +51,10 @@ class ChatTemplate:
         return list(self.tokenizer(str(messages[0]["content"]))["input_ids"])
 
     def answered_ids(self, question: Question) -> tuple[list[int], int] | None:
-        """Return the token ids of a question with the answer that was given, and how many are the question's; None where the
-        template writes the question otherwise once it is answered."""
+        """Return the token ids of a question with its given answer, and the number of question tokens.
+
+        None if the template renders the question differently once it is answered.
+        """
         assert question.given is not None
         prompt = self.prompt_ids(question.messages)
         if not self.is_there:
@@ -64,10 +66,10 @@ class ChatTemplate:
         return (ids, len(prompt)) if ids[: len(prompt)] == prompt else None
 
     def user_turn(self) -> UserTurn:
-        """Return what the template writes around a user's message (Magpie, arXiv 2406.08464).
+        """Return the template text around a user's message (Magpie, arXiv 2406.08464).
 
         Raises:
-            ValueError: if the tokenizer has no template that says so.
+            ValueError: if there is no chat template, or it does not show where a user's turn ends.
         """
         if not self.is_there:
             raise ValueError(

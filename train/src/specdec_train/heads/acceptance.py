@@ -1,4 +1,4 @@
-"""How often a head's guesses are accepted on held-out text."""
+"""Acceptance rates of a head on held-out text."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specdec_train.heads.recurrent import Guess
 
 
 class Acceptance:
-    """Adds up what guesses have in common with the target's distribution, step after step.
+    """Accumulates the acceptance probabilities of guesses per draft step.
 
-    Each step's own share takes the text before it as accepted. What an engine accepts is a chain: a guess counts only if
-    those before it were accepted.
+    The rate of a single step assumes that all guesses before it were accepted. The chain rates match what an
+    engine accepts: a guess counts only if those before it were accepted.
 
     Args:
-        target_ids: `[V']` the target's id of each of the head's logits; None where they are the same.
+        target_ids: `[V']` target token id of each of the head's logits; None if the vocabularies are equal.
     """
 
     def __init__(self, target_ids: Tensor | None) -> None:
@@ -26,12 +26,12 @@ class Acceptance:
         self._standing: dict[int, Tensor] = {}
 
     def add(self, step: int, guess: Guess) -> None:
-        """Add the guesses of one step of a batch; steps of a batch come in ascending order."""
+        """Add the guesses of one step of a batch; the steps of a batch must come in ascending order."""
         shares = torch.stack(overlap(guess.logits, guess.wanted, self._target_ids)).double().cpu()
         places = guess.places.cpu()
         standing = torch.zeros(2, int(places.max()) + 1, dtype=torch.float64)
         before = self._standing.get(step - 1)
-        # Positions of a later step are among those of the one before it.
+        # The positions of a step are a subset of those of the previous step.
         standing[:, places] = shares if before is None or step == 0 else shares * before[:, places]
         self._standing = {step: standing}
         while len(self._sums) <= step:
@@ -41,8 +41,11 @@ class Acceptance:
         self._counts[step] += len(places)
 
     def summary(self) -> list[dict[str, float]]:
-        """Return per step `sampled`, the mean of `sum(min(p, q))`, and `greedy`, the share of equal best ids; and as
-        `sampled_chain` and `greedy_chain` how often all up to it are accepted."""
+        """Return the acceptance rates per step.
+
+        `sampled` is the mean of `sum(min(p, q))`, and `greedy` the share of matching argmaxes.
+        `sampled_chain` and `greedy_chain` are the rates at which all guesses up to that step are accepted.
+        """
         names = ("sampled", "greedy", "sampled_chain", "greedy_chain")
         return [
             {

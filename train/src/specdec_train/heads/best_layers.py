@@ -1,4 +1,4 @@
-"""Which of a target's layers a draft model begins with."""
+"""Selects the target's layers that initialise a draft model."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from transformers import PreTrainedModel
 from specdec.runner import decoder_layers
 
 _NUM_TEXTS, _LENGTH = 4, 64
-"""Texts that are looked at, and tokens of each; every text is said twice."""
+"""Number of texts to evaluate, and tokens of each; every text is repeated once."""
 
 
 def best_layers(target: PreTrainedModel, documents: Sequence[Sequence[int]], count: int) -> tuple[int, ...]:
-    """Return the layers with which the target, cut to them and not trained, says text and the same text again best.
+    """Return the layers with which the untrained, truncated target has the lowest loss on repeated text.
 
-    The first layer is always one of them. To say again what was said takes layers that have found each other, one that tells
-    each position what came before it and one that looks for that (induction heads, arXiv 2209.11895); a draft model that begins
-    without them does not find it out. So all pairs behind the first layer are tried; further ones are added one at a time.
+    The first layer is always included. Copying needs two layers that work together: one tells each position
+    what came before it, and one looks for that (induction heads, arXiv 2209.11895). A draft model that starts
+    without them does not learn to copy. Therefore all pairs after the first layer are tried; further layers
+    are added greedily, one at a time.
 
     Args:
-        target: of L layers.
+        target: a target with L layers.
         documents: token ids of training texts.
-        count: how many; at most L - 1, and at least 1.
+        count: number of layers; at most L - 1, and at least 1.
 
     Returns:
         ascending layer numbers.
 
     Raises:
-        ValueError: if no text is long enough to look at, or the target has one layer only.
+        ValueError: if no text is long enough, or the target has only one layer.
     """
     others = range(1, len(decoder_layers(target)))
     if not others:
@@ -53,7 +54,7 @@ def best_layers(target: PreTrainedModel, documents: Sequence[Sequence[int]], cou
 
 
 def _repeated(documents: Sequence[Sequence[int]]) -> Tensor:
-    """Return `[N, 2 T]`: a piece of each of the first few documents, twice."""
+    """Return `[N, 2 T]`: the beginning of each of the first few long enough documents, twice."""
     pieces = [list(ids[:_LENGTH]) * 2 for ids in documents if len(ids) >= _LENGTH][:_NUM_TEXTS]
     if not pieces:
         raise ValueError(f"no training text has {_LENGTH} tokens: use longer ones")
@@ -62,7 +63,7 @@ def _repeated(documents: Sequence[Sequence[int]]) -> Tensor:
 
 @torch.no_grad()
 def _loss(model: PreTrainedModel, tokens: Tensor) -> float:
-    """Mean cross-entropy of `tokens [N, T]`, in nats; infinite where it is not a number."""
+    """Mean cross-entropy of `tokens [N, T]`, in nats; infinity if it is NaN."""
     logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
     found = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten()).item()
     return math.inf if math.isnan(found) else found
@@ -70,7 +71,7 @@ def _loss(model: PreTrainedModel, tokens: Tensor) -> float:
 
 @contextmanager
 def _cut(model: PreTrainedModel, kept: Sequence[int]) -> Iterator[None]:
-    """Have a model run some of its layers only."""
+    """Make a model run only the given layers."""
     layers = decoder_layers(model)
     config = model.config.get_text_config()
     every, count = layers._modules, config.num_hidden_layers

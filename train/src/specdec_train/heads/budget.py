@@ -1,4 +1,4 @@
-"""The minutes of a run, shared among answers, training and the measurement at the end."""
+"""Divides the time of a run among answers, training and the final measurement."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ANSWER_SHARE = 0.4
-"""Of the run, for answers: more text is worth more than more passes over it, up to about here."""
+"""Maximum share of the run for answers: up to about here, more text helps more than more epochs."""
 _MEASURE_SHARE = 0.1
 _LONGEST_MEASURE = 120.0
-"""Seconds for the measurement, at most."""
+"""Maximum number of seconds for the measurement."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Budget:
     """How long each part of a run may take.
 
     Args:
-        seconds: of the whole run, None for no limit.
-        file: notes how long answers have taken, for runs that go on.
+        seconds: time of the whole run, None for no limit.
+        file: stores the time that answers have taken, for resumed runs.
     """
 
     seconds: float | None
@@ -28,7 +28,7 @@ class Budget:
 
     @property
     def answer_seconds(self) -> float:
-        """Seconds that answers have taken so far, earlier parts of the run included."""
+        """Seconds spent on answers so far, including earlier parts of the run."""
         try:
             return float(json.loads(self.file.read_text())["answer_seconds"])
         except (OSError, ValueError, KeyError):
@@ -51,13 +51,13 @@ class Budget:
         return min(_MEASURE_SHARE * self.seconds, _LONGEST_MEASURE)
 
     def answer_deadline(self) -> float:
-        """Return when answers have to be done, on `time.monotonic`'s clock."""
+        """Return the deadline for answers, on `time.monotonic`'s clock."""
         if self.seconds is None:
             return float("inf")
         return time.monotonic() + max(_ANSWER_SHARE * self.seconds - self.answer_seconds, 0.0)
 
     def train_minutes(self, *, measures: bool) -> float | None:
-        """Return the minutes left for training, its earlier parts included; None for no limit."""
+        """Return the minutes for training, including its earlier parts; None for no limit."""
         if self.seconds is None:
             return None
         rest = self.seconds - self.answer_seconds - (self.measure_seconds if measures else 0.0)

@@ -1,4 +1,4 @@
-"""The loss of MLP speculators: each head is told the token before the one it guesses."""
+"""The loss of MLP speculators: each head receives the token before the one it predicts."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from specdec_train.laws import Measure, divergence, laws_of
 
 
 class ChainedObjective:
-    """Trains all heads of a speculator at once, along the true tokens.
+    """Trains all heads of a speculator at once on the true tokens (teacher forcing).
 
     Args:
-        heads: trained.
-        reader: the target.
+        heads: the heads to train.
+        reader: reads the target's states.
     """
 
     def __init__(self, heads: MLPSpeculator, reader: StateReader) -> None:
         self._heads, self.reader = heads, reader
         self.measure: Measure = divergence
-        """What the loss is made of."""
+        """The loss function."""
 
     def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
-        """Mean distance from the target's distribution over all heads, for `tokens [B, W]`, in nats.
+        """Mean loss against the target's distribution over all heads, for `tokens [B, W]`, in nats.
 
         Args:
             tokens: the text.
-            is_answer: `[B, W]` the tokens that count; None for all.
+            is_answer: `[B, W]` mask of the tokens to train on; None for all.
         """
         return self._mean(self.guesses(tokens, is_answer))
 
     def loss_of(self, hidden: Tensor, tokens: Tensor) -> Tensor:
-        """The same where the target's states `[B, T, H]` of `tokens [B, T + 1]` are known."""
+        """The same loss from known target states `[B, T, H]` of `tokens [B, T + 1]`."""
         logits = output_head(self.reader.target)(hidden)
         return self._mean(self._guesses_from(hidden, logits, tokens, Places(tokens, None)))
 
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
     ) -> Iterator[Guess]:
-        """Yield the guesses of one head after the other: head i, at position t, of token t + 2 + i."""
+        """Yield the guesses of each head in order: head i at position t predicts token t + 2 + i."""
         places = Places(tokens, is_answer)
         states = self.reader.read(tokens[:, :-1], places.chosen)
         return self._guesses_from(states.hidden, states.logits, tokens, places)

@@ -1,4 +1,4 @@
-"""An EAGLE-3 head to begin with, fitted by least squares: what a linear map of the target's states says of its next state."""
+"""Initialises an EAGLE-3 head by least squares: a linear map from the target's states to its next state."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from specdec_train.heads.weights import weight_of
 from specdec_train.precision import autocast
 
 _RIDGE = 0.02
-"""Added to the diagonal of second moments of inputs of size one."""
+"""Added to the diagonal of the second moments of inputs scaled to size one."""
 _NOISE = 0.005
-"""Added likewise where inputs are made unlike each other, which would make too much of what hardly varies."""
+"""Added likewise for whitening, which would otherwise amplify directions that hardly vary."""
 _ROWS_PER_INPUT = 25
-"""Positions that are looked at, for each number an input is made of."""
+"""Positions to read per input dimension."""
 _NUM_KEPT = 4096
-"""Of them, those that sizes are measured on."""
+"""Number of these positions on which sizes are measured."""
 _FEWEST_PER_INPUT = 6
-"""Positions without which the guess fits nothing but them, however long they take."""
+"""Minimum number of positions per input dimension, regardless of time; with fewer the solution overfits."""
 _MOST_BATCHES = 256
 _WIDEST = 20_000
-"""Inputs of which second moments are solved for."""
+"""Maximum number of input dimensions to solve for."""
 
 
 @dataclass
 class _Sums:
-    """Second moments of inputs `[N, D]` and what they are to say `[N, H]`."""
+    """Second moments of inputs `[N, D]`, and their products with the regression targets `[N, H]`."""
 
     inputs: Tensor
     products: Tensor
@@ -46,16 +46,17 @@ class _Sums:
 
 @torch.no_grad()
 def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor], seconds: float) -> bool:
-    """Let a new head begin with the best linear guess of the target's next state; returns whether it could.
+    """Fit a new head to the best linear prediction of the target's next state; return whether it could.
 
-    `fc` gets the map of the states, and the heads of attention that read their own token (`read_own_token`) that of the token,
-    as far as their width goes. Trained from there a head needs minutes where it otherwise needs hours.
+    `fc` receives the map of the states. The attention heads that read their own token (`read_own_token`)
+    receive the map of the token, truncated to the rank of their width. From this start a head trains in
+    minutes instead of hours.
 
     Args:
-        head: as `make_eagle3` makes it, its `fc` learnt whitened (`factored.whiten`).
-        reader: the target, with the layers the head reads.
+        head: a head made by `make_eagle3`, with its `fc` trained on whitened inputs (`factored.whiten`).
+        reader: reads the target, with the layers that the head reads.
         batch_of: training batches.
-        seconds: no further batch is read after so long.
+        seconds: no further batch is read after this time.
     """
     target = reader.target
     size = head.body.config.hidden_size
@@ -90,7 +91,7 @@ def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor]
 
 
 def _rows(reader: StateReader, batch: Tensor, table: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
-    """Return inputs `[N, D]`, states and the token behind them, and the state after it `[N, H]` without its norm's weight."""
+    """Return inputs `[N, D]` (states, next token) and the next state `[N, H]` without its norm's weight."""
     tokens, is_answer = split_batch(batch)
     places = Places(tokens, is_answer)
     with autocast(tokens.device.type):
@@ -106,7 +107,7 @@ def _rows(reader: StateReader, batch: Tensor, table: Tensor, final: Tensor) -> t
 def _put(
     head: Eagle3Head, target: nn.Module, sums: _Sums, scale: Tensor, inputs: Tensor, wanted: Tensor
 ) -> None:
-    """Solve, and write the solution into the head's weights."""
+    """Solve the least-squares problem, and write the solution to the head's weights."""
     layer, config = head.body.layers[0], head.body.config
     size, width = config.hidden_size, layer.self_attn.head_dim  # type: ignore[union-attr]  # a module
     assert isinstance(width, int)
@@ -139,7 +140,7 @@ def _put(
     )
     weight_of(head.hidden_norm).fill_(lengths.mean().item())
     likeness = F.cosine_similarity(guess, wanted).mean()
-    weight_of(head.norm).mul_(likeness)  # the less sure a guess is, the flatter its distribution
+    weight_of(head.norm).mul_(likeness)  # the less certain a prediction, the flatter its distribution
     if reads_token:
         weight_of(layer.input_layernorm).fill_(1.0)
         read_own_token(head, target)  # type: ignore[arg-type]  # a PreTrainedModel

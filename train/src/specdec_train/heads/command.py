@@ -1,4 +1,4 @@
-"""What `specdec train` does."""
+"""Implementation of `specdec train`."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from specdec_train.precision import matmul_dtype
 
 
 def train_from(options: TrainOptions) -> dict[str, Any]:
-    """Gather what to learn from, train and write a head, and measure it; returns what is reported.
+    """Collect training data, train and write a head, and measure it; return the report.
 
     Raises:
-        ConfigError: for files, folders and numbers that do not do, and where something cannot be written.
-        ModelError: for a target that cannot be loaded.
-        Interrupted: if it was stopped; `is_resuming` goes on from what it kept.
+        ConfigError: if a file, folder or number is unsuitable, or something cannot be written.
+        ModelError: if the target cannot be loaded.
+        Interrupted: if the run was stopped; `is_resuming` continues it.
     """
     _check(options)
     try:
@@ -155,7 +155,7 @@ def _finish(
 
 
 def _recipe(options: TrainOptions) -> HeadRecipe:
-    """Return the numbers of the run; of a run that goes on, as many steps as it was begun with."""
+    """Return the recipe of the run; a resumed run keeps its number of steps."""
     recipe = HEADS[options.method]
     if options.has_answers:
         recipe = for_answers(recipe, has_limit=options.minutes is not None)
@@ -167,7 +167,7 @@ def _recipe(options: TrainOptions) -> HeadRecipe:
 
 
 def _in_training(loaded: LoadedTarget, name: str) -> PreTrainedModel:
-    """Return the target with attention of `transformers`, in a type that can be trained with."""
+    """Return the target with the attention of `transformers`, in a dtype suitable for training."""
     if loaded.dtype not in (torch.float32, matmul_dtype(loaded.device.type)):
         loaded = load_target(EngineOptions(model=name, dtype="float32"))
     loaded.model.set_attn_implementation("sdpa")

@@ -1,4 +1,4 @@
-"""What a head is trained and measured on: windows of text, or conversations of which answers count."""
+"""Training and held-out data of a head: windows of text, or conversations with a loss on answers only."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.packing import PackedDocuments, micro_batches, windows
 
 _MOST_HELD_OUT = 256
-"""Conversations that are measured at the end, at most."""
+"""Maximum number of conversations for the final evaluation."""
 
 
 @dataclass(frozen=True)
 class HeadData:
-    """Batches are token ids `[B, W]`, or `[B, 2, W]` where only answers count; see `split_batch`."""
+    """Batches are token ids `[B, W]`, or `[B, 2, W]` with an answer mask; see `split_batch`."""
 
     batch_of: Callable[[int], Tensor]
     """The batch of a step."""
     heldout: Sequence[Tensor]
     """All batches of held-out text."""
     spread: Sequence[Tensor]
-    """Some of them, for a look on the way."""
+    """Some of them, for evaluations during training."""
     documents: Sequence[Sequence[int]]
     """Token ids of the training text."""
     guessed: Sequence[Sequence[int]]
-    """Those that are to be guessed: answers, or all."""
+    """The part of `documents` to predict: answers, or all."""
     num_tokens: int
     """Tokens of one epoch."""
     packed: PackedDocuments | None
-    """Where the windows are from, if all positions count."""
+    """The source of the windows if all positions count, else None."""
 
 
 def split_batch(batch: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the tokens `[B, W]` of a batch, and which of them are of answers, None for all."""
+    """Return the tokens `[B, W]` of a batch and the mask of answer tokens, None if all count."""
     if batch.ndim == 2:
         return batch, None
     return batch[:, 0], batch[:, 1].bool()
@@ -47,7 +47,7 @@ def split_batch(batch: Tensor) -> tuple[Tensor, Tensor | None]:
 def text_data(
     recipe: HeadRecipe, documents: Sequence[Sequence[int]], heldout: Sequence[Sequence[int]], separator: int
 ) -> HeadData:
-    """Return text as windows in which every position counts.
+    """Return text as windows with a loss on every position.
 
     Args:
         recipe: length and number of the windows.
@@ -75,16 +75,16 @@ def text_data(
 def answer_data(
     recipe: HeadRecipe, train: Sequence[Answered], heldout: Sequence[Answered], filler: int
 ) -> HeadData:
-    """Return conversations, one a row, in which the answers count.
+    """Return conversations, one per row, with a loss on answers only.
 
     Args:
-        recipe: the longest conversation and tokens of a batch.
-        train: conversations to learn from.
-        heldout: conversations to measure on.
-        filler: token id behind the end of shorter ones.
+        recipe: the maximum length of a conversation and the tokens of a batch.
+        train: conversations to train on.
+        heldout: conversations to evaluate on.
+        filler: padding token id.
 
     Raises:
-        ValueError: if none of them has an answer of some length.
+        ValueError: if none of them has a long enough answer.
     """
     data = Conversations(
         train,

@@ -1,4 +1,4 @@
-"""The loss of draft models: they learn the target's distribution, not the text."""
+"""The loss of draft models: distillation from the target's distribution."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from specdec_train.laws import Measure, divergence, laws_of
 
 
 class DistilledObjective:
-    """Trains a draft model to guess like the target.
+    """Trains a draft model to match the target's distribution.
 
     Args:
-        draft: trained.
-        reader: the target.
+        draft: the draft model to train.
+        reader: reads the target's states.
     """
 
     def __init__(self, draft: PreTrainedModel, reader: StateReader) -> None:
         self._draft, self.reader = draft, reader
         self.measure: Measure = divergence
-        """What the loss is made of."""
+        """The loss function."""
 
     def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
-        """Mean distance from the target's distribution for `tokens [B, W]`, in nats.
+        """Mean loss against the target's distribution for `tokens [B, W]`, in nats.
 
         Args:
             tokens: the text.
-            is_answer: `[B, W]` the tokens that count; None for all.
+            is_answer: `[B, W]` mask of the tokens to train on; None for all.
         """
         guess = next(self.guesses(tokens, is_answer))
         return self.measure(guess.logits, guess.laws, guess.rows)
@@ -39,7 +39,7 @@ class DistilledObjective:
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
     ) -> Iterator[Guess]:
-        """Yield the one guess there is."""
+        """Yield the guess of the next token; a draft model has only this one."""
         places = Places(tokens, is_answer)
         states = self.reader.read(tokens[:, :-1], places.chosen)
         _, logits = logits_of(self._draft, tokens[:, :-1], places.chosen)

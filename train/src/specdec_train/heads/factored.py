@@ -1,4 +1,4 @@
-"""Tables of a vocabulary learnt as a map of the target's, which every token of a text teaches."""
+"""Parametrizations for training: maps of the target's vocabulary tables, and maps of whitened inputs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from specdec_train.heads.weights import weight_of
 
 
 class Factored(nn.Module):
-    """What a table is while it is learnt: a fixed table through a learnt map, plus what is learnt for each token alone.
+    """Parametrization of a vocabulary table: a fixed table times a trained map, plus a trained row per token.
+
+    Every token of a text trains the map.
 
     Args:
         base: `[V, H]` the fixed table.
-        through: `[H, D]` the map to begin with.
-        scale: factor on the map, so that its own entries may be of the size that optimizers expect.
+        through: `[H, D]` initial value of the map.
+        scale: factor on the map, so that its entries have the size that optimizers expect.
     """
 
     def __init__(self, base: Tensor, through: Tensor, scale: float) -> None:
@@ -25,14 +27,14 @@ class Factored(nn.Module):
         self._scale = scale
 
     def forward(self, own: Tensor) -> Tensor:
-        """Return the table `[V, D]`, given each token's own part."""
+        """Return the table `[V, D]`, given the trained row of each token."""
         base = self.base
         assert isinstance(base, Tensor)
         return own + base @ (self._scale * self.through)
 
 
 def factor(module: nn.Module, base: Tensor, through: Tensor, scale: float) -> None:
-    """Have the weight of a module be learnt so, its own part zero to begin with; a module is factored once."""
+    """Parametrize a module's weight by `Factored`, with zero rows at first; does nothing the second time."""
     if parametrize.is_parametrized(module):
         return
     with torch.no_grad():
@@ -41,16 +43,17 @@ def factor(module: nn.Module, base: Tensor, through: Tensor, scale: float) -> No
 
 
 _MOST_WHITENED = 6144
-"""Inputs up to which they are: finding how takes a time that grows with the cube of their number."""
+"""Maximum number of inputs to whiten: the cost grows with the cube of their number."""
 
 
 class Whitened(nn.Module):
-    """A map being learnt whose inputs resemble each other: a map of inputs made unlike, times what makes them so.
+    """Parametrization of a linear map with correlated inputs: a trained map times the inputs' whitening.
 
-    States of several layers have much in common, and a step that is right for what they share is too large for the rest.
+    States of several layers are strongly correlated, and a step size that suits their common part is too
+    large for the rest.
 
     Args:
-        size: D, inputs of the map; more than `_MOST_WHITENED` are made of one size only.
+        size: D, inputs of the map; more than `_MOST_WHITENED` inputs are only scaled, not whitened.
     """
 
     def __init__(self, size: int) -> None:
@@ -59,26 +62,26 @@ class Whitened(nn.Module):
         self.register_buffer("whitening", torch.eye(size) if size <= _MOST_WHITENED else None)
 
     def forward(self, own: Tensor) -> Tensor:
-        """Return the map `[H, D]` of inputs as they are, given that of inputs whose second moments are the identity."""
+        """Return the map `[H, D]` of the original inputs, given the map of whitened inputs."""
         scale, whitening = self.scale, self.whitening
         assert isinstance(scale, Tensor)
         return (own @ whitening if isinstance(whitening, Tensor) else own) * scale
 
 
 def whiten(module: nn.Module) -> None:
-    """Have the weight of a linear map be learnt so; nothing is changed until `set_whitened`."""
+    """Parametrize the weight of a linear map by `Whitened`; nothing changes until `set_whitened`."""
     size = weight_of(module).shape[1]
     parametrize.register_parametrization(module, "weight", Whitened(size), unsafe=True)
 
 
 @torch.no_grad()
 def set_whitened(module: nn.Module, weight: Tensor, scale: Tensor, moments: Tensor) -> None:
-    """Set a weight that is learnt so.
+    """Set a weight that is parametrized by `Whitened`.
 
     Args:
-        module: given to `whiten` before.
+        module: a module passed to `whiten` before.
         weight: `[H, D]` map of inputs times `scale`.
-        scale: `[D]` that makes inputs of size one.
+        scale: `[D]` scales inputs to size one.
         moments: `[D, D]` second moments of inputs times `scale`, positive definite.
     """
     own, whitening = weight.double(), module.get_submodule("parametrizations.weight.0").whitening
@@ -92,7 +95,7 @@ def set_whitened(module: nn.Module, weight: Tensor, scale: Tensor, moments: Tens
 
 
 def merge(module: nn.Module) -> None:
-    """Turn all factored weights inside a module into plain ones of the same values."""
+    """Replace all parametrized weights inside a module by plain ones of the same values."""
     for part in list(module.modules()):
         if parametrize.is_parametrized(part):
             parametrize.remove_parametrizations(part, "weight", leave_parametrized=True)

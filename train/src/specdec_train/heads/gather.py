@@ -1,4 +1,4 @@
-"""The answers that a head learns from: those of files, and those that the target gives now."""
+"""Gathers the answers that a head is trained on: answers from files and new answers of the target."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def gather(
     budget: Budget,
     is_interrupted: IsInterrupted,
 ) -> Collected:
-    """Return all answers there are to learn from.
+    """Return all answers to train on.
 
     Args:
-        options: what was asked for.
-        questions: of the files of prompts.
-        seq_len: tokens of a conversation that training looks at, at most.
-        target: answers, and writes prompts.
-        budget: says until when.
-        is_interrupted: asked after every step of the engine whether to stop.
+        options: the options of the command.
+        questions: questions from the prompt files.
+        seq_len: maximum number of tokens of a conversation in training.
+        target: answers questions and writes prompts.
+        budget: sets the deadline.
+        is_interrupted: called after every step of the engine; True stops the run.
 
     Raises:
-        ValueError: for files that cannot be read or written, or another target's answers.
-        Interrupted: if it was asked to stop; what has been answered is kept.
+        ValueError: if a file cannot be read or written, or holds answers of another target.
+        Interrupted: if a stop was requested; finished answers are kept.
     """
     earlier = [one for path in _files(options) for one in read_answers(path)]
     _check_ids(earlier, target, options)
@@ -60,7 +60,7 @@ def gather(
         collector = Collector(settings, ChatTemplate(target.tokenizer), questions, earlier, file)
         if budget.answer_deadline() > time.monotonic() and not is_interrupted():
             engine = AnswerEngine(target, max_model_len)
-            started = time.monotonic()  # what the engine compiled takes no time from answers
+            started = time.monotonic()  # compilation in the engine does not count against answers
             try:
                 collector.run(engine, budget.answer_deadline(), is_interrupted)
             finally:

@@ -1,4 +1,4 @@
-"""The target's states of conversations that are met again in every epoch, kept in memory."""
+"""Keeps the target's states of conversations in memory across epochs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from specdec_train.heads.states import StateReader, TargetStates, logits_of
 logger = logging.getLogger("specdec")
 
 _MEMORY_SHARE = 0.4
-"""Of the memory that is free when the first states are kept."""
+"""Share of the memory that is free when the object is created."""
 
 
 class KeptStates(StateReader):
-    """A `StateReader` that runs the target over a row of text once.
+    """A `StateReader` that caches the target's states per row of text.
 
-    A row is known again by its tokens without the filler behind them, whatever rows it comes with: what follows a token
-    does not change its state. Of filler the states are zeros then. What does not fit into memory is read anew each time.
+    The key of a row is its tokens without the padding, independent of the other rows: later tokens do not
+    change the state of a token. Cached states of padding are zeros. Rows that do not fit into memory are
+    computed again each time.
 
     Args:
-        reader: reads what is not kept.
-        most_bytes: of kept states; None for a share of the memory that is free.
+        reader: reads rows that are not cached.
+        most_bytes: maximum size of the cached states; None for a share of free memory.
     """
 
     def __init__(self, reader: StateReader, most_bytes: int | None = None) -> None:
@@ -35,13 +36,13 @@ class KeptStates(StateReader):
         self._most_bytes = _free_bytes() if most_bytes is None else most_bytes
         self._rows: dict[bytes, tuple[Tensor, ...]] = {}
         self.num_bytes = 0
-        """Of the states that are kept."""
+        """Size of the cached states."""
         self.num_passes = 0
-        """How often the target was run."""
+        """Number of passes over the target."""
 
     @torch.no_grad()
     def read(self, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None) -> TargetStates:
-        """Return what the target makes of `tokens [B, T]`; see `StateReader.read`."""
+        """Return the target's states and logits for `tokens [B, T]`; see `StateReader.read`."""
         lengths = _lengths(tokens)
         keys = [row[:length].numpy().tobytes() for row, length in zip(tokens.cpu(), lengths, strict=True)]
         if not all(key in self._rows for key in keys):
@@ -65,14 +66,14 @@ class KeptStates(StateReader):
         return TargetStates(hidden, tuple(aux), self._logits(hidden, tokens, places, ids))
 
     def _logits(self, hidden: Tensor, tokens: Tensor, places: Tensor | None, ids: Tensor | None) -> Tensor:
-        """Return the logits of states `[B, T, H]` that are known."""
+        """Return the logits of known states `[B, T, H]`."""
         with _answering(self.target.base_model, hidden):
             return logits_of(self.target, tokens, places, ids)[1]
 
     def _is_known_by(
         self, states: TargetStates, tokens: Tensor, places: Tensor | None, ids: Tensor | None
     ) -> bool:
-        """Return whether the logits of a pass are those of its states."""
+        """Return whether the logits of a pass can be computed from its states alone."""
         return torch.equal(states.logits, self._logits(states.hidden, tokens, places, ids))
 
     def _keep(self, keys: list[bytes], lengths: list[int], states: tuple[Tensor, ...]) -> None:
@@ -84,7 +85,7 @@ class KeptStates(StateReader):
 
 
 def _lengths(tokens: Tensor) -> list[int]:
-    """Return how many tokens of each row come before the run of equal ones at its end."""
+    """Return the number of tokens of each row before the run of equal tokens at its end."""
     differs = tokens != tokens[:, -1:]
     places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
     lengths: list[int] = (differs * places).amax(1).tolist()
@@ -93,7 +94,7 @@ def _lengths(tokens: Tensor) -> list[int]:
 
 @contextmanager
 def _answering(base: nn.Module, hidden: Tensor) -> Iterator[None]:
-    """Have the body of a target return these states, without running."""
+    """Make the body of a target return these states without running."""
 
     def forward(*args: object, **kwargs: object) -> BaseModelOutputWithPast:
         return BaseModelOutputWithPast(last_hidden_state=hidden)
@@ -108,5 +109,5 @@ def _answering(base: nn.Module, hidden: Tensor) -> Iterator[None]:
 def _free_bytes() -> int:
     try:
         return int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
-    except (OSError, ValueError):  # a platform that does not tell
+    except (OSError, ValueError):  # the platform does not report free memory
         return 2**30

@@ -1,4 +1,4 @@
-"""A head or draft model together with its objective and the format it is published in."""
+"""A head or draft model together with its objective and its published format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Made:
     module: nn.Module
     objective: Objective
     target_ids: Tensor | None
-    """`[V']` the target's id of each logit, or None where they are the same."""
+    """`[V']` target token id of each logit, or None if the vocabularies are the same."""
     write: Callable[[Path], None]
     """Writes `config.json` and `model.safetensors` in the published format."""
 
@@ -47,16 +47,16 @@ def make(
     documents: Sequence[Sequence[int]],
     guessed: Sequence[Sequence[int]] | None = None,
 ) -> Made:
-    """Return a head to begin with.
+    """Return an initialised head with its objective.
 
     Args:
-        recipe: what kind, and its numbers.
+        recipe: kind and hyperparameters of the head.
         target: the target.
         documents: token ids of the training text.
-        guessed: what of it is to be guessed, for the choice of ids; None for all.
+        guessed: the part of it to predict, which determines the draft vocabulary; None for all.
 
     Raises:
-        ValueError: if the target's layers do not do for it.
+        ValueError: if the target's layers are unsuitable.
     """
     if recipe.method == "draft":
         draft = make_draft(target, recipe, documents)
@@ -91,7 +91,7 @@ def _save_draft(draft: PreTrainedModel, target: PreTrainedModel, directory: Path
 
 
 def _save_mtp(head: MtpHead, target: PreTrainedModel, directory: Path) -> None:
-    """Write the layer alone, under the names it has in a target's checkpoint."""
+    """Write only the layer, under its names in a target's checkpoint."""
     directory.mkdir(parents=True, exist_ok=True)
     config = target.config.get_text_config()
     tensors = layer_tensors(head, config.num_hidden_layers)
@@ -116,7 +116,7 @@ def _recurrent(recipe: HeadRecipe, head: object, reader: StateReader) -> Recurre
 
 
 def to_bfloat16(module: nn.Module) -> None:
-    """Cast what a head has learnt to the type it is stored in, leaving what it shares with the target."""
+    """Cast a head's trained weights to bfloat16 for storage; weights shared with the target are unchanged."""
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Heads to begin with: the target's last layer behind a map that lets the target's state through."""
+"""Initialises heads: the target's last layer after a projection that passes the target's state through."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEFT_OUT = (
 
 
 def head_config(target: PreTrainedModel) -> dict[str, Any]:
-    """Return the configuration of one layer like the target's, as published heads carry it.
+    """Return the configuration of one layer like the target's, in the form of published heads.
 
     Raises:
         ValueError: if the target's layers are not of the Llama structure.
@@ -46,7 +46,7 @@ def head_config(target: PreTrainedModel) -> dict[str, Any]:
     kept = {key: value for key, value in config.items() if key not in _LEFT_OUT and value is not None}
     rope = kept.get("rope_parameters") or {}
     if "rope_theta" in rope:
-        kept["rope_theta"] = rope["rope_theta"]  # where readers older than transformers 5 look for it
+        kept["rope_theta"] = rope["rope_theta"]  # the key for readers older than transformers 5
     return kept | {"num_hidden_layers": 1, "vocab_size": weight_of(output_head(target)).shape[0]}
 
 
@@ -79,7 +79,7 @@ def make_eagle3(
 
     Args:
         target: the target.
-        recipe: says how many ids the head can name.
+        recipe: sets the size of the draft vocabulary.
         documents: token ids of the training text, for their frequencies.
     """
     config = head_config(target)
@@ -119,7 +119,7 @@ def make_mtp(target: PreTrainedModel) -> MtpHead:
     head_config(target)
     projection = output_head(target)
     config = copy.deepcopy(target.config.get_text_config())
-    config.dtype = None  # what is trained is made in float32, whatever the target's type
+    config.dtype = None  # trained weights are float32, whatever the target's dtype
     head = MtpHead(config, input_embedding(target), projection, weight_of(projection).shape[0])
     stage = head.stage(0)
     _let_through(stage.join.weight, weight_of(projection).shape[1])
@@ -132,7 +132,7 @@ def make_mtp(target: PreTrainedModel) -> MtpHead:
 
 
 def _silence(layer: nn.Module) -> None:
-    """Let a layer add nothing to begin with: states behind the final norm are much smaller than those inside the target."""
+    """Make a layer add nothing at first: states after the final norm are much smaller than those inside."""
     with torch.no_grad():
         for name in ("self_attn.o_proj", "mlp.down_proj"):
             weight_of(layer.get_submodule(name)).zero_()
@@ -141,15 +141,15 @@ def _silence(layer: nn.Module) -> None:
 def make_draft(
     target: PreTrainedModel, recipe: HeadRecipe, documents: Sequence[Sequence[int]]
 ) -> PreTrainedModel:
-    """Return a draft model for a target: the target with some of its layers only.
+    """Return a draft model for a target: the target with only some of its layers.
 
     Args:
         target: the target.
-        recipe: which layers, or how many: see `best_layers`.
+        recipe: which layers, or how many; see `best_layers`.
         documents: token ids of the training text.
 
     Raises:
-        ValueError: if the target has no layer of such a number.
+        ValueError: if the target does not have one of the layers.
     """
     layers = decoder_layers(target)
     wanted = recipe.kept_layers or best_layers(target, documents, recipe.num_kept_layers)
@@ -175,13 +175,13 @@ def make_draft(
 
 
 def _is_outside(name: str, model: PreTrainedModel) -> bool:
-    """Return whether a weight is not of a decoder layer."""
+    """Return whether a weight is outside the decoder layers."""
     layers = next(path for path, module in model.named_modules() if module is decoder_layers(model))
     return not name.startswith(f"{layers}.")
 
 
 def frequent_ids(documents: Sequence[Sequence[int]], vocab_size: int, count: int) -> Tensor:
-    """Return the `count` most frequent ids of a text, ascending; of equally frequent ones the lowest."""
+    """Return the `count` most frequent ids of a text, ascending; ties go to the lowest id."""
     occurrences = torch.zeros(vocab_size, dtype=torch.int64)
     for ids in documents:
         occurrences += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=vocab_size)
@@ -189,7 +189,7 @@ def frequent_ids(documents: Sequence[Sequence[int]], vocab_size: int, count: int
 
 
 def _let_through(weight: Tensor, size: int) -> None:
-    """Make a joining map `[H, n]` begin with little of everything, and all of the last `size` inputs."""
+    """Initialise an input projection `[H, n]` with small noise, and identity for the last `size` inputs."""
     with torch.no_grad():
         nn.init.normal_(weight, std=0.02)
         if weight.shape[0] == size:
@@ -197,9 +197,10 @@ def _let_through(weight: Tensor, size: int) -> None:
 
 
 def _let_in(weight: Tensor, target: PreTrainedModel) -> None:
-    """Make the embedding's part `[H, H]` of a joining map a rotation after which it is half as large as the target's states.
+    """Initialise the embedding's part `[H, H]` of an input projection: a rotation to half the states' size.
 
-    Embeddings are often much smaller, and the map would take long to grow; turned, they do not look like guesses.
+    Embeddings are often much smaller, and the projection would take long to grow; rotated, they do not look
+    like predictions.
     """
     with torch.no_grad():
         states, embedded = weight_of(target.base_model.norm), weight_of(input_embedding(target))
@@ -208,7 +209,7 @@ def _let_in(weight: Tensor, target: PreTrainedModel) -> None:
 
 
 def _take_over(layer: nn.Module, source: nn.Module) -> None:
-    """Begin with the weights of a layer of the target of equal shape; twice as wide ones take them in their second half."""
+    """Copy a target layer's weights where shapes match, or into the second half of matrices twice as wide."""
     theirs = dict(source.named_parameters())
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
@@ -223,7 +224,7 @@ def _take_over(layer: nn.Module, source: nn.Module) -> None:
 
 
 def _prepare(head: DraftHead, target: PreTrainedModel) -> None:
-    """Let all of a head learn but what it shares with the target."""
+    """Make all weights of a head trainable except those shared with the target."""
     head.config._attn_implementation = "sdpa"
     head.config.vocab_size = weight_of(output_head(target)).shape[0]
     head.requires_grad_(True)

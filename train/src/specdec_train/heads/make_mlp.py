@@ -1,4 +1,4 @@
-"""An MLP speculator to begin with."""
+"""Initialises an MLP speculator."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
 
 _SHARE = 0.5**0.5
-"""Of a sum of two parts of one size that has that size again."""
+"""Factor on two summands of equal size that keeps the size of their sum."""
 
 
 def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
-    """Return an MLP speculator for a target; what is read and guessed is learnt from the target's own vocabulary weights.
+    """Return an MLP speculator for a target, initialised from the target's own vocabulary weights.
 
-    Twice as wide as the target, its heads begin as linear maps: GELU(x) - GELU(-x) = x, so that a state beside its negative
-    goes through unharmed. What they read and guess with is then learnt as maps of the target's own tables; `merge` makes plain
-    tables of it. As wide as the target, they begin with its output projection only.
+    If the heads are twice as wide as the target, they start as linear maps: GELU(x) - GELU(-x) = x, so a
+    state next to its negative passes through unchanged. Their embeddings and output projections are then
+    trained as maps of the target's own tables; `merge` turns them into plain tables. If the heads are as wide
+    as the target, they start with its output projection only.
     """
     size = target.config.get_text_config().hidden_size
-    projection = weight_of(output_head(target)).float().cpu()  # heads are made on the host
+    projection = weight_of(output_head(target)).float().cpu()  # heads are created on the host
     layout = MLPSpeculatorLayout(
         vocab_size=projection.shape[0],
         emb_dim=size,

@@ -1,4 +1,4 @@
-"""The speed-up of a new head beside plain decoding."""
+"""Measures the speedup of a new head over plain decoding."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ METHODS = {
     "mtp": "mtp",
     "mlp": "mlp_speculator",
 }
-"""What `speculative_config` calls each kind."""
+"""Name of each kind in `speculative_config`."""
 _MAX_TOKENS = 128
 _NUM_PROMPTS = 8
 _ROUNDS = 3
 _SURE = 0.3
-"""Of `draft_confidence_threshold`: on two cores and SmolLM2 the best of 0, 0.3 and 0.45 for a head of 30 minutes."""
+"""Confidence threshold: on two cores and SmolLM2 the best of 0, 0.3 and 0.45 for a head of 30 minutes."""
 
 
 def configs_of(method: str, out: Path, num_steps: int) -> list[dict[str, Any]]:
-    """Return the configurations that are tried with a head: shorter and longer drafts, some that end where it is unsure."""
+    """Return the configurations to try: short and long drafts, some with a confidence threshold."""
     lengths = [num_steps] if method == "mlp" else [2, 3, 5]
     configs: list[dict[str, Any]] = [
         {"method": METHODS[method], "model": str(out), "num_speculative_tokens": k} for k in lengths
@@ -48,10 +48,10 @@ def measure(
 
     Args:
         target: the loaded target.
-        prompts: held-out ones, as token ids; some are taken.
+        prompts: held-out prompts as token ids; some of them are used.
         configs: values of `speculative_config`.
-        seconds: no further round begins when it would end later.
-        is_interrupted: asked between rounds whether to stop.
+        seconds: no further round starts if it would end later.
+        is_interrupted: called between rounds; True stops the measurement.
     """
     length = min(target.max_model_len, 2048)
     short = [tuple(prompt) for prompt in prompts if len(prompt) + _MAX_TOKENS <= length]

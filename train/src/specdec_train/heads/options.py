@@ -1,4 +1,4 @@
-"""What `specdec train` was asked for."""
+"""The options of `specdec train`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class TrainOptions:
         target: directory, hub id or the name of a built-in model.
         out: folder for the result.
         work: folder for checkpoints; removed once the result is written.
-        data: files of plain text, every token of which counts.
+        data: files of plain text, with a loss on every token.
         prompts: files of prompts that the target answers.
-        answers: files of answers made before.
-        num_written: prompts that the target writes itself.
-        uses_given: whether answers in the files of prompts are used as they are.
-        max_tokens: tokens of an answer, at most.
-        changes: fields of `HeadRecipe` that differ from the kind's own.
+        answers: files of existing answers.
+        num_written: number of prompts that the target writes itself.
+        uses_given: whether answers in the prompt files are used as they are.
+        max_tokens: maximum number of tokens of an answer.
+        changes: fields of `HeadRecipe` that differ from the kind's defaults.
         heldout_permille: share of texts or conversations held out, in thousandths.
-        minutes: time budget of the whole run, its earlier parts included; None for no limit.
-        is_resuming: whether to go on from what an interrupted run left.
-        measures: whether the head's speed-up is measured at the end.
+        minutes: time budget of the whole run, including its earlier parts; None for no limit.
+        is_resuming: whether to continue an interrupted run.
+        measures: whether the head's speedup is measured at the end.
     """
 
     method: str
@@ -48,10 +48,10 @@ class TrainOptions:
 
     @property
     def has_answers(self) -> bool:
-        """Whether the head learns from answers, not from plain text."""
+        """Whether the head is trained on answers instead of plain text."""
         return bool(self.prompts or self.answers or self.num_written)
 
     @property
     def answers_file(self) -> Path:
-        """Where answers are kept as they come; it stays, for further heads."""
+        """The file to which finished answers are appended; it is kept for further heads."""
         return self.out.with_name(self.out.name + ".answers.jsonl")

@@ -1,4 +1,4 @@
-"""Attention that reads its own token, as EAGLE-3 heads begin with."""
+"""Initialises attention of EAGLE-3 heads to read the token at its own position."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from specdec_plugin_eagle import Eagle3Head
 from specdec_train.heads.weights import weight_of
 
 _OWN_SCORE = 10.0
-"""What the position itself scores in attention that is to look there, in nats above the mean."""
+"""Attention score of the own position, in nats above the mean."""
 _OWN_SHARE = 0.3
-"""Size of what such attention would add if it showed all of the embedding, times that of the residual stream."""
+"""Size of the attention output relative to the residual stream, if it showed all of the embedding."""
 
 
 def read_own_token(head: Eagle3Head, target: PreTrainedModel) -> None:
-    """Let the first heads of attention look at their own position and add its embedding, turned, to the residual stream.
+    """Make the first attention heads read their own position and add its rotated embedding to the residual.
 
-    The token enters an EAGLE-3 head through attention only: queries and keys alike in what the embedding says, so that the
-    position itself scores highest, spare the training to find that. One key head of several is given to it.
+    The token enters an EAGLE-3 head only through attention. Equal query and key projections of the embedding
+    give the own position the highest score, so training does not have to learn that. One of several key heads
+    is used for it.
     """
     layer = head.body.layers[0]
     attention, config = layer.self_attn, head.body.config

@@ -1,4 +1,4 @@
-"""The recipe of a head: every number that decides what it becomes."""
+"""The recipe of a head: all hyperparameters of its training."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ class HeadRecipe:
 
     Args:
         method: the kind of head.
-        num_steps: steps that a recurrent head is trained to guess one after the other; heads of an MLP speculator.
-        first_share: share of the run, from its beginning, that simulates one step only: a head learns soonest what comes
-            next.
-        last_share: share of the run, to its end, in which the loss is `laws.rejection`: how often a guess is accepted is
-            what the little that a head can learn is for.
-        reuse: how often each position of the text is trained on while the target's states of it are kept (`replay.Replay`),
-            for heads that look at one state only; 0 for a run of the target in each step.
-        step_decay: weight of each step, times that of the one before.
+        num_steps: recurrent steps simulated in training; for an MLP speculator, its number of heads.
+        first_share: share of the run, from its start, that simulates only one step: the next token is learnt
+            fastest.
+        last_share: share of the run, at its end, in which the loss is `laws.rejection`, which spends a head's
+            limited capacity on the acceptance rate.
+        reuse: how often each position of the text is trained on while the target's states for it are kept
+            (`replay.Replay`), for heads that read one state only; 0 runs the target in each step.
+        step_decay: factor on the loss weight from one step to the next.
         regression: weight of the distance between the head's states and the target's.
-        draft_vocab_size: ids that an EAGLE-3 head can name, the most frequent ones of the training text; 0 for all.
-        is_fitted: whether an EAGLE-3 head begins with the best linear guess; see `closed_form.fit`.
-        aux_shares: how deep the layers lie whose inputs an EAGLE-3 head reads, as shares of the target's; empty for the layers
-            that published heads read where they say nothing.
-        inner_size: D of an MLP speculator; 0 for the target's hidden size. Twice that size begins best; see `make_mlp`.
+        draft_vocab_size: draft vocabulary of an EAGLE-3 head, the most frequent ids of the training text; 0
+            for all ids.
+        is_fitted: whether an EAGLE-3 head starts with the best linear prediction; see `closed_form.fit`.
+        aux_shares: relative depths of the target layers whose inputs an EAGLE-3 head reads; empty for the
+            default layers of published heads.
+        inner_size: D of an MLP speculator; 0 for the target's hidden size. Twice that size starts best; see
+            `make_mlp`.
         is_tied: whether the heads of an MLP speculator share their weights.
-        kept_layers: layers of the target that a draft model begins with; negative ones count from the end. Empty for the best.
-        num_kept_layers: how many of them it begins with where they are not named; see `best_layers`.
+        kept_layers: target layers that initialise a draft model; negative ones count from the end. Empty for
+            the best.
+        num_kept_layers: how many layers to select if they are not given; see `best_layers`.
         seq_len: tokens of a window.
         batch_size: windows per optimizer step.
         micro_batch: windows per forward pass; divides `batch_size`.
@@ -93,7 +96,7 @@ class HeadRecipe:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens one optimizer step reads, each counted once however many steps guess it."""
+        """Tokens one optimizer step reads, each counted once regardless of how many steps predict it."""
         return self.batch_size * self.seq_len
 
     def tiny(self) -> HeadRecipe:
@@ -119,22 +122,22 @@ HEADS: dict[str, HeadRecipe] = {
     "mtp": HeadRecipe("mtp", num_steps=2, first_share=0.3, muon_lr=0.015, adamw_lr=0.002),
     "mlp": HeadRecipe("mlp", num_steps=3, is_tied=True, last_share=0.4, reuse=2),
 }
-"""How each kind is trained unless one says otherwise."""
+"""Default recipe of each kind."""
 
 _ENDLESS = 1_000_000
-"""Steps of a run that the clock ends."""
+"""Number of steps for a run that ends by its time limit."""
 _DRAFT_VOCAB_SIZE = 16_384
 
 
 def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
-    """Return how a kind is trained on conversations, where only answers count.
+    """Return the recipe for training on conversations, with a loss on answers only.
 
     Args:
-        recipe: how it is trained on text.
-        has_limit: whether the clock ends the run, not the number of steps.
+        recipe: the recipe for training on text.
+        has_limit: whether the run ends by its time limit instead of its number of steps.
     """
     is_eagle3 = recipe.method == "eagle3"
-    if is_eagle3:  # it begins near what it learns, so the rates are lower
+    if is_eagle3:  # it starts near the optimum, so the rates are lower
         recipe = replace(
             recipe,
             is_fitted=True,
@@ -160,4 +163,4 @@ ZOO_HEADS: dict[str, HeadRecipe] = {
     "eagle3": replace(HEADS["eagle3"], draft_vocab_size=3072),
     "mtp": HEADS["mtp"],
 }
-"""The heads of the zoo by artefact name, which is their method's too."""
+"""The heads of the zoo by artefact name, which is also the name of their method."""

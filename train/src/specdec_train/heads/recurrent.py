@@ -1,4 +1,4 @@
-"""The loss of heads that go on from their own states: EAGLE's and multi-token prediction's."""
+"""The loss of recurrent heads, which continue from their own states: EAGLE and multi-token prediction."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ Forward = Callable[..., tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Guess:
-    """What a head says some steps after positions of the text, and what the target says there."""
+    """A head's predictions some steps after positions of the text, and the target's distributions there."""
 
     logits: Tensor
     """`[N, V']`."""
     laws: Laws
-    """The target's distributions at M positions, among the ids that can be guessed."""
+    """The target's distributions at M positions, over the draft vocabulary."""
     rows: Tensor
-    """`[N]` which of them each guess is of."""
+    """`[N]` index of the target distribution for each guess."""
     places: Tensor
-    """`[N]` the head's rows, counted through the windows: of one draft it is the same in every step."""
+    """`[N]` the head's rows, indices into the flattened windows; the same in every step of one draft."""
     target_logits: Tensor
-    """`[M, V]` of the target, where they were asked for; else `[M, V']`."""
+    """`[M, V]` logits of the target, if requested; else `[M, V']`."""
     carry: Tensor
-    """`[N, F]` the state the head goes on with."""
+    """`[N, F]` the state from which the head continues."""
     feature: Tensor
-    """`[N, F]` the state of the target it stands for."""
+    """`[N, F]` the target state that it approximates."""
 
     @property
     def wanted(self) -> Tensor:
-        """`[N, V]` logits of the target for each guess."""
+        """`[N, V]` target logits for each guess."""
         return self.target_logits[self.rows]
 
 
 class RecurrentObjective:
-    """Trains a head as it will be used: after its first guess it reads its own states (training-time test, EAGLE-3).
+    """Trains a head as it is used, on its own states after the first guess (training-time test, EAGLE-3).
 
     The row of position t pairs token t + 1 with the state at t. Step j feeds the true token t + 1 + j with the carry of step
-    j - 1, sees the true rows up to t and its own rows since, and guesses token t + 2 + j.
+    j - 1, attends to the true rows up to t and its own rows since, and predicts token t + 2 + j.
 
     Args:
-        head: trained; its layers' attention is `transformers`' own.
-        reader: the target.
-        num_steps: J, steps simulated.
-        decay: weight of each step, times that of the one before.
-        regression: weight of the smooth L1 distance between carry and the target's state, as EAGLE-1 has it.
+        head: the head to train; its layers use the attention of `transformers`.
+        reader: reads the target's states.
+        num_steps: J, number of simulated steps.
+        decay: factor on the loss weight from one step to the next.
+        regression: weight of the smooth L1 distance between carry and the target's state, as in EAGLE-1.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class RecurrentObjective:
         self._head, self.reader = head, reader
         self._num_steps, self._decay, self._regression = num_steps, decay, regression
         self.num_trained = num_steps
-        """Steps that the loss takes in, from the first on."""
+        """Number of steps in the loss, counted from the first."""
         self.measure: Measure = divergence
-        """What the loss is made of."""
+        """The loss function."""
 
     def loss(self, tokens: Tensor, is_answer: Tensor | None = None) -> Tensor:
         """Mean loss over `tokens [B, W]`, in nats: distance of the head's distribution from the target's.
@@ -93,12 +93,12 @@ class RecurrentObjective:
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
     ) -> Iterator[Guess]:
-        """Yield the guesses of one step after the other.
+        """Yield the guesses of each step in order.
 
         Args:
             tokens: `[B, W]`.
-            is_answer: `[B, W]` the tokens that count; None for all.
-            is_whole: whether the target's logits are wanted for all ids, not only for those the head can name.
+            is_answer: `[B, W]` mask of the tokens to train on; None for all.
+            is_whole: whether to return the target's logits for all ids instead of the draft vocabulary only.
         """
         places, target_ids = Places(tokens, is_answer), self._head.target_ids
         states = self.reader.read(tokens[:, :-1], places.chosen, None if is_whole else target_ids)
@@ -136,7 +136,7 @@ class RecurrentObjective:
 
 @cache
 def _mask(rows: int, step: int, dtype: torch.dtype, device: str) -> Tensor:
-    """Additive mask `[1, 1, R, (step + 1) R]`: the true rows up to a position, and of each later step the row there."""
+    """Additive mask `[1, 1, R, (step + 1) R]`: true rows up to a position, then its own row of each step."""
     causal = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
     own = torch.eye(rows, dtype=torch.bool, device=device)
     visible = torch.cat([causal, *[own] * step], 1)

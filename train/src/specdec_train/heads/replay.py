@@ -1,4 +1,4 @@
-"""Training stretches from all over the last windows the target has read, each drawn several times."""
+"""Replay buffer of the target's states: batches are short stretches drawn from the last windows read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specdec_train.precision import autocast, matmul_dtype
 
 
 class Stretches(NamedTuple):
-    """Some positions of the text that follow one another, with what the target made of them."""
+    """Consecutive positions of the text with the target's states."""
 
     hidden: Tensor
     """`[S, T, H]` the target's states."""
@@ -22,20 +22,21 @@ class Stretches(NamedTuple):
 
 
 class Replay:
-    """A shuffled stock of the target's states, for heads that look at one state at a time.
+    """A replay buffer of the target's states, for heads that read one state at a time.
 
-    Running the target is a large part of a training step, and neighbours in a text make a batch that is mostly about that text.
-    So the states of the last windows are kept, and a batch is made of short stretches of all of them. Where a batch is from
-    is a function of its step alone; a resumed run reads the windows again that were kept.
+    Running the target is a large part of a training step, and a batch of neighbouring positions is mostly
+    about one text. Therefore the states of the last windows are kept, and a batch consists of short stretches
+    from all of them. The positions of a batch depend only on its step; a resumed run reads the kept windows
+    again.
 
     Args:
-        reader: the target.
+        reader: reads the target's states.
         data: windows of training text.
-        batch_size: B, windows whose number of tokens a batch has.
+        batch_size: B; a batch has as many tokens as B windows.
         length: positions of a stretch that are trained on.
-        margin: positions after these whose states are given too.
-        reuse: how often a position is drawn before its window is replaced, on average.
-        num_windows: windows that are kept, C.
+        margin: positions after these whose states are also included.
+        reuse: how often a position is drawn on average before its window is replaced.
+        num_windows: C, number of kept windows.
         seed: seed of the draws.
     """
 
@@ -62,7 +63,7 @@ class Replay:
         self._states: Tensor | None = None
 
     def places(self, step: int) -> Tensor:
-        """Return where the batch of a step is from, `[B, N, 2]`: kept window and first position of each stretch."""
+        """Return the places of a step's batch `[B, N, 2]`: kept window and start of each stretch."""
         self._read_up_to(self._first + step * self._batch_size // self._reuse)
         generator = torch.Generator().manual_seed(self._seed * 1_000_003 + step)
         shape = (self._batch_size, self._count)
@@ -72,7 +73,7 @@ class Replay:
         return torch.stack((kept, start), -1)
 
     def at(self, places: Tensor) -> Stretches:
-        """Return the stretches at `places [..., 2]`, S of them."""
+        """Return the S stretches at `places [..., 2]`."""
         assert self._states is not None
         kept, start = places.flatten(0, -2).unbind(-1)
         near = start[:, None] + torch.arange(self._size + 1)
@@ -81,7 +82,7 @@ class Replay:
         return Stretches(hidden, self._tokens[kept[:, None], near].long().to(device))
 
     def _read_up_to(self, num_windows: int) -> None:
-        """Have the target read all windows before `num_windows` that are still kept then."""
+        """Run the target on all unread windows before `num_windows` that stay in the buffer."""
         first = max(self._num_read, num_windows - self._num_windows)
         for number in range(first, num_windows):
             tokens = self._data.batch(number, 1)

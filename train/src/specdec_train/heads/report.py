@@ -1,4 +1,4 @@
-"""What `specdec train` reports."""
+"""The report of `specdec train`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def report_of(
     config: dict[str, Any],
     measured: tuple[dict[str, Any], dict[str, Any]] | None,
 ) -> dict[str, Any]:
-    """Return the facts of a run.
+    """Return the report of a run.
 
     Args:
-        options: what was asked for.
-        trained: the head.
-        config: the configuration to paste where none was measured.
-        measured: the best one and its row of a benchmark.
+        options: the options of the command.
+        trained: the trained head.
+        config: the configuration to report if none was measured.
+        measured: the best configuration and its row of the benchmark; None if not measured.
     """
     report: dict[str, Any] = {
         "method": options.method,
@@ -50,7 +50,7 @@ def report_of(
 
 
 def coverage(target_ids: Tensor | None, data: HeadData) -> dict[str, float]:
-    """Return how much of held-out answers a reduced vocabulary can name; nothing where it can name all."""
+    """Return the share of held-out tokens in the draft vocabulary; empty if the vocabulary is not reduced."""
     if target_ids is None:
         return {}
     named, total = 0, 0

@@ -36,24 +36,25 @@ from specdec_train.run import loop_config
 from specdec_train.target import round_to_bfloat16
 
 _STRETCH = 32
-"""Positions of a stretch that a replayed batch is made of."""
+"""Positions per stretch of a replayed batch."""
 _NUM_KEPT = 256
-"""Windows whose states are kept for it."""
+"""Number of windows whose states are kept for replay."""
 _FIT_SHARE = 0.1
-"""Of the time for training, for the linear guess that a head begins with, at most."""
+"""Maximum share of the training time for the least-squares initialisation of a head."""
 _EVAL_SECONDS = 60.0
-"""Between looks at held-out conversations, at most."""
+"""Maximum time between evaluations on held-out conversations."""
 
 
 @dataclass(frozen=True)
 class TrainedHead:
-    """What a run leaves behind.
+    """The result of a run.
 
     Args:
-        made: the head, its weights rounded to bfloat16 as they will be shipped, and how to write it.
+        made: the head, its weights rounded to bfloat16 as they are shipped, and how to write it.
         state: steps, seconds and loss curve.
         heldout_loss: divergence from the target on all held-out text, in nats.
-        acceptance: how often a guess is accepted there, per position after the text; see `acceptance.Acceptance`.
+        acceptance: acceptance rates on held-out text, per position after the text; see
+            `acceptance.Acceptance`.
         num_train_tokens: tokens of one epoch.
     """
 
@@ -77,17 +78,18 @@ def train_head(
     """Train a head for a target.
 
     Args:
-        recipe: every number of the run.
-        target: the target, in float32, or in the type that matrices are multiplied in while training.
-        data: what it is trained and measured on.
-        folder: checkpoints; a run with the same recipe can be resumed from it.
-        max_minutes: time budget of the steps, resumed parts included; None for no limit.
-        resume: continue from what `folder` holds.
-        is_interrupted: asked after each step whether to stop.
+        recipe: all hyperparameters of the run.
+        target: the target, in float32 or in the dtype of matrix products during training.
+        data: training and held-out data.
+        folder: checkpoint folder; a run with the same recipe can be resumed from it.
+        max_minutes: time budget of the steps, including resumed parts; None for no limit.
+        resume: continue the run in `folder`.
+        is_interrupted: called after each step; True stops the run.
 
     Raises:
-        ValueError: if there is too little text, the target's layers do not do, or `folder` holds a run of another recipe.
-        Interrupted: if it was asked to stop.
+        ValueError: if there is too little text, the target's layers are unsuitable, or `folder` holds a run
+            of another recipe.
+        Interrupted: if a stop was requested.
     """
     if target.device.type == "cpu":
         torch.set_num_threads(recipe.threads)
@@ -95,7 +97,7 @@ def train_head(
     claim(folder, json.loads(json.dumps(asdict(recipe))), resume=resume)
     made = make(recipe, target, data.documents, data.guessed)
     made.module.to(target.device)
-    if data.packed is None and target.device.type == "cpu":  # a pass over the target is most of a step there
+    if data.packed is None and target.device.type == "cpu":  # the target dominates the cost there
         made.objective.reader = KeptStates(made.objective.reader)
 
     if recipe.is_fitted and not (resume and latest_checkpoint(folder)):
@@ -123,7 +125,7 @@ def train_head(
     config = loop_config(recipe.method, recipe, max_minutes)
     if (
         data.packed is None
-    ):  # rows are of different length: a batch is what tokens allow, and the clock says when to look
+    ):  # rows differ in length: the number of tokens limits a batch, and the clock triggers evaluations
         config = replace(config, micro_batch=recipe.tokens_per_step, eval_seconds=_EVAL_SECONDS)
     state = train(
         made.module,
@@ -149,14 +151,14 @@ def train_head(
 def _windows(
     made: Made, data: HeadData, device: torch.device
 ) -> tuple[Callable[[int], Tensor], LossFunction]:
-    """The windows of a step, and their loss."""
+    """Return functions for the windows of a step and for their loss."""
     return lambda step: data.batch_of(step).to(device), lambda batch: made.objective.loss(*split_batch(batch))
 
 
 def _replayed(
     recipe: HeadRecipe, made: Made, data: PackedDocuments
 ) -> tuple[Callable[[int], Tensor], LossFunction]:
-    """Where the stretches of a step are from, and their loss."""
+    """Return functions for the positions of a step's stretches and for their loss."""
     objective = made.objective
     assert isinstance(objective, ChainedObjective)
     replay = Replay(
@@ -176,7 +178,7 @@ def _replayed(
 def _evaluate(
     made: Made, batches: Sequence[Tensor], device: torch.device
 ) -> tuple[float, list[dict[str, float]]]:
-    """Return the mean divergence over batches, and how often guesses are accepted at each position."""
+    """Return the mean divergence over batches, and the acceptance rates at each position."""
     made.objective.measure = divergence
     total, count = 0.0, 0
     accepted = Acceptance(made.target_ids)
@@ -193,7 +195,7 @@ def _evaluate(
 
 
 def facts_of(trained: TrainedHead, recipe: HeadRecipe) -> dict[str, Any]:
-    """What the record says of a run."""
+    """Return the manifest entries of a run."""
     parameters = sum(p.numel() for p in trained.made.module.parameters() if p.requires_grad)
     return {
         "heldout": {"divergence": round(trained.heldout_loss, 4), "acceptance": trained.acceptance},

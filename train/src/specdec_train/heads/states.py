@@ -1,4 +1,4 @@
-"""What heads learn from: the states and the distribution of the target at every position."""
+"""Reads the training inputs of heads: the target's hidden states and logits at every position."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from specdec.runner import decoder_layers, output_head
 
 @dataclass(frozen=True)
 class TargetStates:
-    """The target's view of some windows of text."""
+    """The target's hidden states and logits for windows of text."""
 
     hidden: Tensor
     """`[B, T, H]` the final norm's output."""
     aux: tuple[Tensor, ...]
     """`[B, T, H]` per aux layer id: the input of that layer."""
     logits: Tensor
-    """`[B, T, V]` for the next token; `[M, V']` where positions or ids were chosen."""
+    """`[B, T, V]` for the next token; `[M, V']` if positions or ids were selected."""
 
 
 class StateReader:
-    """Runs a target and keeps the states that a head takes, of these layers only.
+    """Runs a target and captures the hidden states that a head reads.
 
     Args:
-        target: a causal language model of `transformers`, frozen.
-        aux_layer_ids: layers whose inputs are kept.
+        target: a causal language model of `transformers`; it is frozen.
+        aux_layer_ids: layers whose inputs are captured.
     """
 
     def __init__(self, target: PreTrainedModel, aux_layer_ids: Sequence[int] = ()) -> None:
@@ -42,13 +42,13 @@ class StateReader:
 
     @torch.no_grad()
     def read(self, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None) -> TargetStates:
-        """Return what the target makes of `tokens [B, T]`.
+        """Return the target's states and logits for `tokens [B, T]`.
 
         Args:
             tokens: the text.
-            places: `[M]` positions of the flattened windows whose logits are wanted; None for all. Of a large vocabulary,
-                logits are much of what a pass takes.
-            ids: `[V']` ids whose logits are wanted; None for all.
+            places: `[M]` positions of the flattened windows whose logits are computed; None for all. With a
+                large vocabulary, logits are much of the cost of a pass.
+            ids: `[V']` ids whose logits are computed; None for all.
         """
         kept: dict[int, Tensor] = {}
         layers = decoder_layers(self.target)
@@ -67,9 +67,11 @@ class StateReader:
 def logits_of(
     model: PreTrainedModel, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the states `[B, T, H]` that a model's output projection takes for `tokens [B, T]`, and logits as of `read`.
+    """Return the input `[B, T, H]` of a model's output projection for `tokens [B, T]`, and logits.
 
-    What a model does with its logits behind the projection, caps and scales, is done to those that are wanted.
+    `places` and `ids` select logits as in `StateReader.read`.
+
+    The model's own processing after the projection (caps, scales) applies to the selected logits.
     """
     kept: list[Tensor] = []
     with _projecting(output_head(model), kept, places, ids):
@@ -81,7 +83,7 @@ def logits_of(
 def _projecting(
     head: nn.Module, kept: list[Tensor], places: Tensor | None, ids: Tensor | None
 ) -> Iterator[None]:
-    """Have an output projection keep what it takes, and project some positions of it on some ids only."""
+    """Make an output projection record its input, and project only the selected positions and ids."""
     project: Callable[[Tensor], Tensor] = head.forward
 
     def forward(hidden: Tensor) -> Tensor:

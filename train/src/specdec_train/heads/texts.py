@@ -1,4 +1,4 @@
-"""Texts to train on, from files."""
+"""Reads training texts from files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _KEYS = ("text", "prompt", "response", "completion")
 
 
 def read_texts(files: Sequence[Path]) -> list[str]:
-    """Return the texts of files: each line of a `.jsonl` is one, any other file is one as a whole.
+    """Return the texts of files: one per line of a `.jsonl` file, one per other file.
 
     A line holds `{"text": ...}`, or `{"prompt": ..., "response": ...}`, which are joined.
 
     Raises:
-        ValueError: naming the file, and the line, that cannot be read.
+        ValueError: if a file or a line cannot be read; the message names it.
     """
     texts: list[str] = []
     for file in files:
@@ -34,7 +34,7 @@ def read_texts(files: Sequence[Path]) -> list[str]:
 
 
 def split_texts(texts: Sequence[str], heldout_permille: int) -> tuple[list[str], list[str]]:
-    """Return training and held-out texts; a text's side is decided by its own hash, so it never changes.
+    """Return training and held-out texts; a text's side depends only on its hash, so it never changes.
 
     Raises:
         ValueError: if one side is empty.

@@ -1,1 +1,1 @@
-"""Workers of vLLM with specdec's proposers."""
+"""vLLM workers with specdec proposers."""

@@ -1,4 +1,4 @@
-"""What our workers add to vLLM's."""
+"""Mixin that our workers add to vLLM's."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from specdec_vllm.versions import check_version
 logger = logging.getLogger("specdec")
 
 SAMPLERS = ("strict", "block", "probabilistic")
-"""The values of `rejection_sample_method` that can be verified in vLLM."""
+"""The values of `rejection_sample_method` that are supported in vLLM."""
 
 
 class BoundWorker:
-    """Mixed into a worker of vLLM: binds a proposer to its runner once the target is loaded."""
+    """Mixin for a vLLM worker that binds a proposer to its runner once the target is loaded."""
 
     model_runner: Any
     vllm_config: Any
@@ -36,7 +36,7 @@ class BoundWorker:
     _is_compiled = False
 
     def init_device(self) -> None:
-        """Check versions and settings before anything is loaded, then do what vLLM does."""
+        """Check versions and settings before anything is loaded, then call vLLM's own method."""
         import vllm
 
         check_version(vllm.__version__)
@@ -56,7 +56,7 @@ class BoundWorker:
             self.open_specdec(self._settings.speculative_config)
 
     def compile_or_warm_up_model(self) -> Any:
-        """Do what vLLM does, and remember whether the layers that the target gives are fixed from now on."""
+        """Call vLLM's own method, and record whether the target's auxiliary layers are fixed from now on."""
         done = super().compile_or_warm_up_model()  # type: ignore[misc]
         self._is_compiled = not self.vllm_config.model_config.enforce_eager
         return done
@@ -65,7 +65,7 @@ class BoundWorker:
         """Replace the proposer, between requests: `llm.collective_rpc("open_specdec", args=(config,))`.
 
         Raises:
-            ConfigError: for a configuration that is wrong or that this engine cannot run.
+            ConfigError: for a configuration that is invalid or that this engine cannot run.
         """
         if self._settings is None or self._stock_sampler is None:
             raise ConfigError(
@@ -80,7 +80,7 @@ class BoundWorker:
         Binding(runner, requests, self._drafting, verifier, self._aux_layer_ids).attach()
 
     def _attach_speculator(self, settings: Settings) -> None:
-        """Put the proposer into the newer model runner; what is drafted is verified by vLLM's own sampler."""
+        """Attach the proposer to the newer model runner; vLLM's own sampler verifies its drafts."""
         from vllm.distributed import get_tp_group
 
         from specdec_vllm.speculator import Speculator
@@ -95,7 +95,7 @@ class BoundWorker:
     def _open(
         self, speculative_config: Mapping[str, Any], settings: Settings, samplers: tuple[str, ...]
     ) -> ResolvedSpeculation:
-        """Return what a configuration means; on the rank that drafts its proposer takes the place of the last one."""
+        """Resolve a configuration; on the drafting rank its proposer replaces the previous one."""
         config = with_limit(speculative_config, settings.num_speculative_tokens)
         runner = self.model_runner
         target = host_target(
@@ -111,11 +111,11 @@ class BoundWorker:
         return speculation
 
     def specdec_counters(self) -> dict[str, Any]:
-        """Return what was counted: `llm.collective_rpc("specdec_counters")[0]`; empty on ranks that do not draft."""
+        """Return the counters: `llm.collective_rpc("specdec_counters")[0]`; empty on ranks that do not draft."""
         return {} if self._drafting is None else self._drafting.counters()
 
     def shutdown(self) -> None:
-        """Say what the proposer has cost and what went wrong, then do what vLLM does."""
+        """Log the proposer's counters, then call vLLM's own method."""
         if self._drafting is not None:
             _log_counters(self._drafting.counters())
         super().shutdown()  # type: ignore[misc]
@@ -134,7 +134,7 @@ class BoundWorker:
             )
 
     def _layers_for(self, hosted: HostedProposer) -> tuple[int, ...]:
-        """Return the layers that the target is to give; once vLLM has compiled or recorded it, those that it gives stay."""
+        """Return the target's auxiliary layers; they are fixed once vLLM has compiled or captured the target."""
         given = self._aux_layer_ids
         if not self._is_compiled:
             return hosted.aux_layer_ids

@@ -12,7 +12,7 @@ class CPUWorker(BoundWorker, StockWorker):  # type: ignore[misc]  # vLLM is not 
     """vLLM's worker for CPUs, with a proposer of specdec: `--worker-cls specdec_vllm.CPUWorker`."""
 
     def load_model(self, *, load_dummy_weights: bool = False) -> None:
-        """Load the target and the proposer, and mend the drawing of requests with a seed."""
+        """Load the target and the proposer, and apply the workaround for seeded requests."""
         super().load_model(load_dummy_weights=load_dummy_weights)
         if hasattr(self.model_runner, "_bookkeeping_sync"):
             Rewinding(self.model_runner).attach()

@@ -1,4 +1,4 @@
-"""A report as one page for a browser."""
+"""Renders a report as one HTML page."""
 
 from specdec.bench.page.render import render
 

@@ -1,4 +1,4 @@
-"""Chart: how often drafted tokens are accepted, by their position in the draft."""
+"""Chart: acceptance rate of drafted tokens, by position in the draft."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DASHES = ("none", "7 3", "2 3", "9 3 2 3")
 
 
 def acceptance_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return a picture: a line per configuration, over positions from 1 on.
+    """Return a chart with one line per configuration, over positions from 1.
 
     Args:
         rows: one per configuration, the baseline first; those without drafts have no line.
@@ -61,7 +61,7 @@ def acceptance_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
 
 
 def _names(ends: Sequence[tuple[float, float, int, str]]) -> list[Markup]:
-    """Return the names beside the ends of their lines, moved apart where lines end close to each other."""
+    """Return the names beside the ends of their lines, moved apart if lines end close to each other."""
     parts: list[Markup] = []
     ordered = sorted(ends)
     overflow = TOP + HEIGHT - LABEL * (len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""From the rows of a report to a page that needs nothing besides itself."""
+"""Renders the rows of a report as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from specdec.bench.page.svg import series
 
 Row = Mapping[str, Any]
 TOLD_APART = ("command", "versions", "suite")
-"""Keys of the environment that are not shown as they are."""
+"""Keys of the environment that have their own place on the page."""
 
 
 def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[str, Any]) -> str:
-    """Return a report as HTML: inline styles and pictures, light and dark, and a table of the values behind every picture.
+    """Return a report as HTML with inline styles and charts, light and dark mode, and a table of values for every chart.
 
     Args:
-        rows: with what is shown besides; of a suite all questions first, then its tasks.
-        categories: of a suite, by the categories of its file; else none.
-        environment: of the run.
+        rows: rows with the additional columns; for a suite the overall rows first, then those of its tasks.
+        categories: for a suite, the rows by the categories of its file; else empty.
+        environment: environment of the run.
     """
     pages = Environment(
         loader=PackageLoader("specdec.bench", "page"),
@@ -74,11 +74,11 @@ def _bounds(environment: Mapping[str, Any]) -> str:
 
 
 def _interval(row: Row) -> str:
-    """Return the bounds of a speed-up, a dash where there are none: of the baseline, and of a single question or round."""
+    """Return the bounds of a speed-up; a dash for the baseline and for a single question or round, which have none."""
     low, high = row["speedup_low"], row["speedup_high"]
     return _shown(None) if low == high else f"{_shown(low)} to {_shown(high)}"
 
 
 def _shown(value: float | None, digits: int = 2) -> str:
-    """Return a number for a table, a dash where there is none."""
+    """Return a number for a table, or a dash for None."""
     return "-" if value is None else f"{value:.{digits}f}"

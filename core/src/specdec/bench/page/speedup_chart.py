@@ -14,10 +14,10 @@ ROW, HEADING = 20, 24
 
 
 def speedup_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return a picture: for each category and configuration a point between its bounds, against a line at 1.
+    """Return a chart with one point and its bounds per category and configuration, and a reference line at 1.
 
     Args:
-        rows: the baseline first in each category; it is left out.
+        rows: the baseline first in each category; it is not drawn.
     """
     baseline = rows[0]["name"]
     names = list(dict.fromkeys(row["name"] for row in rows))

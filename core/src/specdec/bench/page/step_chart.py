@@ -1,4 +1,4 @@
-"""Chart: where the time of a step goes."""
+"""Chart: breakdown of the time of a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROW, BAR = 34, 18
 
 
 def step_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
-    """Return a picture: a bar per configuration, its parts one after another, the bare forward pass marked in it.
+    """Return a chart with one stacked bar per configuration, in which the bare forward pass is marked.
 
     Args:
         rows: one per configuration.

@@ -1,4 +1,4 @@
-"""What the charts share: elements, scales and series."""
+"""Shared parts of the charts: elements, scales and series."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from markupsafe import Markup, escape
 
 WIDTH = 720
 NUM_COLOURS = 8
-"""Colours of series that the page's styles define, `s0` and on."""
+"""Number of series colours that the page's styles define, from `s0` on."""
 LONGEST_NAME = 28
 
 
 def element(name: str, content: object = "", **attributes: object) -> Markup:
-    """Return an SVG element; text is escaped, and `_` in names of attributes stands for `-`, a last one for nothing."""
+    """Return an SVG element with escaped text; `_` in attribute names becomes `-`, and a trailing one is dropped."""
     given = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _number(value))
         for key, value in attributes.items()
@@ -33,13 +33,13 @@ def line(x1: float, y1: float, x2: float, y2: float, **attributes: object) -> Ma
 
 
 def drawing(parts: Iterable[Markup], height: float, title: str, identifier: str) -> Markup:
-    """Return a whole picture.
+    """Return a complete SVG drawing.
 
     Args:
-        parts: its elements, from the back to the front.
-        height: of the picture; its width is `WIDTH`.
-        title: what it shows, for those who hear the page.
-        identifier: unique in the page.
+        parts: its elements, from back to front.
+        height: height of the drawing; its width is `WIDTH`.
+        title: description for screen readers.
+        identifier: id of the title, unique in the page.
     """
     heading = element("title", escape(title), id=identifier)
     return element(
@@ -52,7 +52,7 @@ def drawing(parts: Iterable[Markup], height: float, title: str, identifier: str)
 
 
 def ticks(largest: float, count: int = 6) -> list[float]:
-    """Return round values from 0 to the first one that is not below the largest, about `count` of them."""
+    """Return about `count` round values from 0 to the first one that is not below `largest`."""
     if largest <= 0:
         return [0.0, 1.0]
     raw = largest / count
@@ -62,27 +62,27 @@ def ticks(largest: float, count: int = 6) -> list[float]:
 
 
 def series(index: int) -> str:
-    """Return the class of the n-th configuration; the baseline is number 0."""
+    """Return the CSS class of the n-th configuration; the baseline has index 0."""
     return f"s{index % NUM_COLOURS}"
 
 
 def clipped(name: str) -> str:
-    """Return a name as long as there is room for; the tables have all of it."""
+    """Return a name, shortened to fit the chart; the tables show the full name."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def plain(value: float) -> str:
-    """Return a number without needless zeros."""
+    """Return a number without trailing zeros."""
     return f"{value:g}"
 
 
 def grid(at: Sequence[tuple[float, str]], top: float, bottom: float) -> list[Markup]:
-    """Return vertical lines with their values beneath.
+    """Return vertical grid lines with their values below.
 
     Args:
-        at: horizontal positions and values.
-        top: where lines begin.
-        bottom: where they end.
+        at: horizontal positions and labels.
+        top: upper end of the lines.
+        bottom: lower end of the lines.
     """
     parts = []
     for x, label in at:

@@ -1,4 +1,4 @@
-"""Published benchmarks: their questions, asked as conversations."""
+"""Published benchmarks, whose questions are run as conversations."""
 
 from specdec.bench.suites.comparison import OVERALL, SuiteComparison
 from specdec.bench.suites.group import grouped

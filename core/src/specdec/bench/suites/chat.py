@@ -1,4 +1,4 @@
-"""Questions as prompts: through the chat template, each turn after the model's own answers."""
+"""Turns questions into prompts with the chat template; each turn follows the model's own answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specdec.config.notices import notice
 from specdec.engine.conversation import conversation_prompt
 
 SEPARATOR = "\n\n"
-"""Between the turns and answers of a conversation with a model that has no chat template."""
+"""Separates turns and answers if the model has no chat template."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Chat:
     """One question as a conversation.
 
     Args:
-        question: what the user says.
-        tokenizer: of the target; without a chat template the turns are plain text.
-        max_model_len: a prompt of this length or more is not asked.
+        question: the user's turns.
+        tokenizer: the target's tokenizer; without a chat template the turns are plain text.
+        max_model_len: prompts of this length or more are not run.
     """
 
     question: Question
@@ -44,7 +44,7 @@ class Chat:
         return None
 
     def num_tokens(self, max_tokens: int) -> int:
-        """Return how long the conversation gets, all answers as long as allowed."""
+        """Return the length of the conversation if all answers have the maximum length."""
         turns = self.question.turns
         return len(self._token_ids([""] * (len(turns) - 1))) + max_tokens * len(turns)
 

@@ -1,4 +1,4 @@
-"""Contenders answer the questions of a suite, side by side."""
+"""Runs the contenders on the questions of a suite, interleaved."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ OVERALL = "overall"
 class SuiteComparison:
     """Runs rounds in which every contender answers every question.
 
-    The contenders take turns after each group of questions, so that a machine that gets slower or faster does so for all
-    of them; who begins changes from group to group. Every contender has an engine of its own that lives for one round, and
-    all engines live at once: `peak_memory_mb` is that of all of them.
+    The contenders alternate after each group of questions, so a change in the machine's speed affects all of them. The
+    first contender changes from group to group. Every contender has its own engine for one round, and
+    all engines exist at the same time: `peak_memory_mb` is the peak of all of them together.
 
     Args:
         target: the loaded target, shared by all.
-        workload: how text is generated; its prompts are the questions' first ones.
-        groups: the questions, in the order in which they are asked.
+        workload: how text is generated; its prompts are the first prompts of the questions.
+        groups: the questions, in the order in which they are run.
         chats: the questions as conversations, by their number.
         contenders: the first one is the baseline.
         on_done: called after each question and contender, for a progress bar.
@@ -56,19 +56,19 @@ class SuiteComparison:
 
     @property
     def num_questions(self) -> int:
-        """Questions that everybody has answered."""
+        """Number of questions that every contender has answered."""
         return sum(len(group.questions) for group in self._done()) if self.rounds else 0
 
     @property
     def has_bounds_by_rounds(self) -> bool:
-        """Whether there are enough rounds for bounds by rounds; they are by questions otherwise."""
+        """Whether there are enough rounds for bounds by rounds; otherwise the bounds are by questions."""
         return len(self.rounds) >= MIN_ROUNDS
 
     def run_round(self) -> None:
-        """Let everybody answer every question once more.
+        """Run every contender on every question once more.
 
-        When it is interrupted, the groups that everybody has answered stay if it is the first round, and nothing of a later
-        one.
+        If the first round is interrupted, the groups that every contender has answered are kept. An interrupted later round
+        is dropped.
         """
         done: list[list[Turn]] = []
         sessions: list[Session] = []
@@ -77,7 +77,7 @@ class SuiteComparison:
                 sessions.append(Session(self._target, contender, self._workload))
                 sessions[-1].warm_up()
             for number, group in enumerate(self._groups):
-                gc.freeze()  # what was there before need not be searched for garbage again and again
+                gc.freeze()  # existing objects need not be searched for garbage again and again
                 done.append(self._take_turns(sessions, group, number + len(self.rounds)))
         finally:
             gc.unfreeze()
@@ -87,7 +87,7 @@ class SuiteComparison:
                 session.close()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per contender about all questions, then one per task and contender where there are several."""
+        """Return one row per contender over all questions, then one per task and contender if there are several tasks."""
         done = self._done()
         tasks = list(dict.fromkeys(group.task for group in done))
         rows = self._rows(OVERALL, list(range(len(done))))
@@ -96,7 +96,7 @@ class SuiteComparison:
         return rows
 
     def category_rows(self) -> list[dict[str, Any]]:
-        """Return one row per category of the file and contender; none where groups mix categories."""
+        """Return one row per category of the file and contender; none if groups mix categories."""
         done = self._done()
         categories = list(dict.fromkeys(group.category for group in done))
         rows: list[dict[str, Any]] = []
@@ -106,7 +106,7 @@ class SuiteComparison:
         return rows
 
     def _rows(self, category: str, places: Sequence[int]) -> list[dict[str, Any]]:
-        """Return a row per contender about the groups at these indices."""
+        """Return one row per contender over the groups at these indices."""
         num_questions = sum(len(self._groups[place].questions) for place in places)
         by_group = [
             [[groups[place][index] for place in places] for groups in self.rounds]
@@ -131,11 +131,11 @@ class SuiteComparison:
         return rows
 
     def _done(self) -> list[Group]:
-        """Return the groups that everybody has answered in every round."""
+        """Return the groups that every contender has answered in every round."""
         return self._groups[: len(self.rounds[0])]
 
     def _take_turns(self, sessions: Sequence[Session], group: Group, number: int) -> list[Turn]:
-        """Let every contender answer a group; another one begins each time."""
+        """Run every contender on a group; the first contender rotates with `number`."""
         first = number % len(sessions)
         conversations = [(question.number, self._chats[question.number]) for question in group.questions]
         turns = {

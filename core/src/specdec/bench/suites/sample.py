@@ -1,4 +1,4 @@
-"""Which questions of a suite are asked, and in which order."""
+"""Selects the questions of a suite to run, and their order."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from specdec.bench.suites.question import Question
 
 
 def even_sample(questions: Sequence[Question], count: int | None = None) -> list[Question]:
-    """Return questions with the categories taking turns, so that whatever part of a run is done covers all of them.
+    """Return questions with alternating categories, so any finished part of a run covers all categories.
 
-    Every category gives equally many, as far as it has them; the categories that come first in the file give one more where
-    the count does not divide. Of a category's questions those are taken that lie evenly over it, from its first one on. No
-    chance is involved.
+    Every category contributes the same number of questions, as far as it has enough. If the count does not divide evenly,
+    the first categories of the file contribute one more. The questions of a category are spaced evenly, starting
+    with its first one. The selection is not random.
 
     Args:
-        questions: of the suite.
-        count: how many to take; None, or more than there are, for all.
+        questions: the questions of the suite.
+        count: how many to select; None, or more than there are, selects all.
     """
     by_category: dict[str, list[Question]] = {}
     for question in questions:
@@ -31,7 +31,7 @@ def even_sample(questions: Sequence[Question], count: int | None = None) -> list
 
 
 def _shares(sizes: Sequence[int], count: int | None) -> list[int]:
-    """Return how many to take of sets of these sizes, one after another until there are enough."""
+    """Return how many items to take from sets of these sizes, round-robin until there are enough."""
     shares = [0] * len(sizes)
     wanted = sum(sizes) if count is None else min(count, sum(sizes))
     while sum(shares) < wanted:

@@ -12,7 +12,7 @@ from specdec.errors import ConfigError
 
 NAME = "spec_bench"
 MT_BENCH = ("writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities")
-"""Categories that the paper reports together: ten questions each, two turns."""
+"""Categories that the paper reports together: ten questions each, with two turns."""
 TASKS = MappingProxyType(
     {
         **dict.fromkeys(MT_BENCH, "multi-turn conversation"),
@@ -23,16 +23,16 @@ TASKS = MappingProxyType(
         "rag": "retrieval-augmented generation",
     }
 )
-"""For each category of the file the task of the paper's tables."""
+"""Maps each category of the file to a task of the paper's tables."""
 
 
 def read_spec_bench(path: Path | None) -> Suite:
     """Read a file in the format of Spec-Bench's `question.jsonl`: `question_id`, `category` and `turns` a line.
 
-    Other categories than Spec-Bench's are tasks of their own.
+    Categories that are not Spec-Bench's are their own tasks.
 
     Raises:
-        ConfigError: without a file, and for one that is wrong, naming the line.
+        ConfigError: without a file, and for an invalid one, naming the line.
     """
     if path is None:
         raise ConfigError(

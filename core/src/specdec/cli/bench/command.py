@@ -12,10 +12,10 @@ from specdec.cli.progress import progress
 from specdec.errors import ConfigError
 
 ZOO_PROMPTS = 16
-"""How many of the zoo's prompts are taken unless told otherwise."""
+"""Default number of zoo prompts."""
 ROUNDS = 6
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 def bench(
@@ -128,7 +128,7 @@ def bench(
         except (
             KeyboardInterrupt,
             Exception,
-        ) as reason:  # what was measured, maybe for hours, must not be lost
+        ) as reason:  # the measurements so far, perhaps of hours, must not be lost
             ended_by = reason
     if task.comparison.rounds:
         report = task.report()

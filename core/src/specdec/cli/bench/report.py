@@ -1,4 +1,4 @@
-"""What a run found out."""
+"""The results of a run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Report:
-    """Rows, and where they were made."""
+    """Rows and the environment they were measured in."""
 
     rows: list[Row]
     environment: dict[str, Any]
     shown: list[Row]
-    """The rows with what only tables and pages show."""
+    """The rows with the columns that only tables and pages show."""
     categories: list[Row] | None = None
-    """Of a suite: rows by the categories of its file, where `rows` has its tasks."""
+    """For a suite: rows by the categories of its file; `rows` has its tasks."""
 
     def data(self) -> dict[str, Any]:
-        """Return what is written as JSON."""
+        """Return the data of the JSON report."""
         found: dict[str, Any] = {"rows": self.rows}
         if self.categories is not None:
             found["categories"] = self.categories

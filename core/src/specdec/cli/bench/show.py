@@ -1,4 +1,4 @@
-"""Hands a report out: as a table, JSON and a page."""
+"""Writes a report as a table, JSON and an HTML page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from specdec.errors import ConfigError
 
 
 def show(report: Report, json: Path | None, html: Path | None) -> None:
-    """Write a report where it is wanted; the table for people unless JSON goes to the standard output.
+    """Write a report to the requested files, and print the table unless JSON goes to the standard output.
 
     Raises:
-        ConfigError: for a file that cannot be written; whatever else is wanted has been written then.
+        ConfigError: for a file that cannot be written; it is raised after all other output is written.
     """
     failures: list[ConfigError] = []
     for name, path, write in (("--json", json, _write_json), ("--html", html, _write_html)):
@@ -34,7 +34,7 @@ def show(report: Report, json: Path | None, html: Path | None) -> None:
 
 
 def warnings(report: Report) -> list[str]:
-    """Return what a reader of the numbers has to know: the run is not whole, a configuration drafted nothing or failed."""
+    """Return warnings about the numbers: the run was interrupted, or a configuration drafted nothing or failed."""
     found = []
     if "interrupted" in report.environment:
         found.append(

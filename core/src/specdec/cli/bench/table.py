@@ -1,4 +1,4 @@
-"""A report for people, 80 columns wide."""
+"""Prints a report as a table, 80 columns wide."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH = 80
-"""Columns that a report takes where the terminal has no more."""
+"""Minimum width of a report, in columns."""
 WIDE = 240
-"""Columns that other tables may take; a narrow terminal breaks their lines, which is better than to lose columns."""
+"""Maximum width of other tables; a narrow terminal wraps their lines, which is better than dropping columns."""
 PARTS = ("propose", "score", "forward", "verify", "other")
 CATEGORIES_BESIDE = 6
-"""Columns of categories that fit beside the names."""
+"""Number of category columns that fit beside the names."""
 SHORT = {
     "multi-turn conversation": "chat",
     "translation": "transl.",
@@ -25,16 +25,16 @@ SHORT = {
     "mathematical reasoning": "math",
     "retrieval-augmented generation": "RAG",
 }
-"""What the tasks of suites are called where there is little room."""
+"""Short names of the tasks of suites."""
 LONGEST_HEADING = 8
 
 
 def print_report(rows: Sequence[dict[str, Any]], environment: dict[str, Any]) -> None:
-    """Print the rows of a report, and how they came about.
+    """Print the rows of a report and the settings of the run.
 
     Args:
-        rows: with what is shown besides; of a suite also those of its tasks.
-        environment: of the run.
+        rows: rows with the additional columns; for a suite also those of its tasks.
+        environment: environment of the run.
     """
     overall = [row for row in rows if row.get("category") in (None, rows[0].get("category"))]
     _print_summary(overall)
@@ -79,7 +79,7 @@ def _print_steps(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _print_categories(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
-    """Print speed-ups, contenders by categories, as many categories side by side as there is room for."""
+    """Print speed-ups by contender and category, with as many categories side by side as fit."""
     categories = list(dict.fromkeys(row["category"] for row in rows))[1:]
     speedups = {(row["category"], row["name"]): row["speedup"] for row in rows}
     for start in range(0, len(categories), CATEGORIES_BESIDE):
@@ -94,7 +94,7 @@ def _print_categories(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> N
 
 
 def _facts(first: dict[str, Any], environment: dict[str, Any]) -> str:
-    """Return how the numbers came about, and what the columns mean."""
+    """Return the settings of the run and the meaning of the columns."""
     rounds = environment["rounds"]
     suite = environment.get("suite")
     count = first["num_prompts"]
@@ -127,21 +127,21 @@ def new_table(*headings: str) -> Table:
 
 
 def print_wide(table: Table) -> None:
-    """Print a table to the standard output, as wide as it is."""
+    """Print a table to the standard output at its full width."""
     Console(file=sys.stdout, width=WIDE, highlight=False).print(table)
 
 
 def _print(table: Table) -> None:
-    """Print a table of a report; names are broken where it would be wider than the terminal, or than 80 columns in a pipe."""
+    """Print a table of a report; names wrap if it would be wider than the terminal, or than 80 columns in a pipe."""
     width = max(WIDTH, Console(file=sys.stdout).width) if sys.stdout.isatty() else WIDTH
     Console(file=sys.stdout, width=width, highlight=False).print(table)
 
 
 def milliseconds(value: float | None) -> str:
-    """Return a time with three digits, or a dash where there is none."""
+    """Return a time with three digits, or a dash for None."""
     return "-" if value is None else f"{value:.3g}" if value >= 0.01 else f"{value:.3f}"
 
 
 def yes_or_no(value: bool) -> str:
-    """Return a word; the wrong one stands out."""
+    """Return `yes` or a highlighted `NO`."""
     return "yes" if value else "[bold red]NO[/]"

@@ -1,4 +1,4 @@
-"""What a run of `specdec bench` has to do: on prompts, or on the questions of a suite."""
+"""The tasks of `specdec bench`: a run on prompts, or on the questions of a suite."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from specdec.loading.target import LoadedTarget
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the command that every run has."""
+    """The options of the command that all runs share."""
 
     model: str
     configs: list[str]
@@ -39,7 +39,7 @@ class Options:
     is_prefix_cached: bool
 
     def workload(self, prompts: tuple[tuple[int, ...], ...]) -> Workload:
-        """Return the options that are about generating, with prompts."""
+        """Return the workload of these options and prompts."""
         return Workload(
             prompts,
             max_tokens=self.max_tokens,
@@ -52,17 +52,17 @@ class Options:
 
 
 class PromptsTask:
-    """Prompts, each on its own.
+    """A run on single prompts.
 
     Args:
-        name: of the target, as it was given.
+        name: the target's name, as given.
         target: the loaded target.
         contenders: the first one is the baseline.
-        workload: what is generated.
+        workload: the prompts and how text is generated for them.
     """
 
     least = "the first round was not over"
-    """What has to be done before there is anything to report."""
+    """Message for a run that ended before there was anything to report."""
 
     def __init__(
         self, name: str, target: LoadedTarget, contenders: list[Contender], workload: Workload
@@ -75,25 +75,25 @@ class PromptsTask:
         self.comparison = Comparison(target, workload, contenders)
 
     def report(self) -> Report:
-        """Return what came of it."""
+        """Return the report of the run."""
         facts = environment(self._target, self._workload, len(self.comparison.rounds)) | {"model": self._name}
         return Report(self.comparison.rows(), facts, self.comparison.shown_rows())
 
     def progress(self, wanted: int) -> str:
-        """Return how much of the rounds that were wanted is done."""
+        """Return how much of the requested rounds is done."""
         return f"{len(self.comparison.rounds)} of {wanted} rounds"
 
 
 class SuiteTask:
-    """Questions of a suite.
+    """A run on the questions of a suite.
 
     Args:
-        name: of the target, as it was given.
+        name: the target's name, as given.
         target: the loaded target.
         contenders: the first one is the baseline.
-        workload: how text is generated; its prompts are the questions' first ones.
-        suite: where the questions are from.
-        groups: the questions that are asked.
+        workload: how text is generated; its prompts are the first prompts of the questions.
+        suite: the suite of the questions.
+        groups: the questions to run.
         chats: the questions as conversations.
     """
 
@@ -120,7 +120,7 @@ class SuiteTask:
         self.comparison = SuiteComparison(needed, workload, groups, chats.by_number, contenders)
 
     def report(self) -> Report:
-        """Return what came of it."""
+        """Return the report of the run."""
         facts = environment(self._target, self._workload, len(self.comparison.rounds)) | {"model": self._name}
         facts["suite"] = {
             "name": self._suite.name,
@@ -136,7 +136,7 @@ class SuiteTask:
         return Report(rows, facts, rows, self.comparison.category_rows())
 
     def progress(self, wanted: int) -> str:
-        """Return how much of the rounds that were wanted is done."""
+        """Return how much of the requested rounds is done."""
         if wanted > 1 and self.comparison.num_questions == len(self._chats.by_number):
             return f"{len(self.comparison.rounds)} of {wanted} rounds"
         return f"{self.comparison.num_questions} of {len(self._chats.by_number)} questions"
@@ -146,10 +146,10 @@ def prompts_task(options: Options, file: Path | None, count: int | None, zoo_cou
     """Load everything for a run on prompts.
 
     Args:
-        options: of the command.
-        file: with the prompts; None for the zoo's.
-        count: how many prompts at most.
-        zoo_count: how many of the zoo's, unless told otherwise.
+        options: options of the command.
+        file: file with the prompts; None for the zoo's.
+        count: the most prompts to use.
+        zoo_count: default number of zoo prompts.
 
     Raises:
         ConfigError: for prompts, a model or a configuration that cannot be used.
@@ -164,10 +164,10 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
     """Load everything for a run on a suite.
 
     Args:
-        options: of the command.
-        suite_name: of the suite.
-        file: with its questions, if it needs one.
-        count: how many questions at most, evenly over the categories.
+        options: options of the command.
+        suite_name: name of the suite.
+        file: file with its questions, if it needs one.
+        count: the most questions to use, evenly over the categories.
 
     Raises:
         ConfigError: for a suite, a model or a configuration that cannot be used.
@@ -184,7 +184,7 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
 
 
 def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
-    """Return the name of the target, the target, and who takes part."""
+    """Return the name of the target, the target, and the contenders."""
     from specdec.config.fit import target_facts
     from specdec.engine_options import EngineOptions
     from specdec.loading.target import load_target, locate
@@ -204,7 +204,7 @@ def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
 
 
 def _target_and_configs(model: str, configs: list[str]) -> tuple[str, list[Any]]:
-    """Return what to load and measure; a speculator given as the model brings its target and configuration along."""
+    """Return the target and configurations; a speculator given as the model supplies its target and configuration."""
     from specdec.config import target_of
 
     found = target_of(model)

@@ -1,4 +1,4 @@
-"""How much is worth drafting: measured, and decided anew while the engine runs."""
+"""Adaptive drafting: measures how much drafting pays off, and decides again while the engine runs."""
 
 from specdec.engine.pace.pace import Pace
 

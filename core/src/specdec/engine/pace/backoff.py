@@ -4,15 +4,15 @@ from __future__ import annotations
 
 _TRIAL_STEPS = 3
 _FIRST_REST, _LONGEST_REST = 16, 256
-"""Steps of a rest; each one that is found right is followed by one twice as long."""
+"""Number of steps of a rest; each rest that proves right is followed by one twice as long."""
 _TRIAL_COST = 0.03
-"""What part of the time of a rest the trial behind it may cost."""
+"""Fraction of the time of a rest that the trial after it may cost."""
 _TO_BEGIN, _TO_GO_ON = 1.03, 0.98
-"""Drafting begins where it makes this many times the tokens a second of steps without drafts, and ends where it makes less."""
+"""Drafting begins at the first speedup over steps without drafts, and ends below the second."""
 
 
 class Backoff:
-    """Drafting, resting, or trying again."""
+    """State of drafting: on, suspended (a rest), or tried again."""
 
     def __init__(self) -> None:
         self._length = self._left = self._trial_left = 0
@@ -20,16 +20,16 @@ class Backoff:
 
     @property
     def is_on(self) -> bool:
-        """Whether there are to be no drafts now."""
+        """Whether drafting is suspended now."""
         return self._left > 0
 
     @property
     def is_trying(self) -> bool:
-        """Whether there are to be drafts whatever they bring."""
+        """Whether a trial runs: drafts are made whatever their speedup."""
         return self._trial_left > 0
 
     def decide(self, speedup: float) -> bool:
-        """Return whether to draft, where that makes `speedup` times the tokens a second; a rest begins or ends with it."""
+        """Return whether to draft, given its `speedup` of throughput; may begin or end a rest."""
         if self._trial_left:
             return True
         if speedup >= (_TO_BEGIN if self._left or self._is_trying else _TO_GO_ON):
@@ -42,7 +42,7 @@ class Backoff:
         return not self._left
 
     def rested(self) -> bool:
-        """Count a step without drafts; returns whether a trial begins behind it."""
+        """Count a step without drafts; returns whether a trial begins after it."""
         if not self._left:
             return False
         self._left -= 1

@@ -1,4 +1,4 @@
-"""What is known of the steps of one batch size."""
+"""Measurements of the steps of one batch size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from specdec.engine.pace.measured import ByDepth, Mean, Median
 from specdec.engine.pace.position_acceptance import PositionAcceptance
 
 _FIRST_STEPS, _PLAIN_STEPS = 6, 3
-"""Steps with drafts of full length, and without any, before anything is decided."""
+"""Number of steps with full-length drafts, and without drafts, before the first decision."""
 _PLAIN_EVERY, _DEEP_EVERY = 96, 16
-"""Drafting steps between two pairs without drafts, and between two twice as deep as is best: both are looked at again."""
+"""Number of drafting steps between two pairs of steps without drafts, and between two steps of twice the best
+depth: both are measured again."""
 _INGESTED_DECAY = 0.995
 _ANEW_EVERY = 4
-"""Drafting steps after which gains and costs are added up anew."""
+"""Number of drafting steps after which gains and costs are recomputed."""
 
 
 class BatchSizeCosts:
@@ -28,11 +29,12 @@ class BatchSizeCosts:
     def __init__(self, most: int, *, can_shorten: bool) -> None:
         self._depths = range(1, most + 1) if can_shorten else range(most, most + 1)
         self.plain, self.drafting, self.nodes = Median(), Median(), Mean()
-        """Seconds of a step but for proposing, without and with drafts; nodes of the latter."""
+        """Seconds of a step except proposing, without and with drafts; number of nodes of the latter."""
         self.proposing, self.others = ByDepth(), ByDepth()
-        """Seconds of proposing, and of all else in steps with drafts."""
+        """Seconds of proposing, and of the rest, in steps with drafts."""
         self.ingesting = Mean(decay=_INGESTED_DECAY)
-        """Seconds that steps with drafts took longer to propose in than by their depth, prompts being taken in."""
+        """Additional seconds of proposing in steps with drafts, beyond their depth's, for the proposer's
+        prefill."""
         self.positions = PositionAcceptance()
         self.backoff = Backoff()
         self._tries_left = 2 * _PLAIN_STEPS
@@ -41,31 +43,32 @@ class BatchSizeCosts:
 
     @property
     def is_new(self) -> bool:
-        """Whether drafts of full length are to be seen first."""
+        """Whether full-length drafts are to be measured first."""
         return self._num_drafted < _FIRST_STEPS
 
     @property
     def wants_plain(self) -> bool:
-        """Whether a step without drafts is to be seen."""
+        """Whether a step without drafts is to be measured."""
         is_first = self.plain.count < _PLAIN_STEPS and self._tries_left > 0
         return not self.is_new and (is_first or self._since_plain >= _PLAIN_EVERY)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether no step without drafts could be measured so far, as where prompts come all the time."""
+        """Whether too few steps without drafts could be measured so far, for example under constant prefill."""
         return self.plain.count < _PLAIN_STEPS and not self.wants_plain
 
     @property
     def wants_deep(self) -> bool:
-        """Whether a deeper draft than is best is to be seen."""
+        """Whether a draft deeper than the best depth is to be measured."""
         return self._since_deep >= _DEEP_EVERY
 
     def count_plain(self, seconds: float | None, *, is_first: bool) -> bool:
-        """Count a step without drafts; returns whether they are tried again now.
+        """Count a step without drafts; returns whether drafts are tried again now.
 
         Args:
-            seconds: what it took; None if that says nothing.
-            is_first: whether the step before had drafts: caches are then warm for these, and its time says nothing.
+            seconds: its duration; None if it is not representative.
+            is_first: whether the step before had drafts: caches are then warm for drafting, and the duration
+                is not representative.
         """
         if seconds is not None and not is_first:
             self.plain.observe(seconds)
@@ -91,10 +94,10 @@ class BatchSizeCosts:
     def observe(
         self, depth: int, propose_s: float, other_s: float, num_nodes: int, *, is_typical: bool
     ) -> None:
-        """Take in the times of a step with drafts; see `Pace.observe`."""
+        """Record the times of a step with drafts; see `Pace.observe`."""
         if not is_typical:
             if self.proposing.is_known:
-                # No more than the target's own pass over the prompt: what takes longer is compiled or recorded.
+                # At most the target's own pass over the prompt: more is compilation or graph capture.
                 more = propose_s - self.proposing.upto(depth, 0.0)[-1]
                 self.ingesting.observe(min(max(0.0, more), other_s))
             return
@@ -106,16 +109,16 @@ class BatchSizeCosts:
 
     @property
     def seconds_per_node(self) -> float:
-        """What one more row of the target costs."""
+        """Seconds of one more row of the target."""
         nodes = self.nodes.value
         return max(0.0, self.drafting.value - self.plain.value) / nodes if nodes else 0.0
 
     def best(self, count: int, share: float) -> tuple[int, float]:
-        """Return the depth with the most tokens a second, and how many times those of steps without drafts they are.
+        """Return the depth with the highest throughput, and its speedup over steps without drafts.
 
         Args:
-            count: requests.
-            share: what part of the usual gains these requests have.
+            count: number of requests.
+            share: gains of these requests relative to the usual ones.
         """
         gains, seconds = self._totals(count)
         plain, best, highest = self.plain.value, self._depths[-1], 0.0
@@ -126,7 +129,7 @@ class BatchSizeCosts:
         return best, highest
 
     def _totals(self, count: int) -> tuple[list[float], list[float]]:
-        """Return the tokens that drafts of each depth bring, and the seconds of a step with them, for `count` requests."""
+        """Return accepted tokens of a draft and seconds of a step by depth, for `count` requests."""
         if self._table is None or self._table[0] != count:
             most, plain = self._depths[-1], self.plain.value
             proposing, others = self.proposing.upto(most, 0.0), self.others.upto(most, plain)

@@ -1,21 +1,21 @@
-"""What has been measured, recent observations counting most."""
+"""Statistics of measurements; recent observations count most."""
 
 from __future__ import annotations
 
 from collections import deque
 
 _DECAY = 0.98
-"""What is left of an observation's weight after one more; about fifty count."""
+"""Factor on the weight of past observations per new one; about fifty count."""
 _DECAY_OVER_REST = 0.1
 _WINDOW = 11
-"""Times that a median is taken of; odd ones among them decide nothing."""
+"""Number of times that a median is taken of; outliers among them do not matter."""
 
 
 class Mean:
     """A decayed mean.
 
     Args:
-        decay: what is left of an observation's weight after one more.
+        decay: factor on the weight of past observations per new one.
     """
 
     def __init__(self, decay: float = _DECAY) -> None:
@@ -24,13 +24,13 @@ class Mean:
         self._weight = self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Take in one value."""
+        """Add one value."""
         self.count += 1
         self._weight = self._decay * self._weight + 1.0
         self._sum = self._decay * self._sum + value
 
     def fade(self) -> None:
-        """Let what comes now count for more."""
+        """Reduce the weight of past values."""
         self._weight *= _DECAY_OVER_REST
         self._sum *= _DECAY_OVER_REST
 
@@ -49,7 +49,7 @@ class Median:
         self._value: float | None = 0.0
 
     def observe(self, value: float) -> None:
-        """Take in one value."""
+        """Add one value."""
         self.count += 1
         self._recent.append(value)
         self._value = None
@@ -63,28 +63,28 @@ class Median:
 
 
 class ByDepth:
-    """What steps have cost, by the depth of their drafts."""
+    """Seconds of steps, by the depth of their drafts."""
 
     def __init__(self) -> None:
         self._medians: dict[int, Median] = {}
 
     @property
     def is_known(self) -> bool:
-        """Whether a step has been seen."""
+        """Whether a step has been measured."""
         return bool(self._medians)
 
     def observe(self, depth: int, seconds: float) -> None:
-        """Take in one step."""
+        """Add one step."""
         if depth not in self._medians:
             self._medians[depth] = Median()
         self._medians[depth].observe(seconds)
 
     def upto(self, deepest: int, start: float) -> list[float]:
-        """Return the seconds of depths 1 to `deepest`; those not seen lie on lines between those seen.
+        """Return the seconds of depths 1 to `deepest`, linear between and beyond measured depths, and never decreasing.
 
         Args:
             deepest: the last depth.
-            start: seconds at depth 0, from where the line to the first depth begins.
+            start: seconds at depth 0, where the line to the first measured depth begins.
         """
         found: list[float] = []
         for depth in sorted(self._medians):

@@ -1,4 +1,4 @@
-"""Shortens and leaves out drafts that do not pay."""
+"""Shortens or skips drafts that do not pay off."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from specdec.engine.pace.request_acceptance import RequestAcceptance, Spread
 from specdec.engine.sequence import Sequence
 
 _FEW_PROMPT_ROWS = 0.25
-"""Share of a step's rows up to which its time, less what these rows cost, is about what decoding alone would have taken. On a
-busy server prompts come in nearly every step: if none of these counted, nothing would ever be known of its batch sizes."""
+"""Maximum share of prompt rows in a step that is still measured: its time less the cost of these rows is
+about that of decoding alone. On a busy server nearly every step has prompt rows: without such steps, its
+batch sizes would never be measured."""
 
 
 class Pace:
-    """Decides how many nodes a step may draft, by what steps have cost and what drafts have brought.
+    """Decides how many nodes a step may draft, from the measured cost of steps and gain of drafts.
 
-    For each batch size it knows what a step costs without drafts and by the depth of proposing, and how often the token at each
-    draft position is accepted; of each request, how much of that its own drafts have kept. The depth is that with the most
-    tokens a second for the requests that run. Where steps without drafts have more, all rest for a while; then drafts are tried
-    again, later each time that resting proves right, or as soon as other requests run. While a batch drafts, a request in it
-    whose drafts do not pay for their rows rests alone. In a step in which all rest the proposer is not called; it is told later
-    what it has missed.
+    For each batch size it measures the time of a step without drafts and for each depth of drafts, and how
+    often the token at each draft position is accepted. For each request it measures the acceptance of its own
+    drafts relative to that. It chooses the depth with the highest throughput for the running requests.
 
-    What is drafted changes no text where verdicts do not depend on it (`strict`).
+    If steps without drafts have a higher throughput, drafting is suspended for the whole batch: a rest.
+    Drafts are tried again after a while, or as soon as other requests run; each rest that proves right is
+    followed by a longer one. While a batch drafts, a request whose drafts do not pay for their rows is
+    suspended alone. In a step without any drafts the proposer is not called; it receives the missed tokens
+    later.
+
+    If verdicts do not depend on drafts (`strict`), these decisions change no text.
 
     Args:
         num_speculative_tokens: k.
-        can_shorten: whether nodes lie one behind the other, so that the last ones can be left out; else it is all or nothing.
+        can_shorten: whether drafts are chains, whose last nodes can be left out; otherwise a step drafts k
+            nodes or none.
     """
 
     def __init__(self, num_speculative_tokens: int, *, can_shorten: bool) -> None:
@@ -40,21 +45,22 @@ class Pace:
         self._resting: list[str] = []
         self._speedup = 0.0
         self._is_decided = False
-        self._may_draft = False  # whether the configuration lets any request of the step have a draft
+        self._may_draft = False  # whether the configuration allows a draft for any request of the step
         self._was_plain = False  # whether the last step drafted nothing
         self.is_resting = False
-        """Whether the step that is scheduled drafts nothing, and the proposer need not be called."""
+        """Whether the scheduled step drafts nothing, so that the proposer need not be called."""
         self.num_rested = 0
-        """Steps that drafted nothing though they might have."""
+        """Number of steps without drafts in which drafts were allowed."""
         self.num_shortened = 0
-        """Steps whose drafts were to be shorter than k."""
+        """Number of steps whose drafts were limited to fewer than k nodes."""
 
     def begin(self, sequences: Several[Sequence], most: int) -> None:
         """Begin a step.
 
         Args:
-            sequences: what runs.
-            most: nodes that the configuration allows for one of them; where it allows none there is nothing to decide.
+            sequences: the running sequences.
+            most: maximum number of nodes that the configuration allows for one of them; if 0, nothing is
+                decided.
         """
         self._is_decided = self._may_draft = self.is_resting = False
         self._count = len(sequences)
@@ -79,7 +85,7 @@ class Pace:
                 self._depth = min(self._k, 2 * self._depth)
 
     def limit(self, sequence: Sequence, most: int) -> int:
-        """Return the most nodes for one request of the step, of the `most` that the configuration allows it."""
+        """Return the maximum number of nodes for one request, at most the `most` that are allowed."""
         self._may_draft = self._may_draft or most > 0
         most = min(most, self._depth)
         if most and self._is_decided and self._count > 1:
@@ -101,18 +107,18 @@ class Pace:
         num_prompt_rows: int | None,
         num_rows: int,
     ) -> None:
-        """Take in a step.
+        """Record a step.
 
         Args:
             sequences: those that sampled.
-            limits: nodes that each could have had.
-            num_drafted: nodes that each had.
-            num_accepted: how many were accepted.
+            limits: maximum number of nodes of each.
+            num_drafted: number of drafted nodes of each.
+            num_accepted: number of accepted nodes of each.
             propose_s: seconds of proposing.
-            other_s: seconds of all else.
-            num_prompt_rows: rows of the target that were tokens of prompts; None where some of the requests that run did not
-                sample, so that the step says nothing of their number.
-            num_rows: rows of the target, all together.
+            other_s: seconds of the rest of the step.
+            num_prompt_rows: prompt rows in the target's pass; None if some running requests did not sample,
+                so that the step says nothing about this batch size.
+            num_rows: all rows in the target's pass.
         """
         costs = self._costs
         is_typical = num_prompt_rows is not None and num_prompt_rows <= _FEW_PROMPT_ROWS * num_rows
@@ -123,7 +129,7 @@ class Pace:
         depth = max(limits)
         if not depth and not self.is_resting:
             return
-        if not self._may_draft:  # its drafts were not left out: there could be none
+        if not self._may_draft:  # no drafts were allowed, so none were skipped
             self._was_plain = True
             return
         rows = zip(sequences, limits, num_drafted, num_accepted, strict=True)
@@ -148,7 +154,7 @@ class Pace:
         self._was_plain = False
 
     def _own_speedup(self, acceptance: RequestAcceptance, most: int) -> float:
-        """Return how many times what its rows cost the draft of one request of a batch brings."""
+        """Return the gain of one request's draft as a multiple of the cost of its rows."""
         costs = self._costs
         rows = costs.seconds_per_node * sum(costs.positions.rows(most))
         gains = acceptance.share * sum(costs.positions.gains(most))
@@ -161,7 +167,7 @@ class Pace:
         return sequence.acceptance
 
     def _costs_of(self, batch_size: int) -> BatchSizeCosts:
-        """Return what is known of the smallest power of two that is not below a batch size."""
+        """Return the costs of a batch size, rounded up to a power of two."""
         number = 1 << max(batch_size - 1, 0).bit_length()
         if number not in self._costs_by_size:
             self._costs_by_size[number] = BatchSizeCosts(self._k, can_shorten=self._can_shorten)

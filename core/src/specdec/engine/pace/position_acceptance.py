@@ -1,11 +1,11 @@
-"""How often drafts reach each position and are accepted there."""
+"""Acceptance of drafts by position."""
 
 from __future__ import annotations
 
 _DECAY = 0.98
 _DECAY_OVER_REST = 0.7
 _LIKE_BEFORE = 4.0
-"""Observations by which a position is taken to be like the one before it."""
+"""Weight, in observations, of the prior that a position is like the one before it."""
 _FIRST_RATE = 0.6
 
 
@@ -16,9 +16,10 @@ class _Position:
 
     def __init__(self) -> None:
         self.steps = self.drafted = 0.0
-        """All of them; those that had one."""
+        """All such steps; those that had a node."""
         self.reached = self.verified = self.accepted = 0.0
-        """Those in which all nodes before it were accepted; of these those that had one; of these those that accepted it."""
+        """Steps in which all nodes before it were accepted; those of them with a node; those of these that
+        accepted it."""
 
     def fade(self, decay: float) -> None:
         self.steps *= decay
@@ -29,13 +30,13 @@ class _Position:
 
 
 class PositionAcceptance:
-    """How often a draft has a token at each position, and how often that is accepted."""
+    """How often a draft has a token at each position, and how often that token is accepted."""
 
     def __init__(self) -> None:
         self._positions: list[_Position] = []
 
     def observe(self, limit: int, num_drafted: int, num_accepted: int) -> None:
-        """Take in one request's step: nodes it could have had, had, and kept."""
+        """Add one request's step: its maximum number of nodes, its drafted and its accepted ones."""
         while len(self._positions) < limit:
             self._positions.append(_Position())
         for number, position in enumerate(self._positions[:limit]):
@@ -48,7 +49,7 @@ class PositionAcceptance:
                 position.accepted += number < num_accepted
 
     def fade(self) -> None:
-        """Let what comes now count for more: what was seen was before a rest."""
+        """Reduce the weight of past observations after a rest."""
         for position in self._positions:
             position.fade(_DECAY_OVER_REST)
 
@@ -62,7 +63,7 @@ class PositionAcceptance:
         return found + [gain * rate**more for more in range(1, limit - len(found) + 1)]
 
     def rows(self, limit: int) -> list[float]:
-        """Return, for each of `limit` positions, how often a token is drafted there; 1 where that is not known."""
+        """Return, for each of `limit` positions, how often a token is drafted there; 1 if unknown."""
         known = [(position.drafted + 1.0) / (position.steps + 1.0) for position in self._positions[:limit]]
         return known + [1.0] * (limit - len(known))
 

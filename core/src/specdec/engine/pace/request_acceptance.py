@@ -1,4 +1,4 @@
-"""How drafting goes for one request."""
+"""Acceptance of one request's drafts."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from specdec.engine.pace.measured import Mean
 _DECAY = 0.95
 _DECAY_OVER_REST = 0.5
 _ENOUGH = 12.0
-"""Expected tokens after which a request says something about how different requests are."""
+"""Number of expected tokens after which a request counts in `Spread`."""
 _NOISE = 1.1
-"""Variance of the accepted drafted tokens, over their expected number, in requests that are all alike."""
+"""Variance of the number of accepted tokens over its expectation, if all requests are alike."""
 _FIRST_WEIGHT, _LEAST_WEIGHT, _MOST_WEIGHT = 8.0, 4.0, 50.0
 
 
 class Spread:
-    """How different requests are, and so how much is to be made of what one has shown so far."""
+    """Spread of acceptance between requests; decides how much one request's observations count."""
 
     def __init__(self) -> None:
         self._variances = Mean(decay=0.97)
 
     def observe(self, accepted: float, expected: float) -> None:
-        """Take in a request of whose `expected` tokens `accepted` were accepted."""
+        """Add a request with `accepted` accepted tokens where `expected` were expected."""
         self._variances.observe((accepted / expected - 1.0) ** 2 - _NOISE / expected)
 
     @property
     def weight(self) -> float:
-        """Expected tokens by which a request is taken to be like all others: noise over variance (empirical Bayes)."""
+        """Expected tokens that the prior of equal requests counts for: noise / variance (empirical Bayes)."""
         if self._variances.count < 2:
             return _FIRST_WEIGHT
         return min(max(_NOISE / max(self._variances.value, 1e-6), _LEAST_WEIGHT), _MOST_WEIGHT)
 
 
 class RequestAcceptance:
-    """What a request's own drafts bring.
+    """Acceptance of a request's own drafts.
 
     Args:
-        spread: what is known of all requests; told of this one when it has shown enough.
+        spread: spread over all requests; this one is added after enough observations.
     """
 
     def __init__(self, spread: Spread) -> None:
@@ -44,7 +44,7 @@ class RequestAcceptance:
         self._accepted = self._expected = 0.0
         self._is_counted = False
         self.backoff = Backoff()
-        """Of a request in a batch that drafts."""
+        """Backoff of this request alone, while its batch drafts."""
 
     @property
     def share(self) -> float:
@@ -53,7 +53,7 @@ class RequestAcceptance:
         return (self._accepted + weight) / (self._expected + weight)
 
     def drafted(self, expected: float, num_accepted: int) -> None:
-        """Count a step with a draft that was expected to bring `expected` tokens."""
+        """Count a step with a draft of which `expected` tokens were expected to be accepted."""
         self.backoff.drafted()
         self._accepted = _DECAY * self._accepted + num_accepted
         self._expected = _DECAY * self._expected + expected
@@ -62,6 +62,6 @@ class RequestAcceptance:
             self._spread.observe(self._accepted, self._expected)
 
     def fade(self) -> None:
-        """Trust what was seen less: it was before a rest."""
+        """Reduce the weight of past observations after a rest."""
         self._accepted *= _DECAY_OVER_REST
         self._expected *= _DECAY_OVER_REST

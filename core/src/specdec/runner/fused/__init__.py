@@ -1,4 +1,4 @@
-"""Decoder layers of a known structure as a few fused operations."""
+"""Decoder layers of a known structure, run as a few fused operations."""
 
 from specdec.runner.fused.model import FusedModel, fuse
 

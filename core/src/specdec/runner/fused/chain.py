@@ -1,4 +1,4 @@
-"""Drafts chains with a model or head that runs compiled."""
+"""Drafts chains with a compiled model or head."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _LOWEST_TEMPERATURE = 1e-35
 _NONE = np.empty((0, 0), np.float32)
 _NO_TOKENS = np.empty(0, np.int64)
 MAX_CHAIN_ROWS = MAX_PRODUCT_ROWS
-"""The most rows that `run_chain` is the fastest way for."""
+"""Maximum number of rows for which `run_chain` is the fastest way."""
 
 
 class CacheOwner(Protocol):
-    """What has a cache, which may become another one."""
+    """An object with a cache, which may be replaced by another one."""
 
     @property
     def cache(self) -> KVCache:
-        """The cache as it is now."""
+        """The current cache."""
 
 
 class HostChain:
@@ -42,8 +42,8 @@ class HostChain:
 
     Args:
         stack: the model.
-        rotary: its rotary factors.
-        owner: whose cache is used.
+        rotary: the model's rotary factors.
+        owner: owner of the cache to use.
     """
 
     max_rows = max_new_rows = MAX_CHAIN_ROWS
@@ -62,7 +62,7 @@ class HostChain:
         return self._run(None, logits.float().contiguous().numpy(), carried, segments, length, work)
 
     def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
-        """Take in new rows first; see `CachedRunner.draft_after`."""
+        """Run new rows first, then draft; see `CachedRunner.draft_after`."""
         num_rows = len(work.first_slots)
         segments = _segments([0, *accumulate(rows.counts)][:-1], rows.counts, work)
         length = max(map(add, work.num_cached, rows.counts)) + work.num_steps
@@ -89,7 +89,7 @@ class HostChain:
         out = np.empty((num_rows, num_steps), np.int64)
         chances = np.empty((num_rows, num_steps if rules.wants_chances else 0), np.float32)
         laws = np.empty((num_rows, num_steps, rules.num_ids if rules.is_drawn else 0), np.float32)
-        # A temperature that float32 rounds to 0 is still not greedy.
+        # A positive temperature that float32 rounds to 0 is still not greedy.
         heat = np.array(
             [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
         )

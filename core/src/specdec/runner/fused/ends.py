@@ -1,4 +1,4 @@
-"""What precedes and follows the layers of a model or head, as compiled passes take it."""
+"""The parts before and after the layers of a model or head, in the form that compiled passes take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Ends:
-    """Embedding, what joins it with a feature, and the output projection; see `specdec.runner.host.frame.Part`."""
+    """Embedding, its join with a feature, and the output projection; see `specdec.runner.host.frame.Part`."""
 
     embedding: Weights
     head: Weights
@@ -34,7 +34,7 @@ class Ends:
 
 
 def model_ends(embedding: torch.Tensor, head: FastLinear) -> Ends | None:
-    """Return the ends of a language model, or None where they have no compact form.
+    """Return the ends of a language model, or None if they have no compact form.
 
     Args:
         embedding: `[V, H]`.
@@ -49,5 +49,5 @@ def model_ends(embedding: torch.Tensor, head: FastLinear) -> Ends | None:
 
 
 def host_norm(norm: nn.Module | None) -> Floats | None:
-    """Return a norm's weight `[H]` as a host array; None for no norm."""
+    """Return a norm's weight `[H]` as a host array; None if there is no norm."""
     return None if norm is None else FastNorm(norm).weight.float().numpy()

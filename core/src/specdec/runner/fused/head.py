@@ -1,4 +1,4 @@
-"""A draft head of the Llama structure as compiled passes."""
+"""Compiled passes of a draft head with the Llama structure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ logger = logging.getLogger("specdec")
 
 
 class FusedHead:
-    """One stage of a head in one compiled call per pass.
+    """Runs one stage of a head in one compiled call per pass.
 
     Args:
         stack: the prepared parts.
         rotary: rotary factors.
-        runner: whose cache is used.
+        runner: the runner whose cache is used.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FusedHead:
         self.chain = HostChain(stack, rotary, runner)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor) -> HeadOutput | None:
-        """Run a pass; None where it has more rows than compiled products are fast for."""
+        """Run a pass; returns None if it has more rows than compiled products are fast for."""
         pieces = pieces_of(self._stack, batch, takes_pieces=self._takes_pieces)
         if pieces is None:
             return None
@@ -62,7 +62,7 @@ class FusedHead:
 
 @torch.inference_mode()
 def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
-    """Return the compiled form of a stage, or None where its structure is unknown or the compiled form does not agree."""
+    """Return the compiled form of a stage; None if its structure is unknown or the compiled form does not agree."""
     if runner.device.type != "cpu" or not is_available():
         return None
     parts = runner.head.parts(stage)
@@ -94,7 +94,7 @@ def fuse_head(runner: HeadRunner, stage: int) -> FusedHead | None:
 
 
 def _agrees(fused: FusedHead, runner: HeadRunner, stage: int) -> bool:
-    """Compare with the stage in wider arithmetic, as `specdec.runner.fused.fuse` does for models."""
+    """Compare the compiled form with the stage in wider arithmetic, as `specdec.runner.fused.fuse` does."""
     batch = runner.probe_batch()
     features = runner.probe_features(len(batch.token_ids))
     outputs = (
@@ -173,7 +173,7 @@ def _ends(parts: HeadParts) -> Ends | None:
 
 
 def _norms(parts: HeadParts) -> list[Norm | None]:
-    """Each layer's two norms, then the final one; a first layer without an input norm has None."""
+    """Return each layer's two norms, then the final norm; None for a norm that does not exist."""
     modules: list[nn.Module | None] = []
     for index, layer in enumerate(parts.layers):
         modules.append(parts.first_norm if index == 0 else layer.input_layernorm)  # type: ignore[arg-type]  # Llama structure

@@ -1,7 +1,7 @@
-"""The fused layers of small passes on the host, four products and four compiled loops per layer.
+"""Fused layers for small passes on the host: four products and four compiled loops per layer.
 
-For passes that the whole-pass call does not take: more rows than its products are fast for, or layers of several shapes.
-Arithmetic is float32 throughout; weights and cache may be stored as bfloat16.
+This path runs the passes that `run_pass` does not: more rows than its products are fast for, or layers of several
+shapes. Arithmetic is float32 throughout; weights and cache may be stored as bfloat16.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HostLayers:
 
     Args:
         layers: the fused layers.
-        final_norm: the norm after them.
+        final_norm: the norm after the layers.
         rotary: rotary factors.
     """
 
@@ -64,7 +64,7 @@ class HostLayers:
         )
 
     def segments(self, batch: PackedBatch) -> HostSegments | None:
-        """Return the segments of a pass if this path is for it."""
+        """Return the segments of a pass if this path can run it, else None."""
         return small_pass(batch)
 
     def forward(
@@ -75,7 +75,7 @@ class HostLayers:
         cache: KVCache,
         aux_ids: tuple[int, ...],
     ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-        """Return the final norm's output `[T, H]` and the inputs of the layers `aux_ids`; `x [T, H]` float32 is overwritten."""
+        """Return the final norm's output `[T, H]` and the inputs of layers `aux_ids`; overwrites `x [T, H]` float32."""
         num_rows = x.shape[0]
         buffers = self._buffers.get(num_rows)
         if buffers is None:
@@ -110,7 +110,7 @@ class HostLayers:
 
 
 def host_norms(layers: list[FusedLayer], final_norm: FastNorm) -> list[Norm]:
-    """Return weight and epsilon of each layer's two norms, which models have all of, and of the final one."""
+    """Return weight and epsilon of each layer's two norms (models always have both) and of the final norm."""
     norms = [n for layer in layers for n in (layer.input_norm, layer.post_norm)] + [final_norm]
     return [(n.weight.float().numpy(), n.epsilon) for n in norms if n is not None]
 

@@ -1,4 +1,4 @@
-"""The tables that let compiled code run a whole model or head in one call."""
+"""Tables with which compiled code runs a whole model or head in one call."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ index_by_members()
 
 
 class HostStack:
-    """Layers of one shape and what precedes and follows them, prepared for `run_pass`.
+    """Layers of one shape with the parts before and after them, prepared for `run_pass`.
 
     Args:
         layers: the fused layers.
-        norms: each layer's two norms, then the final one; None where a head has none.
-        head_norms: per layer the weights `[2, D]` of query and key norms, or an empty array, and their epsilon.
+        norms: each layer's two norms, then the final norm; None for a norm that a head does not have.
+        head_norms: per layer, the weights `[2, D]` of query and key norms, or an empty array, and their epsilon.
         ends: embedding and output projection.
     """
 
@@ -49,13 +49,13 @@ class HostStack:
         distinct = {_address(weight): weight for weight in _weights(layers, ends) if weight is not None}
         self.num_weight_bytes = sum(weight.nbytes for weight in distinct.values())
         self.max_rows = min(linear.max_product_rows for layer in layers for linear in layer.linears)
-        """The most rows of a pass that the compiled products are the fastest way for."""
+        """Maximum number of rows for which the compiled products are the fastest way."""
         is_mixed = len({weight.dtype for weight in _weights(layers, ends) if weight is not None}) > 1
-        # Addresses stay valid as long as what they point to is kept.
+        # The tables hold addresses, so the arrays must be kept alive.
         self._kept: list[object] = [list(norms), list(head_norms), ends]
 
         def stored(weight: Weights | None) -> int:
-            """Return the address of a weight, in the one type that all of them have."""
+            """Return the address of a weight, widened to float32 if the weights' dtypes are mixed."""
             if weight is not None and is_mixed:
                 weight = widened(weight)
                 self._kept.append(weight)
@@ -121,7 +121,7 @@ class HostStack:
         head_norms: Sequence[Norm],
         ends: Ends,
     ) -> bool:
-        """Return whether all layers have one shape and all norms one epsilon."""
+        """Return whether all layers have one shape, SiLU and compact weights, and all norms one epsilon."""
         shapes = {
             (
                 layer.num_heads,
@@ -163,7 +163,7 @@ class HostStack:
         num_rows = len(tokens)
         states = np.empty((num_rows, self.hidden_size), np.float32)
         logits = np.empty((len(logits_rows), self.num_logits), np.float32)
-        kept = list(dict.fromkeys(aux_ids))  # one layer may be asked for twice
+        kept = list(dict.fromkeys(aux_ids))  # a layer may be requested twice
         aux = np.empty((len(kept), num_rows, self.hidden_size), np.float32)
         places = self._nowhere
         if kept:
@@ -177,7 +177,7 @@ class HostStack:
         return logits, states, aux if len(kept) == len(aux_ids) else aux[[kept.index(k) for k in aux_ids]]
 
     def bind(self, cache: KVCache) -> Stored:
-        """Point the table at a cache; returns an array of its type."""
+        """Point the table at a cache; returns an array of the cache's dtype."""
         if cache is not self._cache:
             for row, layer in zip(self.table, self.layers, strict=True):
                 keys, values = cache.host_rows(layer.index)
@@ -187,7 +187,7 @@ class HostStack:
 
 
 def _weights(layers: Sequence[FusedLayer], ends: Ends) -> list[Weights | None]:
-    """All weights; None for one that has no compact form."""
+    """Return all weights; None for a weight that has no compact form."""
     weights = [linear.compact for layer in layers for linear in layer.linears]
     return [*weights, ends.embedding, ends.head, *([] if ends.join is None else [ends.join])]
 

@@ -1,4 +1,4 @@
-"""How a model keeps the bits of a row whatever else is in the pass, and the operations that do it on a device."""
+"""Batch invariance: how a row's result stays bit-identical in any pass, and the device operations for it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from specdec.runner.fused.norm import FastNorm
 
 
 class Invariance(Enum):
-    """Whether, and by what, the logits of a row are the same, bit for bit, in any pass."""
+    """Whether the logits of a row are bit-identical in any pass, and which code guarantees it."""
 
     NONE = "none"
-    """They differ in their last bits: the fastest operation for the size of a pass is taken."""
+    """Not batch-invariant: each pass uses the fastest operations for its size, and logits differ in their last bits."""
     COMPILED = "compiled"
-    """Every pass takes the compiled loops of the host, in pieces where it is long."""
+    """Every pass uses the host's compiled loops; long passes are cut into pieces."""
     KERNELS = "kernels"
-    """Every pass takes the batch-invariant kernels of specdec-kernels."""
+    """Every pass uses the batch-invariant kernels of specdec-kernels."""
 
 
 class InvariantLinear(FastLinear):
-    """`x @ W.T + b` by a kernel that multiplies a row alike in any company.
+    """`x @ W.T + b` by a batch-invariant kernel.
 
     Args:
         linears: see `FastLinear`.
@@ -40,7 +40,7 @@ class InvariantLinear(FastLinear):
 
 
 class InvariantNorm(FastNorm):
-    """Root-mean-square norm by a kernel that takes a row at a time."""
+    """Root-mean-square norm by a kernel that processes each row by itself."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the norm of `x [..., H]` over its last dimension."""
@@ -51,7 +51,7 @@ class InvariantNorm(FastNorm):
 
 
 def silu_product(gate_up: torch.Tensor) -> torch.Tensor:
-    """Return `silu(gate) * up` `[T, I]` for `gate_up [T, 2 I]`, every number alike wherever it lies."""
+    """Return `silu(gate) * up` `[T, I]` for `gate_up [T, 2 I]`; an element's result does not depend on its place."""
     from specdec_kernels.silu_mul import silu_mul  # optional
 
     size = gate_up.shape[-1] // 2

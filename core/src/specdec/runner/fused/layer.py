@@ -17,8 +17,8 @@ class FusedLayer:
 
     Args:
         layer: the `transformers` layer; its weights are re-arranged in place and stay shared.
-        window: the sliding window that the layer passes to attention, which modules do not all keep as an attribute.
-        has_kernels: whether batch-invariant kernels run it; see `Invariance.KERNELS`.
+        window: the sliding window that the layer passes to attention; not all modules keep it as an attribute.
+        has_kernels: whether the layer runs with batch-invariant kernels; see `Invariance.KERNELS`.
     """
 
     def __init__(self, layer: nn.Module, window: int | None, *, has_kernels: bool = False) -> None:
@@ -66,7 +66,7 @@ class FusedLayer:
         num_rows = x.shape[0]
         assert (
             self.input_norm is not None
-        )  # only heads have layers without, and they run compiled or as they are
+        )  # only heads have layers without an input norm, and heads run compiled or through their own forward
         heads = self.qkv(self.input_norm(x)).view(num_rows, -1, self.head_dim)
         num_rotated = self.num_heads + self.num_kv_heads
         rotated = heads[:, :num_rotated]

@@ -15,19 +15,19 @@ from specdec.runner.host.product import MAX_PRODUCT_ROWS, Floats, compact, multi
 from specdec.runner.host.threads import is_available
 
 _MAX_NATIVE_ROWS = 8
-"""Where the processor multiplies bfloat16 numbers and compiled code cannot, oneDNN's products win earlier."""
+"""If the processor multiplies bfloat16 natively but compiled code cannot, oneDNN wins from fewer rows on."""
 _MAX_ROWS_BESIDE_TILES = 32
-"""Where the processor multiplies tiles of bfloat16 matrices (AMX), they win from about here; estimated, not measured."""
+"""If the processor has bfloat16 matrix tiles (AMX), they win above about this many rows; estimated, not measured."""
 
 _HOST_DTYPES = (torch.float32, torch.bfloat16)
 
 
 def join(linears: list[nn.Linear]) -> torch.Tensor:
-    """Stack the weights `[out, in]` of linears with one input, and let the modules share the stacked memory."""
+    """Stack the weights `[out, in]` of linears with the same input; the modules then share the stacked memory."""
     weight = _joined(linears)
     if weight is not None:
         return weight
-    with torch.inference_mode(False):  # what a caller does with the model later may need gradients
+    with torch.inference_mode(False):  # the caller may later need gradients
         weight = torch.cat([linear.weight.detach() for linear in linears])
         start = 0
         for linear in linears:
@@ -38,7 +38,7 @@ def join(linears: list[nn.Linear]) -> torch.Tensor:
 
 
 def _joined(linears: list[nn.Linear]) -> torch.Tensor | None:
-    """Return the stacked weight of linears that share one stack already, as those of a model that was joined before."""
+    """Return the stacked weight if the linears already share one, as in a model that was joined before, else None."""
     first = linears[0].weight.detach()
     if len(linears) == 1:
         return first
@@ -56,12 +56,12 @@ def _joined(linears: list[nn.Linear]) -> torch.Tensor | None:
 class FastLinear:
     """`x @ W.T + b` for `x [T, in]`.
 
-    On the host, passes up to `max_product_rows` go through compiled loops that read each weight once, longer ones through
-    oneDNN's blocked layout after `pack`, and otherwise to torch; on a device, everything goes to torch.
+    On the host, inputs of up to `max_product_rows` rows use compiled loops that read each weight once. Longer ones use
+    oneDNN's blocked layout if `pack` was called, else torch. On a device, everything uses torch.
 
     Args:
         linears: modules with the same input; the outputs are joined in their order.
-        is_compact: whether compiled loops may take the weights.
+        is_compact: whether compiled loops may be used.
     """
 
     def __init__(self, linears: list[nn.Linear], *, is_compact: bool = True) -> None:
@@ -77,7 +77,7 @@ class FastLinear:
         self._blocked: torch.Tensor | None = None
 
     def pack(self) -> None:
-        """Keep a second copy of the weights, in float32 and oneDNN's blocked layout, for passes of many rows."""
+        """Make a second copy of the weights, in float32 and oneDNN's blocked layout, for passes of many rows."""
         self._blocked = torch.ops.mkldnn._reorder_linear_weight(
             self.weight.float().contiguous(), MAX_PRODUCT_ROWS
         )
@@ -109,9 +109,9 @@ class FastLinear:
 
 
 def speed_up_linears(module: nn.Module) -> None:
-    """Have the linear maps of a frozen module take compiled products for inputs of a few rows, where it is on the host.
+    """Make the `nn.Linear` modules of a frozen host module use compiled products for inputs of a few rows.
 
-    The numbers are the same up to the order of sums. Modules of other classes, subclasses too, stay as they are.
+    Results are the same up to summation order. Modules of other classes, subclasses included, are not changed.
     """
     if not is_available():
         return
@@ -134,7 +134,7 @@ def _flat(linear: FastLinear) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def can_pack(num_weight_bytes: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether a blocked float32 copy of the weights pays on this machine and fits in a quarter of free memory."""
+    """Return whether a blocked float32 copy of the weights pays off here and fits in a quarter of free memory."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     if (dtype == torch.bfloat16 and has_native_bfloat16()) or dtype not in (torch.float32, torch.bfloat16):
@@ -144,7 +144,7 @@ def can_pack(num_weight_bytes: int, dtype: torch.dtype, device: torch.device) ->
 
 
 def _max_half_rows() -> int:
-    """Return up to how many rows compiled products of bfloat16 weights are the fastest."""
+    """Return the maximum number of rows for which compiled products of bfloat16 weights are the fastest."""
     if FEATURES.get("amx-bf16"):
         return _MAX_ROWS_BESIDE_TILES
     return _MAX_NATIVE_ROWS if has_native_bfloat16() and not HAS_BFLOAT16_PAIRS else MAX_PRODUCT_ROWS

@@ -1,4 +1,4 @@
-"""Lets compiled code index arrays by members of an `IntEnum` where numba cannot yet: before 0.68."""
+"""Lets compiled code index arrays by members of an `IntEnum` with numba versions before 0.68."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIRST_THAT_CAN = (0, 68)
 
 
 def index_by_members() -> None:
-    """Teach an older numba `array[Member.NAME]`; engines that specdec runs in may pin one."""
+    """Add `array[Member.NAME]` to an older numba, which engines that specdec runs in may pin."""
     if tuple(map(int, numba.__version__.split(".")[:2])) >= _FIRST_THAT_CAN:
         return
 

@@ -1,4 +1,4 @@
-"""A whole model of fused layers, standing in for the forward of the original."""
+"""A whole model of fused layers, which replaces the original model's forward."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FusedModel:
     """Runs the layers directly: no module calls, joined projections, rotary factors from a table.
 
     Raises:
-        ModelError: if it cannot keep the bits of a row as asked for.
+        ModelError: if the requested batch invariance is not possible.
     """
 
     def __init__(self, parts: LlamaParts, runner: ModelRunner, invariance: Invariance) -> None:
@@ -77,13 +77,13 @@ class FusedModel:
                     f"{name}: deterministic=True runs layers of one shape, with SiLU, in float32 or bfloat16, through compiled "
                     f"loops; this model ({str(dtype).removeprefix('torch.')}) or this machine has none: leave deterministic out"
                 )
-            # Made once, for all positions: a table that grows is computed anew.
+            # Made once for all positions, because a table that grows is recomputed.
             self.hold_positions(runner.max_context)
         elif has_kernels and not all(layer.is_silu for layer in self._layers):
             raise ModelError(f"{name}: deterministic=True has no kernel for its activation: leave it out")
 
     def hold_positions(self, length: int) -> None:
-        """Make the factors of all positions below `length` now and keep them where they are."""
+        """Compute the rotary factors of all positions below `length` now and keep them at fixed addresses."""
         self._rotary.hold(length)
 
     def forward(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
@@ -114,7 +114,7 @@ class FusedModel:
         return self._by_layers(batch, wants_hidden, aux_ids)
 
     def _by_layers(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
-        """Run a pass operation by operation."""
+        """Run a pass layer by layer."""
         runner = self._runner
         x = self._embedding[batch.token_ids]
         cos, sin = self._rotary.rows(batch.positions, max(s.kv_len for s in batch.segments))
@@ -150,14 +150,14 @@ class FusedModel:
 
 @torch.inference_mode()
 def fuse(model: PreTrainedModel, runner: ModelRunner, invariance: Invariance) -> FusedModel | None:
-    """Return the fused form of a model, or None, with a warning, where its structure is unknown or the form does not agree.
+    """Return the fused form of a model; None, with a warning, if its structure is unknown or the form does not agree.
 
-    The fused form is compared with a forward in wider arithmetic before it is used, so that a variation of the structure that
-    the parts do not show (a scaling of residuals, say) falls back to the model's own forward. Rounding does not count against
-    it: it may be as far from that reference as the model's own forward is, times a factor; see `agreement`.
+    The fused form is compared with a forward in wider arithmetic before it is used. A model that deviates from the
+    structure in a way that its parts do not show (scaled residuals, for example) thus falls back to its own forward.
+    The error may be the model's own rounding error times a factor; see `agreement`.
 
     Raises:
-        ModelError: if it is None and the bits of a row are to be kept: the model's own forward does not keep them.
+        ModelError: if there is no fused form and batch invariance is required, which the model's own forward lacks.
     """
     name = type(model).__name__
     is_needed = invariance is not Invariance.NONE

@@ -1,4 +1,4 @@
-"""Root-mean-square norm in few operations."""
+"""Root-mean-square norm with few operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class FastNorm:
-    """`x / rms(x) * weight`, in float32 inside, as `transformers` computes it."""
+    """`x / rms(x) * weight`, computed in float32, as in `transformers`."""
 
     def __init__(self, module: nn.Module) -> None:
         weight, epsilon = module.weight, module.variance_epsilon

@@ -1,4 +1,4 @@
-"""A pass of any length as pieces that compiled passes take, one after another."""
+"""Cuts a pass of any length into pieces that compiled passes run one after another."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from specdec.runner.packed import PackedBatch
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 _PIECE_ROWS = 256
-"""Each piece reads all weights, and by this many rows they have been multiplied for long."""
+"""Rows per piece. Each piece reads all weights; with this many rows, computation far outweighs reading them."""
 _MAX_WEIGHT_BYTES, _LEAST_ROWS = 64 * 2**20, 20
-"""Where products of so many rows are not the fastest, but those of at least 20 are: weights that stay in a cache meanwhile."""
+"""If compiled products are the fastest only up to fewer rows than a piece has, but for at least 20, pieces are still used
+for weights small enough to stay in a processor cache."""
 _MAX_THREADS = 16
-"""What lies between products is not spread over threads; with more of them it would take as long as they do (estimated)."""
+"""The elementwise loops between products run on one thread; with more threads they would take as long as the products
+(estimated)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +32,14 @@ class Piece:
     start: int
     end: int
     segments: HostSegments
-    """Their segments, rows counted from `start`."""
+    """The segments of these rows, with rows counted from `start`."""
 
 
 def takes_pieces(stack: HostStack) -> bool:
     """Return whether compiled pieces are the fastest way for long passes.
 
-    SmolLM2-135M in bfloat16, prompts of 40 / 100 / 256 / 1,000 tokens: 34 / 68 / 168 / 734 ms, through torch operation by
-    operation 51 / 94 / 203 / 961; in float32 58 / 125 / 304 / 1,277, through oneDNN 71 / 144 / 337 / 1,682 (2 cores, Zen 5).
+    SmolLM2-135M in bfloat16, prompts of 40 / 100 / 256 / 1,000 tokens: 34 / 68 / 168 / 734 ms, against 51 / 94 / 203 / 961
+    with eager torch; in float32 58 / 125 / 304 / 1,277, against 71 / 144 / 337 / 1,682 with oneDNN (2 cores, Zen 5).
     """
     if stack.max_rows >= _PIECE_ROWS and torch.get_num_threads() <= _MAX_THREADS:
         return True
@@ -45,7 +47,7 @@ def takes_pieces(stack: HostStack) -> bool:
 
 
 def pieces_of(stack: HostStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
-    """Return the pieces of a pass for which compiled passes are the fastest way, None where they are not."""
+    """Return the pieces of a pass if compiled passes are the fastest way to run it, else None."""
     num_rows = len(batch.token_ids)
     segments = small_pass(batch) if num_rows <= stack.max_rows else None
     if segments is not None:
@@ -54,7 +56,7 @@ def pieces_of(stack: HostStack, batch: PackedBatch, *, takes_pieces: bool) -> li
 
 
 def in_pieces(batch: PackedBatch) -> list[Piece]:
-    """Cut a pass of any length; rows that attend to others come after them or in the same piece."""
+    """Cut a pass of any length into pieces; a row never attends to rows of a later piece."""
     whole = host_segments(batch)
     columns = []
     for row, count, first_slot, cached, branched in whole.table.T.tolist():
@@ -94,7 +96,7 @@ def run_pieces(
     aux_ids: tuple[int, ...],
     features: Floats | None = None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Run a pass; arguments and results as those of `HostStack.run`, `features [T, F]` those of a head.
+    """Run a pass; arguments and results as for `HostStack.run`, with `features [T, F]` for a head.
 
     Returns:
         logits `[R, V]`, states `[T, H]` and the inputs `[A, T, H]` of the layers `aux_ids`.

@@ -1,4 +1,4 @@
-"""Rotary factors by position, computed once by the model's own module."""
+"""Rotary factors by position, computed with the model's own module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class RotaryTable:
-    """Cosines and signed sines by position; grows as longer contexts appear.
+    """Cosines and signed sines by position; the table grows when longer contexts appear.
 
     With `sin` negated in its first half, rotation is `x * cos + x.roll(D / 2) * sin`.
     """
@@ -22,7 +22,7 @@ class RotaryTable:
         self._cos = self._sin = like.new_empty((0, 1, 0))
 
     def hold(self, length: int) -> None:
-        """Make the table for positions below `length`; no shorter context changes it any more."""
+        """Make the table cover positions below `length`; shorter contexts then no longer change it."""
         if length > self._cos.shape[0]:
             self._grow(max(length, 2 * self._cos.shape[0], 1024))
 

@@ -45,7 +45,7 @@ def llama_parts(model: PreTrainedModel) -> LlamaParts | None:
 
 
 def is_plain_linear(module: nn.Module | None) -> bool:
-    """Return whether a module is a linear map with ordinary floating-point weights: not quantised, wrapped or off-loaded."""
+    """Return whether a module is a plain `nn.Linear` with floating-point weights: not quantised, wrapped or offloaded."""
     if type(module) is not nn.Linear or hasattr(module, "_hf_hook"):
         return False
     return type(module.weight.data) is torch.Tensor and module.weight.is_floating_point()

@@ -1,4 +1,4 @@
-"""Captured passes: what the device runs again without the host naming every operation."""
+"""Passes and draft loops captured in graphs, which the device replays without launches of single operations."""
 
 from specdec.runner.graphs.chain_graphs import ChainGraphs
 from specdec.runner.graphs.pass_graphs import PagedBackend, PassGraphs, RunPass

@@ -1,4 +1,4 @@
-"""The whole draft loop of a runner on the device: chosen, embedded, run and chosen again without the host in between."""
+"""The whole draft loop of a runner on the device, without the host between choosing tokens and running them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from specdec.runner.packed import PackedBatch, Segment
 from specdec.runner.sent import sent
 
 MAX_CHAIN_REQUESTS = 64
-"""The most requests whose chains are drafted together."""
+"""Maximum number of requests whose chains are drafted together."""
 
 
 class ChainGraphs(Graphs[StaticChain]):
-    """Drafts chains with one recording for each shape: number of requests, steps, and how tokens are chosen.
+    """Drafts chains with one recording per shape: number of requests, number of steps, and how tokens are chosen.
 
-    The host waits once, for the tokens. A shape is recorded when it comes a second time, and the recording compared with what
-    the loop computed operation by operation, which is how it runs the first time, and where recording failed.
+    The host waits once, for the tokens. The first time a shape is used, and whenever recording failed, the loop runs
+    eagerly. The second time, it is recorded, and the recording is compared with the eager result.
 
     Args:
-        run: a pass, as `PassGraphs` takes it; a head's returns its carry behind the logits.
-        recorder: of the device.
+        run: runs a pass, as for `PassGraphs`; for a head it returns the carry after the logits.
+        recorder: the device's recorder.
         backend: the runner's attention.
-        max_context: the longest sequence, in tokens.
-        max_positions: how many positions the model knows.
+        max_context: maximum sequence length, in tokens.
+        max_positions: number of positions that the model supports.
     """
 
     max_new_rows = 0
-    """The loop begins from logits; passes that take in new tokens are recorded by themselves."""
+    """The loop starts from logits; passes over new tokens are recorded separately."""
 
     def __init__(
         self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, max_positions: int
@@ -44,7 +44,7 @@ class ChainGraphs(Graphs[StaticChain]):
 
     @property
     def max_rows(self) -> int:
-        """The most requests of a loop; 0 once recording has failed: passes by themselves may still be recorded."""
+        """Maximum number of requests of a loop; 0 once recording has failed. Single passes may still be recorded."""
         return MAX_CHAIN_REQUESTS if self.failure is None else 0
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
@@ -79,12 +79,12 @@ class ChainGraphs(Graphs[StaticChain]):
         return static.run(run)
 
     def _record(self, shape: ChainShape, static: StaticChain, expected: Tensors, num_rows: int) -> None:
-        """Record a loop that has run, and compare; each run writes the same to the cache."""
+        """Record a loop that has run, and compare the results; every run writes the same values to the cache."""
         try:
             recording: Recording = self._recorder.record(lambda: self._run(static))
             recording.replay()
             wrong = _wrong(recording.outputs, expected, num_rows)
-        except RuntimeError as error:  # what the device cannot record, or has no memory for
+        except RuntimeError as error:  # not recordable, or out of device memory
             wrong = f"{type(error).__name__}: {error}"
         if wrong is None:
             self._recordings.keep(shape, static, recording)
@@ -93,10 +93,10 @@ class ChainGraphs(Graphs[StaticChain]):
 
 
 def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
-    """Return how a replay differs from the loop it repeats; None if it does not.
+    """Return how a replay differs from the loop it repeats; None if it agrees.
 
-    First tokens come from given logits, so they are the same; logits of the pass over them may differ a little, and later
-    tokens where two logits are as good as equal.
+    The first tokens come from given logits, so they must be equal. The logits of the pass over them may differ slightly,
+    and so may later tokens where two logits are almost equal.
     """
     if not torch.equal(got[0][:num_rows, 0], expected[0][:num_rows, 0]):
         return "a replay chose other tokens"
@@ -104,7 +104,7 @@ def _wrong(got: Tensors, expected: Tensors, num_rows: int) -> str | None:
 
 
 def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
-    """Return a pass of one row for each request that reaches as far as any of the loop."""
+    """Return the pass with one row per request that has the longest contexts of the loop."""
     first_slots = work.first_slots
     lengths = [cached + work.num_steps for cached in work.num_cached]
     table = sent(torch.tensor([[length - 1 for length in lengths], list(first_slots)]), device)
@@ -116,6 +116,6 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
 
 
 def _chains(outputs: Tensors, num_rows: int) -> Chains:
-    """Return what belongs to rows that are not padding; q stays on the device, copied: the next replay writes there."""
+    """Return the chains of the rows that are not padding; q stays on the device, as a copy the next replay cannot write."""
     ids, chances, laws, _ = outputs
     return Chains(ids[:num_rows].cpu().numpy(), chances[:num_rows].cpu().numpy(), laws[:num_rows].clone())

@@ -18,38 +18,38 @@ from specdec.runner.packed import PackedBatch
 from specdec.runner.paged_pass import PagedPass
 
 _TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
-"""Relative distance of a replay from the pass it repeats that is always allowed."""
+"""Relative distance between a replay and the pass it repeats that is always allowed."""
 
 RunPass = Callable[[PackedBatch, torch.Tensor | None], Tensors]
-"""Runs a pass over all its rows, given features `[T, F]` or None; each result has T rows."""
+"""Runs a pass over all its rows, with features `[T, F]` or None; each result has T rows."""
 
 
 @runtime_checkable
 class PagedBackend(Protocol):
-    """Attention that reads a pass from tensors alone."""
+    """An attention backend that reads a pass from tensors only, which makes it recordable."""
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
-        """Types of keys and values of which that holds."""
+        """Dtypes of keys and values for which that holds."""
 
     def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
-        """Return a pass as the kernels see it, and its tree mask."""
+        """Return a pass in the form that the kernels read, and its tree mask."""
 
     def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
-        """Attend for a batch by these tensors."""
+        """Use these tensors for the attention of a batch."""
 
 
 class PassGraphs(Graphs[StaticPass]):
-    """Replays the passes of a runner that are short enough for the host to be what takes long.
+    """Replays the passes of a runner that are short enough to be bound by launch overhead on the host.
 
-    A shape that comes a second time is recorded, and what the recording computes is compared once with what the pass
-    computed. If recording fails or the two differ, a warning says so once and passes run operation by operation from then on.
+    A shape is recorded the second time it is used, and the recording's outputs are compared once with those of the eager
+    pass. If recording fails or they differ, one warning is logged and all later passes run eagerly.
 
     Args:
-        run: the pass.
-        recorder: of the device.
+        run: runs a pass.
+        recorder: the device's recorder.
         backend: the runner's attention.
-        max_context: the longest sequence, in tokens.
+        max_context: maximum sequence length, in tokens.
         rounding: relative distance of the model's own logits from those in wider arithmetic.
     """
 
@@ -62,7 +62,7 @@ class PassGraphs(Graphs[StaticPass]):
         self._max_context = max_context
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
-        """Replay a pass; returns what `run` does for its rows, all of them, or None if it has to run operation by operation."""
+        """Replay a pass; returns the outputs of `run` for all its rows, or None if it has to run eagerly."""
         outputs = None if self.failure is not None else self._replay(batch, features)
         if outputs is None:
             self.num_plain += 1
@@ -97,7 +97,7 @@ class PassGraphs(Graphs[StaticPass]):
         tree_mask: torch.Tensor | None,
         features: torch.Tensor | None,
     ) -> tuple[StaticPass, Recording] | None:
-        """Record a shape by a pass of it, if that goes well. All runs of the pass write the same to the cache."""
+        """Record a shape with a pass of it; returns None on failure. All runs write the same values to the cache."""
         static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
         static.fill(batch, rows, tree_mask, features)
         try:
@@ -105,7 +105,7 @@ class PassGraphs(Graphs[StaticPass]):
             recording = self._recorder.record(partial(self._run_static, static))
             recording.replay()
             wrong = difference(own_rows(recording.outputs, len(batch.token_ids)), expected, self._rounding)
-        except RuntimeError as error:  # what the device cannot record, or has no memory for
+        except RuntimeError as error:  # not recordable, or out of device memory
             wrong = f"{type(error).__name__}: {error}"
         if wrong is not None:
             self._recordings.fail(wrong)
@@ -115,15 +115,15 @@ class PassGraphs(Graphs[StaticPass]):
 
 
 def own_rows(outputs: Tensors, num_rows: int) -> Tensors:
-    """Return copies of what belongs to the rows that are not padding: the next replay writes to the same memory."""
+    """Return copies of the outputs of rows that are not padding; the next replay writes to the same memory."""
     return tuple(output[:num_rows].clone() for output in outputs)
 
 
 def difference(got: Tensors, expected: Tensors, rounding: float) -> str | None:
-    """Return how a replay differs from the pass it repeats; None if it does not.
+    """Return how a replay differs from the pass it repeats; None if it agrees.
 
-    Padded products may sum in another order. Each of the two is then about as far from the exact result as the model's own
-    forward, `rounding`, and that far from one another.
+    Padded products may sum in another order. The error of each result is then about that of the model's own forward,
+    `rounding`, and so is their difference.
     """
     for ours, theirs in zip(got, expected, strict=True):
         error = distance(ours, theirs)

@@ -1,4 +1,4 @@
-"""The shape that a recorded pass serves: passes are padded to few of them."""
+"""The shapes of recorded passes; passes are padded to a small number of shapes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from specdec.runner.paged_pass import PagedPass
 
 MAX_ROWS = 256
-"""Passes of more rows keep the device busy for longer than the host takes to name their operations."""
+"""Maximum rows of a recorded pass. Longer passes keep the device busy for longer than the host takes to launch them."""
 MAX_WHOLE_ROWS = 64
-"""The same where logits of some rows only are wanted: a recorded pass makes those of all."""
+"""The same if only some rows' logits are needed, because a recorded pass computes those of all rows."""
 _WORD = 64
 
 
@@ -23,7 +23,7 @@ class PassShape:
     table_width: int
     max_context_len: int
     mask_words: int
-    """Words of the tree mask of a row; 0 without one."""
+    """Words per row of the tree mask; 0 without a tree mask."""
 
 
 def padded_shape(num_rows: int, rows: PagedPass) -> PassShape:

@@ -1,4 +1,4 @@
-"""Records the operations of a function on a device once, to run them again as one."""
+"""Records the device operations of a function once, to replay them as one."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recorded function of no arguments: it reads and writes the tensors it was recorded with."""
+    """A recorded function without arguments, which reads and writes the tensors it was recorded with."""
 
     replay: Callable[[], None]
-    """Runs it again."""
+    """Replays the function."""
     outputs: Tensors
-    """What it returned; written anew by each replay."""
+    """The outputs of the function; overwritten by each replay."""
     num_bytes: int
-    """Device memory that it holds."""
+    """Device memory that the recording holds."""
 
 
 class Recorder(Protocol):
     """Makes recordings on one device."""
 
     def record(self, function: Callable[[], Tensors]) -> Recording:
-        """Record a function that has run before, so that nothing is left to compile.
+        """Record a function that has already run, so that nothing is left to compile.
 
         Raises:
-            RuntimeError: if it does what cannot be recorded, such as waiting for the device.
+            RuntimeError: if the function cannot be recorded, for example because it waits for the device.
         """
 
 
 class CudaRecorder:
-    """Records CUDA graphs, which share one pool of memory: they run one after another.
+    """Records CUDA graphs; they share one memory pool, because they run one after another.
 
     Args:
         device: the CUDA device.
@@ -49,7 +49,7 @@ class CudaRecorder:
     def record(self, function: Callable[[], Tensors]) -> Recording:
         """See `Recorder.record`."""
         with torch.cuda.device(self._device):
-            # A run on a side stream first, as capture wants it: libraries set up their workspaces there.
+            # Capture needs a warm-up run on a side stream first: libraries set up their workspaces there.
             if self._side is None:
                 self._side = torch.cuda.Stream()
             current = torch.cuda.current_stream()
@@ -58,10 +58,10 @@ class CudaRecorder:
                 function()
             current.wait_stream(self._side)
             torch.cuda.synchronize()
-            torch.cuda.empty_cache()  # capture begins so; what is reserved then is what the recording holds
+            torch.cuda.empty_cache()  # capture does this first; memory reserved after it belongs to the recording
             before = torch.cuda.memory_reserved()
             graph = torch.cuda.CUDAGraph()
-            # Entered again from outside: a capture that fails leaves its own stream as the current one.
+            # Re-entering `current` restores it: a capture that fails leaves its own stream as the current one.
             with (
                 torch.cuda.stream(current),
                 torch.cuda.graph(

@@ -1,4 +1,4 @@
-"""Recordings of one kind: made when a shape comes again, the least used given up."""
+"""Recordings of one kind: made when a shape is used again, evicted least recently used first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from specdec.runner.graphs.recorder import Recording
 logger = logging.getLogger("specdec")
 
 MAX_RECORDINGS = 48
-"""Recordings of one kind that are kept."""
+"""Maximum number of recordings of one kind."""
 MAX_BYTES = 2**29
-"""Device memory that they may hold; their outputs are the most of it, and of these logits."""
+"""Device memory that they may hold; most of it is outputs, mainly logits."""
 
 
 class Place(Protocol):
@@ -22,17 +22,17 @@ class Place(Protocol):
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the largest of them."""
+        """Memory of the largest of these tensors."""
 
 
 P = TypeVar("P", bound=Place)
 
 
 class Recordings(Generic[P]):
-    """What has been recorded, by shape.
+    """Recordings by shape.
 
     Args:
-        what: what is recorded, for the warning that it is not.
+        what: what is recorded, named in the warning if recording fails.
     """
 
     def __init__(self, what: str) -> None:
@@ -40,21 +40,21 @@ class Recordings(Generic[P]):
         self._kept: OrderedDict[Hashable, tuple[P, Recording]] = OrderedDict()
         self._seen: set[Hashable] = set()
         self.failure: str | None = None
-        """Why nothing is recorded any more; None while all is well."""
+        """Why nothing is recorded any more; None if recording works."""
         self.count = 0
-        """Recordings that are kept; a plain number, since metrics are read by other threads."""
+        """Number of recordings held; a plain number, because other threads read the metrics."""
         self.num_bytes = 0
-        """Device memory that they hold, likewise."""
+        """Device memory that the recordings hold; a plain number too."""
 
     def find(self, shape: Hashable) -> tuple[P, Recording] | None:
-        """Return the recording of a shape and what it reads, if there is one."""
+        """Return the recording of a shape and the tensors it reads, or None."""
         found = self._kept.get(shape)
         if found is not None:
             self._kept.move_to_end(shape)
         return found
 
     def is_due(self, shape: Hashable) -> bool:
-        """Return whether a shape that has no recording is to have one: it has been asked for before."""
+        """Return whether to record a shape that has no recording: true if the shape was requested before."""
         if self.failure is not None:
             return False
         is_known = shape in self._seen
@@ -62,7 +62,7 @@ class Recordings(Generic[P]):
         return is_known
 
     def keep(self, shape: Hashable, place: P, recording: Recording) -> None:
-        """Keep a new recording, and give up those that were used least where there are too many."""
+        """Store a new recording, and evict the least recently used ones if there are too many."""
         self._kept[shape] = place, recording
         self._count()
         while self.count > MAX_RECORDINGS or (self.num_bytes > MAX_BYTES and self.count > 1):
@@ -71,7 +71,7 @@ class Recordings(Generic[P]):
             self._count()
 
     def fail(self, reason: str) -> None:
-        """Give up recording, and say why, once."""
+        """Stop recording, drop all recordings and log the reason."""
         self.failure = reason
         self._kept.clear()
         self._count()
@@ -85,7 +85,7 @@ class Recordings(Generic[P]):
 
 
 class Graphs(Generic[P]):
-    """What replays one thing, and counts.
+    """Base class of objects that replay recordings of one kind and count replays.
 
     Args:
         what: see `Recordings`.
@@ -95,19 +95,19 @@ class Graphs(Generic[P]):
         self._recordings: Recordings[P] = Recordings(what)
         self.num_replays = 0
         self.num_plain = 0
-        """How often it ran operation by operation."""
+        """Number of eager runs."""
 
     @property
     def failure(self) -> str | None:
-        """Why nothing is recorded any more; None while all is well."""
+        """Why nothing is recorded any more; None if recording works."""
         return self._recordings.failure
 
     @property
     def num_recordings(self) -> int:
-        """Recordings that are kept."""
+        """Number of recordings held."""
         return self._recordings.count
 
     @property
     def num_bytes(self) -> int:
-        """Device memory that they hold."""
+        """Device memory that the recordings hold."""
         return self._recordings.num_bytes

@@ -18,18 +18,18 @@ from specdec.runner.paged_pass import PagedPass
 from specdec.runner.sent import sent
 
 _COLDEST = 1e-30
-"""Below it the best id is as good as certain, and one over it overflows in the end."""
+"""Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainShape:
-    """What a recorded loop serves."""
+    """The shape of a recorded loop."""
 
     last: PassShape
-    """Of its last pass."""
+    """Shape of its last pass."""
     num_steps: int
     is_greedy: bool
-    """Whether all rows choose greedily, so that there is no noise."""
+    """Whether all rows choose greedily and no noise is needed."""
     rules: ChainRules
 
 
@@ -38,9 +38,9 @@ class StaticChain:
 
     Args:
         shape: its sizes.
-        max_context: the longest sequence that there will be, in tokens.
-        max_positions: how many positions the model knows.
-        logits: `[B, V]` of a batch, for their width, type and device.
+        max_context: maximum sequence length, in tokens.
+        max_positions: number of positions that the model supports.
+        logits: `[B, V]` of a batch, for width, dtype and device.
         carry: `[B, F]` likewise; None for models.
     """
 
@@ -81,11 +81,11 @@ class StaticChain:
         carry: torch.Tensor | None,
         work: ChainWork,
     ) -> None:
-        """Take in what a loop begins with.
+        """Set the inputs of a loop.
 
         Args:
             batch: its last pass.
-            rows: the same as the kernels see it.
+            rows: the same pass in the form that the kernels read.
             logits: `[B, V]` of each row's last token.
             carry: `[B, F]` likewise.
             work: what to draft.
@@ -105,7 +105,7 @@ class StaticChain:
             place[:count].copy_(values)
         self._is_real[:count] = True
         self._is_real[count:] = False
-        # A temperature that float32 rounds to 0 is still not greedy.
+        # A positive temperature that float32 rounds to 0 is still not greedy.
         warm = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
         heat = sent(torch.tensor(warm, dtype=torch.float32), device)
         self._temperatures[:count, 0].copy_(heat)
@@ -115,8 +115,8 @@ class StaticChain:
         """Run the loop.
 
         Returns:
-            ids `[T, K]` of the target; chances `[T, K]` and q `[T, K, num_ids]`, of no width where not wanted, or all
-            rows are greedy; and the logits `[T, V]` of the first pass, of no width where there is none.
+            ids `[T, K]` of the target; chances `[T, K]`, of width 0 if not requested; q `[T, K, num_ids]`, of width 0 if
+            not requested or if all rows are greedy; logits `[T, V]` of the first pass, of width 0 if there is no pass.
         """
         rules, num_steps = self.shape.rules, self.shape.num_steps
         num_rows = self.shape.last.num_rows
@@ -144,7 +144,7 @@ class StaticChain:
         )
 
     def _choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return an index `[T]` into `scores [T, num_ids]` for each row, and the distribution `[T, num_ids]` it comes from."""
+        """Return for each row an index `[T]` into `scores [T, num_ids]`, and its distribution `[T, num_ids]`."""
         best = scores.argmax(-1)
         rules = self.shape.rules
         if self.shape.is_greedy:
@@ -164,7 +164,8 @@ class StaticChain:
     def _advance(self, token_ids: torch.Tensor, step: int, carry: torch.Tensor | None) -> None:
         """Write the inputs of the pass over the tokens just chosen.
 
-        All requests go as deep as the deepest. One that may not is at the last position then, and what it chooses is dropped.
+        All requests run as many steps as the longest chain needs. Positions are clamped to the last one that the model
+        supports; tokens that a request chooses beyond its limit are dropped.
         """
         batch, rows = self.step.batch, self.step.rows
         place = torch.where(self._is_real, self._cached + step, 0)

@@ -1,4 +1,4 @@
-"""The tensors that a recorded pass reads, at fixed addresses."""
+"""The tensors, at fixed addresses, that a recorded pass reads."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from specdec.runner.paged_pass import PagedPass
 
 
 class StaticPass:
-    """A padded pass that is filled anew before each replay.
+    """A padded pass that is refilled before each replay.
 
     Padding rows have token 0 at position 0 and write to no slot; padding requests have no rows.
 
     Args:
         shape: its sizes.
-        max_context: the longest sequence that there will be, in tokens.
+        max_context: maximum sequence length, in tokens.
         device: where its tensors are.
-        features: `[T, F]` of a pass whose rows carry features, for their width and type; None for a model's.
+        features: `[T, F]` of a head's pass, for their width and dtype; None for a model's pass.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class StaticPass:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the largest tensors: tables, features and what attention writes to."""
+        """Memory of the largest tensors: block tables, features and attention outputs."""
         outputs = (self.rows.outputs or {}).values()
         tensors = [self.rows.block_tables, *outputs, *([] if self.features is None else [self.features])]
         return sum(tensor.nbytes for tensor in tensors)
@@ -64,7 +64,7 @@ class StaticPass:
         tree_mask: torch.Tensor | None,
         features: torch.Tensor | None,
     ) -> None:
-        """Take in a pass of no greater sizes."""
+        """Copy a pass into these tensors; its sizes must not exceed the shape's."""
         num_rows = len(batch.token_ids)
         _put(self.batch.token_ids, batch.token_ids, 0)
         _put(self.batch.positions, batch.positions, 0)
@@ -82,7 +82,7 @@ class StaticPass:
 
 
 def _put(place: torch.Tensor, values: torch.Tensor, padding: int) -> None:
-    """Copy values to the beginning of a tensor and pad the rest of it."""
+    """Copy values to the beginning of a tensor and fill the rest with `padding`."""
     size = values.shape[0]
     place[:size].copy_(values)
     if size < place.shape[0]:

@@ -1,7 +1,7 @@
 """Attention of a few rows per request over contiguous cache rows, float32, one call for the whole batch.
 
-Nothing here is compiled with fast arithmetic: it would put leave to reorder on every instruction of a function, those of the
-loops that are written by hand included, and their order is what makes a row's bits its own.
+Nothing here is compiled with `fastmath`: it would allow reordering every instruction of a function, including those of
+the hand-written loops, whose fixed order makes a row's result batch-invariant.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 NO_WINDOW = 2**31 - 1
 _MANY_ROWS = 8
-"""Rows of a request, on average, from which on attention takes longer to compute than to read."""
+"""Average rows per request from which on attention is bound by computation rather than by memory reads."""
 
 _FEW_HEADS = 8
-"""Up to so many heads of all requests threads share the work on each: else one of two has nothing to do while the other is at
-work on the third head of three."""
+"""Up to this many key-value heads, over all requests, threads share the work on each head. Otherwise, with three heads on
+two threads, one thread would idle during the third head."""
 _MOST_SCORES = 2**20
-"""Up to so many scores of a pass, 4 MiB, threads share them; pieces of long prompts have more, and take each head by itself."""
+"""Up to this many scores per pass (4 MiB), threads share the work on each head. Pieces of long prompts have more scores;
+there, each head is one thread's work."""
 
 
 @njit(parallel=True, nogil=True, cache=True, error_model="numpy")
@@ -45,10 +46,10 @@ def attend(
     scratch: Floats,
     out: Floats,
 ) -> None:
-    """Attend; the pass's own keys and values are in the cache already.
+    """Attend; the pass's own keys and values must already be in the cache.
 
-    A row's output depends, bit for bit, on the tokens that it sees and their order alone: not on other rows, on how many there
-    are, or on whether its path is a chain or lies in a tree.
+    Bit for bit, a row's output depends only on the tokens that it sees and on their order. It does not depend on other
+    rows, on the number of rows, or on whether its path is a chain or part of a tree.
 
     Args:
         query: `[T, H, Dk]`.
@@ -56,7 +57,7 @@ def attend(
         values: `[num_slots, Hkv, Dv]`, likewise.
         segments: `[5, S]`, see `HostSegments`.
         visible: see `HostSegments`.
-        window: positions that a row sees, itself included, or `NO_WINDOW`.
+        window: number of positions that a row sees, itself included, or `NO_WINDOW`.
         scaling: factor on the scores.
         scratch: see `scratch_for`.
         out: `[T, H, Dv]`, written.
@@ -86,7 +87,7 @@ def _attend_together(
     query: Floats, keys: Stored, values: Stored, segments: Ints, visible: npt.NDArray[np.bool_], window: int,
     scaling: np.float32, scratch: Floats, out: Floats,
 ) -> None:  # fmt: skip
-    """Attend, with the threads at work on the same heads: first each on a part of the keys, then on a part of the rows."""
+    """Attend with several threads per head: each thread first takes a part of the keys, then a part of the rows."""
     num_segments, num_kv_heads = segments.shape[1], keys.shape[1]
     group = query.shape[1] // num_kv_heads
     num_parts = max(2, _FEW_HEADS // (num_segments * num_kv_heads))
@@ -119,7 +120,7 @@ def _attend_together(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def scratch_for(segments: Ints, num_heads: int, num_kv_heads: int) -> Floats:
-    """Return the memory that `attend` needs; once for all layers of a pass, since fresh memory is slow."""
+    """Return the memory that `attend` needs; allocated once for all layers of a pass, because fresh memory is slow."""
     if not _is_together(segments, num_heads, num_kv_heads):
         return np.empty(0, np.float32)
     most, width = _largest(segments)
@@ -128,7 +129,7 @@ def scratch_for(segments: Ints, num_heads: int, num_kv_heads: int) -> Floats:
 
 @njit(inline="always")
 def _is_together(segments: Ints, num_heads: int, num_kv_heads: int) -> bool:
-    """Return whether threads share the work on each head: there are few, and the scores of all fit in a cache."""
+    """Return whether threads share the work on each head: there are few heads, and all scores fit in a cache."""
     most, width = _largest(segments)
     num_segments: int = segments.shape[1]
     is_small = num_segments * num_heads * most * width <= _MOST_SCORES
@@ -137,7 +138,7 @@ def _is_together(segments: Ints, num_heads: int, num_kv_heads: int) -> bool:
 
 @njit(inline="always")
 def _largest(segments: Ints) -> tuple[int, int]:
-    """Return the most rows of a segment, and the longest row of scores."""
+    """Return the largest number of rows of a segment, and the length of the longest row of scores."""
     most = longest = 0
     for s in range(segments.shape[1]):
         most = max(most, segments[1, s])
@@ -147,7 +148,7 @@ def _largest(segments: Ints) -> tuple[int, int]:
 
 @njit(inline="always")
 def _keys_of(segment: Ints, window: int) -> tuple[int, int]:
-    """Return the first position of a segment that counts, a multiple of `CHUNK`, and how many keys there are from there on."""
+    """Return the first position of a segment that is read, a multiple of `CHUNK`, and the number of keys from there on."""
     common = segment[3] - max(segment[4], 0)
     first = max(0, common - window + 1) // CHUNK * CHUNK
     return first, segment[3] + segment[1] - first
@@ -155,7 +156,7 @@ def _keys_of(segment: Ints, window: int) -> tuple[int, int]:
 
 @njit(nogil=True, error_model="numpy")
 def _queries(query: Floats, keys: Stored, segment: Ints, head: int, scaling: np.float32) -> Any:
-    """Return a segment's scaled queries under a key-value head, row by row, as its keys are multiplied with them."""
+    """Return a segment's scaled queries of one key-value head, row by row, in the form of `as_multiplied`."""
     group = query.shape[1] // keys.shape[1]
     scaled = np.empty((segment[1] * group, query.shape[2]), np.float32)
     for r in range(scaled.shape[0]):
@@ -169,11 +170,11 @@ def _blend(
     scores: Floats, values: Stored, segment: Ints, visible: npt.NDArray[np.bool_], window: int, head: int,
     rows: tuple[int, int], out: Floats,
 ) -> None:  # fmt: skip
-    """Write the attended values of some of a segment's queries under a key-value head.
+    """Write the attention output of some of a segment's queries of one key-value head.
 
     Args:
         scores: `[n, W]` of these queries, overwritten; W a multiple of `CHUNK`.
-        rows: number of the first of these queries, and of the one behind the last.
+        rows: index of the first of these queries, and of the one after the last.
         out: `[T, H, Dv]`.
     """
     group = out.shape[1] // values.shape[1]
@@ -200,10 +201,11 @@ def _blend(
 
 @njit(inline="always")
 def _is_by_heads(segments: Ints) -> bool:
-    """Return whether threads share the heads of every request, not the requests.
+    """Return whether threads divide the heads of every request among them, rather than the requests.
 
-    That is as long for each of them, but the keys of a position's heads lie side by side: threads that read contexts faster
-    than they compute disturb each other. So it is for pieces of prompts, and where one context outweighs all others.
+    The work per thread is then equal. But the keys of a position's heads are adjacent in memory, so threads that are
+    bound by reading contexts disturb each other. It is therefore done for pieces of prompts, and if one context is longer
+    than all others together.
     """
     num_rows = longest = total = 0
     for s in range(segments.shape[1]):

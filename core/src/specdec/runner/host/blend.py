@@ -1,4 +1,4 @@
-"""Weighted sums of cached rows: what attention does with values, every sum in a vector register."""
+"""Weighted sums of cached rows: attention's product with the values, every sum in a vector register."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from specdec.runner.host.lanes import FEATURES, FLOAT, INDEX, LANES, load_floats
 from specdec.runner.host.loops import by_count, loop, next_count
 
 _MAX_ROWS = 6 if FEATURES.get("avx512f") else 2
-"""Sums kept at a time: four registers each, of 32 or of 16."""
+"""Sums held at a time: four registers each, of 32 or of 16 registers."""
 _WIDE, _NARROW = 4 * LANES, LANES
-"""Columns of a sum kept at a time; narrow ones for what is left of a row."""
+"""Columns of a sum held at a time; the narrow width is for the remainder of a row."""
 
 
 def _blend(most_rows: int, width: int) -> Callable[..., None]:
-    """Return what sums `width` columns for up to `most_rows` rows of weights, for compiled code.
+    """Return an intrinsic that sums `width` columns for up to `most_rows` rows of weights.
 
-    It takes the array of values (for its type only); how many rows; address and bytes per row of weights, values and output;
-    and the number of values L; and writes float32 sums `[rows, width]`.
+    Its arguments are the array of values (for its type only), the number of rows, address and bytes per row of weights,
+    values and output, and the number of values L. It writes float32 sums `[rows, width]`.
     """
 
     def typed(
@@ -79,7 +79,7 @@ _blend_wide, _blend_narrow = _blend(_MAX_ROWS, _WIDE), _blend(1, _NARROW)
 def row_blends(weights: Any, values: Any, start: int, head: int, length: int, out: Any) -> None:
     """Write `weights[:, :L] @ values[start : start + L, head]` to `out`; a row's sums do not depend on the others.
 
-    Values are added up one after another, so that a weight of 0 leaves a sum as it is.
+    Values are added one after another; a weight of 0 does not change a sum.
 
     Args:
         weights: `[n, W]` float32, rows contiguous.

@@ -1,4 +1,4 @@
-"""A chain of tokens drafted in one compiled call: take in what is new, choose, embed, run the layers, project, and again."""
+"""Drafts chains in one compiled call: run new tokens, then repeatedly choose, embed, run the layers and project."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec.runner.host.stack import Doubles, Floats, Ints
 from specdec.runner.kv_cache import Stored
 
 _COLDEST = np.float32(1e-30)
-"""Below it the best id is as good as certain, and one over it overflows in the end."""
+"""Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -48,24 +48,24 @@ def run_chain(
     chances: Floats,
     laws: Floats,
 ) -> int:
-    """Take in new tokens, if there are any, and choose up to `out.shape[1]` more for each row; the last of them is not run.
+    """Run new tokens, if any, and choose up to `out.shape[1]` more for each row; the last chosen token is not run.
 
     Args:
-        tokens: `[T]` new tokens of all rows, one row's after another's, or empty.
-        features: `[T, H]` of heads, else empty.
+        tokens: `[T]` new tokens of all rows, concatenated row by row, or empty.
+        features: `[T, H]` for heads, else empty.
         taken_logits: `[B, Vd]` of each row's last new token, written if there are new tokens.
         taken_states: `[B, H]` ditto.
-        logits: `[B, Vd]` of the last token of each row, where nothing is new; overwritten.
-        states: `[B, H]` of the last token of each row, for heads, where nothing is new; overwritten.
-        num_ids: only logits below it are looked at.
-        target_ids: `[num_ids]` the target's id of each, ascending, or empty where they are the same.
+        logits: `[B, Vd]` of each row's last token, read if there are no new tokens; overwritten.
+        states: `[B, H]` of each row's last token, for heads, read if there are no new tokens; overwritten.
+        num_ids: number of leading logits that are used.
+        target_ids: `[num_ids]` the target's id of each logit, ascending, or empty if they are the same.
         temperatures: `[B]`; at 0 the highest logit is chosen, else an id is drawn.
         seeds: `[B]` request seeds.
         samples: `[B]` sample indices.
         noise_positions: `[B]` position of the first token to choose.
         words: `[K]` counter word of each draw; see `specdec.noise`.
-        is_coupled: whether each draw has the noise of its own position (`strict`), or all of them that of the first.
-        threshold: where every row has chosen a token whose probability is below, no more are chosen; 0 for never.
+        is_coupled: whether each draw uses the noise of its own position (`strict`), or all draws that of the first.
+        threshold: the loop ends once every row has chosen a token with a probability below this; 0 for never.
         table: see `run_pass`, like the next seven.
         frame: ditto.
         numbers: ditto.
@@ -76,11 +76,11 @@ def run_chain(
         sin: ditto.
         segments: `[5, B]` as in `HostSegments.table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
-        chances: `[B, K]` probability of each at its temperature (at 1 for greedy rows), written; or empty.
-        laws: `[B, K, num_ids]` the distribution each was drawn from, written; or empty.
+        chances: `[B, K]` probability of each token at its temperature (at 1 for greedy rows), written; or empty.
+        laws: `[B, K, num_ids]` the distribution each token was drawn from, written; or empty.
 
     Returns:
-        how many were chosen for each row.
+        the number of tokens chosen for each row.
     """
     num_rows = logits.shape[0]
     is_over = np.zeros(num_rows, np.bool_)
@@ -141,7 +141,7 @@ def _take_in(
     no_tree: npt.NDArray[np.bool_],
     nowhere: Ints,
 ) -> None:
-    """Run new tokens; writes what their requests' last ones give, and makes `segments` those of one row behind them each."""
+    """Run new tokens; writes the outputs of each request's last one, and sets `segments` to one next row per request."""
     num_tokens = tokens.shape[0]
     positions, slots = np.empty(num_tokens, np.int64), np.empty(num_tokens, np.int64)
     for request in range(segments.shape[1]):
@@ -177,9 +177,9 @@ def _choose(
     wants_law: bool,
     is_coupled: bool,
 ) -> tuple[int, np.float32]:
-    """Choose one of the first `len(weights)` of `logits`; returns its index and, if wanted, its probability.
+    """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_law`, its probability.
 
-    `weights` becomes the distribution if wanted; `wide [V]` is scratch, all zeros before and after.
+    `weights` becomes the distribution if `wants_law`; `wide [V]` is scratch, all zeros before and after.
     """
     best = 0
     for j in range(weights.shape[0]):
@@ -188,7 +188,7 @@ def _choose(
     is_greedy = temperature < _COLDEST
     if is_greedy and not wants_law:
         return best, np.float32(0.0)
-    if is_greedy and temperature > 0:  # drawn, but from what is as good as a point mass: then it is one
+    if is_greedy and temperature > 0:  # drawn, but from a distribution that is practically a point mass
         weights[:] = np.float32(0.0)
         weights[best] = np.float32(1.0)
         return best, np.float32(1.0)
@@ -208,7 +208,7 @@ def _choose(
         drawn = _race_mapped(weights, seed, position, sample, word, target_ids, wide)
     else:
         drawn = race(weights, seed, position, sample, word)
-    index = drawn if drawn >= 0 else best  # nobody wins where logits are not numbers
+    index = drawn if drawn >= 0 else best  # the race has no winner if logits are NaN
     return index, weights[index]
 
 

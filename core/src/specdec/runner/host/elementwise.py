@@ -1,4 +1,4 @@
-"""What lies between the matrix products of a layer, as one pass over memory each."""
+"""The operations between the matrix products of a layer, each in one pass over memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rotate_and_store(
     values: Stored,
     query: Floats,
 ) -> None:
-    """Norm (where there are head norms) and rotate queries and keys; store keys and values in the cache.
+    """Normalize (if there are head norms) and rotate queries and keys; store keys and values in the cache.
 
     Args:
         heads: `[T, H + 2 Hkv, D]`: queries, keys, values.
@@ -75,7 +75,7 @@ def rotate_and_store(
         positions: `[T]`.
         slots: `[T]`.
         head_norms: `[2, D]` weights of the query and key norms, or empty.
-        epsilon: of these norms.
+        epsilon: epsilon of these norms.
         keys: `[num_slots, Hkv, D]`, written.
         values: `[num_slots, Hkv, D]`, written.
         query: `[T, H, D]`, written.

@@ -41,7 +41,7 @@ def run_pass(
 
     Args:
         tokens: `[T]`.
-        features: `[T, H]` of heads, else empty.
+        features: `[T, H]` for heads, else empty.
         table: see `run_layers`, like the next eleven.
         frame: ditto.
         numbers: ditto.
@@ -56,7 +56,7 @@ def run_pass(
         visible: ditto.
         aux_places: ditto.
         aux: ditto.
-        logits_rows: `[R]` rows whose logits are wanted.
+        logits_rows: `[R]` rows whose logits are needed.
         states: `[T, H]` the final norm's output, or its input (`Part.IS_NORMED_STATE`); written.
         logits: `[R, V]`, written.
     """
@@ -90,7 +90,7 @@ def run_pass(
 def _join(
     x: Floats, features: Floats, frame: Ints, numbers: Doubles, like: Weights, normed: Floats
 ) -> Floats:
-    """Return the first layer's input `[T, W]` of a head; `x [T, H]`, the embeddings, becomes the residual stream."""
+    """Return the first layer's input `[T, W]` of a head; turns `x [T, H]`, the embeddings, into the residual stream."""
     num_rows, hidden = x.shape
     pair = np.empty((num_rows, 2 * hidden), np.float32)
     embedded = pair[:, hidden:] if frame[Part.IS_FEATURE_FIRST] else pair[:, :hidden]
@@ -113,7 +113,7 @@ def _first_norm(x: Floats, frame: Ints, numbers: Doubles, out: Floats) -> None:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def _norm_or_copy(x: Floats, address: int, numbers: Doubles, out: Floats) -> None:
-    """Write the norm of `x [T, H]` with the weight at an address to `out`; for address 0 a copy."""
+    """Write the norm of `x [T, H]` with the weight at an address to `out`; for address 0, write a copy of `x`."""
     if address:
         norm(x, array_at(address, (x.shape[1],), x), numbers[Number.EPSILON], out)
     else:

@@ -1,4 +1,4 @@
-"""What compiled passes need to know of a model: sizes, flags and addresses, as one array of integers."""
+"""The sizes, flags and addresses that compiled passes need of a model, as one array of integers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import IntEnum
 
 
 class Part(IntEnum):
-    """Entries of a frame. Addresses are 0 where a model has no such part; flags are 0 or 1."""
+    """Entries of a frame. The address of a part that a model does not have is 0; flags are 0 or 1."""
 
     EMBEDDING = 0
     HEAD = 1
     HEAD_BIAS = 2
     FIRST_NORM = 3
-    """Norm of the first layer's input; none: the input is taken as it is."""
+    """Norm of the first layer's input; 0 if the input is not normalized."""
     JOIN = 4
-    """Of heads: the map `[H, 2 H]` from an embedding and a feature to the first layer's input. None: the first layer itself
+    """For heads: the map `[H, 2 H]` from an embedding and a feature to the first layer's input. If it is 0, the first layer
     takes both, `[2 H]`, and the feature is the residual stream."""
     JOIN_BIAS = 5
     EMBED_NORM = 6
@@ -26,24 +26,24 @@ class Part(IntEnum):
     HEAD_DIM = 12
     INTERMEDIATE = 13
     NUM_IDS = 14
-    """Rows of the embedding."""
+    """Number of rows of the embedding."""
     TAKES_FEATURES = 15
     IS_FEATURE_FIRST = 16
-    """The feature comes before the embedding where both are joined."""
+    """The feature comes before the embedding in their concatenation."""
     IS_NORMED_RESIDUAL = 17
-    """Without a join: the residual stream is the normed feature."""
+    """Without a join, the residual stream is the normalized feature."""
     IS_NORMED_STATE = 18
-    """The state a pass returns is the final norm's output, not its input."""
+    """The state that a pass returns is the final norm's output rather than its input."""
     IS_ROUNDED = 19
-    """What is multiplied with weights is rounded to bfloat16 first, as a model in bfloat16 does."""
+    """Inputs of products with weights are rounded to bfloat16 first, as in a model that runs in bfloat16."""
 
 
 class Number(IntEnum):
-    """Entries of the floating-point numbers beside a frame."""
+    """Entries of the array of floating-point numbers that accompanies a frame."""
 
     EPSILON = 0
-    """Of norms over the hidden size."""
+    """Epsilon of norms over the hidden size."""
     HEAD_EPSILON = 1
-    """Of query and key norms."""
+    """Epsilon of query and key norms."""
     SCALING = 2
     """Factor on attention scores."""

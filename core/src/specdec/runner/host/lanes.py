@@ -1,4 +1,4 @@
-"""Vector registers of this processor, for code that is written for them."""
+"""The vector registers of this processor, and helpers that emit code for them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numba import config
 
 
 def _features() -> dict[str, bool]:
-    """Return what compiled code may use, by LLVM's names: what this processor can do, unless numba was told something else."""
+    """Return the CPU features that compiled code may use, by LLVM's names: this processor's, unless numba is configured."""
     if config.CPU_NAME or config.CPU_FEATURES:  # type: ignore[attr-defined]  # made from the environment
         return {name[1:]: name[0] == "+" for name in (config.CPU_FEATURES or "").split(",") if name}  # type: ignore[attr-defined]  # ditto
     try:
         return dict(binding.get_host_cpu_features())
-    except RuntimeError:  # llvmlite cannot tell on every platform
+    except RuntimeError:  # not supported by llvmlite on every platform
         return {}
 
 
 FEATURES = _features()
 LANES = 16 if FEATURES.get("avx512f") else 8 if FEATURES.get("avx") else 4
-"""Floats in a vector register."""
+"""Number of float32 values in a vector register."""
 
 FLOAT, HALF, WORD, INDEX = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 FLOATS = ir.VectorType(FLOAT, LANES)
@@ -33,7 +33,7 @@ HAS_BFLOAT16_PAIRS = bool(FEATURES.get("avx512bf16")) and binding.llvm_version_i
 
 
 class Kind(Enum):
-    """What is multiplied with what."""
+    """Types of the two factors of a product."""
 
     FLOATS = "float32 with float32"
     WIDENED = "float32 with bfloat16, made float32 first, which loses nothing"
@@ -41,12 +41,12 @@ class Kind(Enum):
 
     @property
     def step(self) -> int:
-        """Numbers of a row that are taken at a time."""
+        """Numbers of a row processed at a time."""
         return 2 * LANES if self is Kind.BFLOATS else LANES
 
 
 class _BFloat(ir.types.Type):  # type: ignore[misc]  # llvmlite is untyped
-    """LLVM's `bfloat`, which llvmlite has no name for."""
+    """LLVM's `bfloat`, which llvmlite does not define."""
 
     def _to_string(self) -> str:
         return "bfloat"
@@ -62,13 +62,13 @@ BFLOATS = ir.VectorType(_BFloat(), 2 * LANES)
 
 
 def load_pairs(builder: Any, base: Any, row: int, step: Any, k: Any) -> Any:
-    """Load a vector register of bfloat16 numbers from number `k` of row `row` on."""
+    """Load a vector register of bfloat16 numbers, starting at number `k` of row `row`."""
     halves = builder.load(pointer(builder, base, row, step, k, HALF, 2 * LANES), align=2)
     return builder.bitcast(halves, BFLOATS)
 
 
 def add_pairs(builder: Any, left: Any, right: Any, total: Any) -> Any:
-    """Return `total` and the products of `left` with `right`, bfloat16, two to a lane; only where `HAS_BFLOAT16_PAIRS`."""
+    """Return `total` plus the bfloat16 products of `left` and `right`, two per lane; needs `HAS_BFLOAT16_PAIRS`."""
     name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * LANES}"
     return builder.call(declared(builder, name, FLOATS, [FLOATS, BFLOATS, BFLOATS]), [total, left, right])
 
@@ -82,7 +82,7 @@ def splat(builder: Any, number: Any) -> Any:
 
 
 def load_floats(builder: Any, base: Any, row: int, step: Any, k: Any, is_half: bool) -> Any:
-    """Load a vector register of float32 from number `k` of row `row` on; bfloat16 numbers are widened."""
+    """Load a vector register of float32, starting at number `k` of row `row`; bfloat16 numbers are widened."""
     if not is_half:
         return builder.load(pointer(builder, base, row, step, k, FLOAT, LANES), align=4)
     halves = builder.load(pointer(builder, base, row, step, k, HALF, LANES), align=2)
@@ -113,6 +113,6 @@ def declared(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
 
 
 def lanes(numbers: Iterable[int]) -> Any:
-    """Return the constant that names lanes of a shuffle."""
+    """Return the constant mask of a shuffle that selects these lanes."""
     chosen = list(numbers)
     return ir.Constant(ir.VectorType(ir.IntType(32), len(chosen)), chosen)

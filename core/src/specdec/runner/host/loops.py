@@ -1,4 +1,4 @@
-"""Loops and branches of code that is written for vector registers."""
+"""Emits loops and branches for code that works on vector registers."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def loop(
     """Emit a loop from `start` to `end` that carries registers of float32.
 
     Args:
-        builder: what emits.
+        builder: the LLVM IR builder.
         start: first value of the counter.
-        end: where it ends; beyond the last value.
-        step: how far it goes at a time.
-        starts: what each register begins with: a register, or the number in all of its lanes.
-        emit: emits the body for the counter and the registers; returns the registers that follow.
+        end: exclusive end of the counter.
+        step: increment of the counter.
+        starts: initial value of each register: a register, or a number for all of its lanes.
+        emit: emits the body for the counter and the registers; returns the registers of the next iteration.
 
     Returns:
-        the registers at the end.
+        the registers after the loop.
     """
     before, head = builder.basic_block, builder.append_basic_block("head")
     body, after = builder.append_basic_block("body"), builder.append_basic_block("after")
@@ -55,7 +55,7 @@ def loop(
 
 
 def by_count(builder: Any, count: Any, most: int, emit: Callable[[int], None]) -> None:
-    """Emit code for each number from 1 to `most`, of which the one for `count` is run."""
+    """Emit a switch with code for each number from 1 to `most`; at run time the code for `count` is executed."""
     after = builder.append_basic_block("counted")
     branch = builder.switch(count, after)
     for number in range(1, most + 1):
@@ -69,6 +69,6 @@ def by_count(builder: Any, count: Any, most: int, emit: Callable[[int], None]) -
 
 @njit(inline="always")
 def next_count(left: int, most: int) -> int:
-    """Return how many of the rows that are left to take next, at most `most`, so that all turns take about as many."""
+    """Return how many of the remaining rows to process next, at most `most`, such that all turns are of about equal size."""
     turns = (left + most - 1) // most
     return (left + turns - 1) // turns

@@ -1,4 +1,4 @@
-"""Memory that begins where a cache line does, for compiled code: registers as wide as a line are stored twice as fast there."""
+"""Memory aligned to cache lines, for compiled code: stores of registers as wide as a line are twice as fast there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LINE = 64
 
 @njit(nogil=True, error_model="numpy")
 def floats(count: int) -> npt.NDArray[np.float32]:
-    """Return room for `count` float32 numbers."""
+    """Return an aligned, uninitialised array of `count` float32 numbers."""
     room = np.empty(count + _LINE // 4, np.float32)
     start = -room.ctypes.data % _LINE // 4
     return room[start : start + count]

@@ -1,4 +1,4 @@
-"""Arrays from addresses inside compiled code, so that one compiled loop serves models of any depth."""
+"""Makes arrays from addresses inside compiled code; one compiled loop then works for models of any depth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numba.extending import intrinsic
 
 
 def _pointer(typing_context: Any, address: Any, like: Any) -> Any:
-    """Return an integer as a pointer to numbers of the type of an array."""
+    """Convert an integer to a pointer to the element type of an array."""
     result = types.CPointer(like.dtype)  # type: ignore[no-untyped-call]  # numba's types are not annotated
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -25,5 +25,5 @@ _array_of: Any = numba.carray  # type: ignore[attr-defined]  # it is there
 
 @njit(inline="always")
 def array_at(address: int, shape: Any, like: Any) -> Any:
-    """Return the contiguous array of a shape at an address, of the type of `like`; nothing is copied or kept alive."""
+    """Return the contiguous array at an address, with the dtype of `like`; nothing is copied or kept alive."""
     return _array_of(_pointer_to(address, like), shape)

@@ -1,4 +1,4 @@
-"""Asks the processor for memory before it is read."""
+"""Prefetches memory into the processor's caches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 _LINE = 64
-"""Bytes of a cache line; on processors with longer ones some requests are repeated."""
+"""Bytes of a cache line; on processors with longer lines some prefetches are redundant."""
 _READ, _TO_LEVEL_2, _DATA = 0, 2, 1
 
 
 def emit_prefetch(builder: Any, address: Any) -> None:
-    """Emit a request for the cache line at a pointer of any type; one that points to nothing does no harm."""
+    """Emit a prefetch of the cache line at a pointer of any type; an invalid pointer does no harm."""
     pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
     function = builder.module.declare_intrinsic(
         "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
@@ -24,7 +24,7 @@ def emit_prefetch(builder: Any, address: Any) -> None:
 
 
 def _prefetch_line(typing_context: Any, address: Any) -> Any:
-    """Bring the cache line at an address into the second-level cache."""
+    """Prefetch the cache line at an address into the second-level cache."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit_prefetch(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
@@ -38,6 +38,6 @@ _prefetch: Any = intrinsic(_prefetch_line)
 
 @njit(inline="always")
 def prefetch(address: int, num_bytes: int) -> None:
-    """Bring `num_bytes` from an address on into the second-level cache."""
+    """Prefetch `num_bytes` from an address on into the second-level cache."""
     for offset in range(0, num_bytes, _LINE):
         _prefetch(address + offset)

@@ -1,4 +1,4 @@
-"""Matrix products of a few rows, `x @ W.T`, bound by reading the weights once."""
+"""Matrix products of a few rows, `x @ W.T`, which are bound by reading the weights once."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ Floats = npt.NDArray[np.float32]
 Weights = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 Rows = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
 MAX_PRODUCT_ROWS = 256 if LANES == 16 else 20
-"""Up to here this beats blocked matrix products, torch's as well as oneDNN's with weights reordered for it.
+"""Up to this many rows, this beats blocked products: those of torch, and those of oneDNN with reordered weights.
 
 The 106 million weights of SmolLM2's layers, 2 cores of an EPYC of Zen 5, ms for 16 / 32 / 64 / 128 / 256 rows: in bfloat16
 10.5 / 20.6 / 36 / 72 / 137, torch 27 / 34 / 58 / 91 / 156; in float32 21 / 36 / 71 / 143, oneDNN 26 / 42 / 83 / 139. With
-vectors of AVX2 in float32 for 16 / 24 / 32 / 64 rows 35 / 54 / 80 / 137, oneDNN 46 / 47 / 62 / 104. Layers of 16,384 x 2,048 to
-28,672 x 4,096 are the same: ahead up to 128 rows, as fast at 256.
+AVX2 vectors in float32 for 16 / 24 / 32 / 64 rows 35 / 54 / 80 / 137, oneDNN 46 / 47 / 62 / 104. Layers of 16,384 x 2,048 to
+28,672 x 4,096 behave the same: faster up to 128 rows, equally fast at 256.
 """
 
 _BYTES_AHEAD = 8192
-"""How far before they are read weights are prefetched for several rows, at least: the processor itself does not look beyond the
-page it reads. (One row reads them from end to end, where it does better by itself; see `tile`.)
+"""Minimum prefetch distance of weights for several rows; the hardware prefetcher does not cross page boundaries.
 
-One line is asked for with each line that is read. Asked for a block at a time, the requests queue up, and products of 8 and
-16 rows, which could be computed while the weights arrive, wait: 12.5 and 18.2 ms instead of 9.1 and 12.0 for the 269 MB of
-SmolLM2-135M in bfloat16, where one row takes 8.1 and adding up as many bytes 7.7 (2 cores of an EPYC of Zen 5, in turn).
+(One row reads weights sequentially, where the hardware prefetcher is faster; see `tile`.)
+
+One line is prefetched with each line that is read. If a block is prefetched at a time, the requests queue up, and products
+of 8 and 16 rows, which could be computed while the weights arrive, stall: 12.5 and 18.2 ms instead of 9.1 and 12.0 for the
+269 MB of SmolLM2-135M in bfloat16, where one row takes 8.1 and summing as many bytes 7.7 (2 cores of an EPYC of Zen 5,
+variants interleaved).
 """
 
 
@@ -42,7 +44,7 @@ def product(x: Rows, weight: Weights, out: Floats) -> None:
     A row's result does not depend on how many rows there are.
 
     Args:
-        x: `[T, K]` float32, or uint16 with the bits of bfloat16 (only where `HAS_BFLOAT16_PAIRS`, with such weights).
+        x: `[T, K]` float32, or uint16 with the bits of bfloat16 (needs `HAS_BFLOAT16_PAIRS` and such weights).
         weight: `[N, K]` float32, or uint16 with the bits of bfloat16.
         out: `[T, N]` float32, contiguous, written.
     """
@@ -81,7 +83,7 @@ def product(x: Rows, weight: Weights, out: Floats) -> None:
 
 @njit(fastmath=True, inline="always")
 def dot(x: Rows, weight: Weights, start: int) -> np.float32:
-    """Return the product of a row `[K]` with a row of weights `[K]` from `start` on."""
+    """Return the dot product of a row `[K]` and a row of weights `[K]` from `start` on."""
     total = np.float32(0.0)
     for k in range(start, x.shape[0]):
         total += widen(weight[k]) * widen(x[k])
@@ -90,7 +92,7 @@ def dot(x: Rows, weight: Weights, start: int) -> np.float32:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def multiply(x: Floats, weight: Weights, out: Floats, is_rounded: bool) -> None:
-    """Write `x @ weight.T` to `out`, with `x [T, K]` rounded to bfloat16 first if so asked; see `product`."""
+    """Write `x @ weight.T` to `out`, with `x [T, K]` rounded to bfloat16 first if `is_rounded`; see `product`."""
     if not is_rounded:
         product(x, weight, out)
         return
@@ -102,13 +104,13 @@ def multiply(x: Floats, weight: Weights, out: Floats, is_rounded: bool) -> None:
 
 
 _COMPACT: WeakValueDictionary[tuple[int, tuple[int, ...]], npt.NDArray[np.uint16]] = WeakValueDictionary()
-"""Weights in bfloat16 by address and shape of what they were made of, so that models that share a weight share it too."""
+"""Weights in bfloat16 by address and shape of the original, so that models that share a weight share its copy too."""
 
 
 def compact(weight: torch.Tensor) -> Weights | None:
-    """Return a host weight `[N, K]` in the narrowest form that loses nothing, or None if neither form fits.
+    """Return a host weight `[N, K]` in the narrowest lossless form, or None if neither form fits.
 
-    A float32 weight that came from a bfloat16 checkpoint is stored as bfloat16 again: half the memory traffic, same numbers.
+    A float32 weight from a bfloat16 checkpoint is stored as bfloat16 again, which halves the memory traffic.
     """
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None

@@ -1,7 +1,7 @@
-"""Products of queries with cached keys: the inner loop of attention's scores, one key in each lane of a vector register.
+"""Products of queries with cached keys: the inner loop of attention's scores, one key per lane of a vector register.
 
-A tile of keys is turned on its side once and then multiplied with every query, so that no register is ever added up across its
-lanes, and a score is one sum in the order of the head's dimensions, whichever query and key it belongs to.
+A tile of keys is transposed once and then multiplied with every query. No register is ever summed across its lanes, and
+every score is one sum in the order of the head's dimensions.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from specdec.runner.host.prefetch import prefetch
 from specdec.runner.host.turn import TILE_KEYS, key_kind, num_words, turn_keys
 
 _TILE_QUERIES = 8
-"""Queries that are multiplied at a time: as many sums run beside each other, which hides how long one takes."""
+"""Queries multiplied at a time; as many independent sums hide the latency of one."""
 _KEYS_AHEAD = 16
-"""How many keys before they are read they are prefetched: one head's lie apart, which the processor does not foresee."""
+"""Prefetch distance in keys. One head's keys are not contiguous, so the hardware does not prefetch them."""
 
 
 def _tile(
     typing_context: Any, key: Any, count: Any, queries: Any, queries_step: Any, turned: Any, out: Any, out_step: Any,
     depth: Any,
 ) -> Any:  # fmt: skip
-    """Multiply up to `_TILE_QUERIES` queries with a turned tile, for compiled code.
+    """Intrinsic that multiplies up to `_TILE_QUERIES` queries with a transposed tile.
 
-    It takes the array of keys (for its type only); how many queries; address and bytes per row of the queries, float32, or
-    pairs of bfloat16 where the keys are; the address of the turned tile; address and bytes per row of the output, of which
-    `TILE_KEYS` float32 are written for each query; and the depth.
+    Its arguments are the array of keys (for its type only), the number of queries, address and bytes per row of the
+    queries (float32, or pairs of bfloat16 if the keys are), the address of the transposed tile, address and bytes per row
+    of the output, of which `TILE_KEYS` float32 are written for each query, and the depth.
     """
     kind = key_kind(key.dtype)
 
@@ -88,10 +88,10 @@ def _emit(
 
 
 def as_multiplied(queries: Any, keys: Any) -> Any:
-    """Return queries `[n, D]` as keys of this type are multiplied with them; compiled code only.
+    """Return queries `[n, D]` in the form that is multiplied with keys of this type; compiled code only.
 
-    Where the processor multiplies pairs of bfloat16 and the keys are bfloat16, the queries are rounded to it, as a model that
-    runs in bfloat16 does; with a zero behind them if D is odd.
+    If the processor multiplies pairs of bfloat16 and the keys are bfloat16, the queries are rounded to bfloat16, as in a
+    model that runs in bfloat16, and padded with a zero if D is odd.
     """
     raise NotImplementedError("compiled code only")
 
@@ -116,7 +116,7 @@ def _overload_as_multiplied(queries: Any, keys: Any) -> Callable[[Any, Any], Any
 def score_keys(queries: Any, keys: Any, values: Any, start: int, head: int, length: int, out: Any) -> None:
     """Write the products of `queries [n, D]` with the keys `[L, D]` of one head from slot `start` on to `out [n, W]`.
 
-    The values, which come next, are asked for meanwhile.
+    The values, which are read next, are prefetched meanwhile.
 
     Args:
         queries: `[n, D]`, see `as_multiplied`; contiguous.
@@ -125,7 +125,7 @@ def score_keys(queries: Any, keys: Any, values: Any, start: int, head: int, leng
         start: slot of the first key.
         head: key-value head.
         length: number of keys, L.
-        out: `[n, W]` float32, rows contiguous; W at least L rounded up to `TILE_KEYS`, what lies behind L may be anything.
+        out: `[n, W]` float32, rows contiguous; W is at least L rounded up to `TILE_KEYS`; entries behind L are undefined.
     """
     step, value_step = keys.strides[0], values.strides[0]
     first = keys.ctypes.data + start * step + head * keys.strides[1]

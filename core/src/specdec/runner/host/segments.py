@@ -1,4 +1,4 @@
-"""The segments of a small pass as compiled code reads them."""
+"""The segments of a small pass in the form that compiled code reads."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy.typing as npt
 from specdec.runner.packed import PackedBatch
 
 MAX_ROWS = 32
-"""The most rows of one request that compiled attention takes; longer pieces are faster as matrix products."""
+"""Maximum rows of a segment in compiled attention. Passes with more rows of a request are cut into pieces of such segments, or
+run eagerly where eager matrix products are faster."""
 _MAX_PASS_ROWS = 128
-"""The most rows of a pass that is run whole; longer ones are cut, or run operation by operation."""
+"""Maximum rows of a pass that is run whole; longer passes are cut into pieces, or run eagerly."""
 
 
 @dataclass(slots=True)
@@ -20,20 +21,20 @@ class HostSegments:
     """The segments of a pass as arrays, made once per pass."""
 
     table: npt.NDArray[np.int64]
-    """`[5, S]` first row; number of rows; slot of position 0; rows in the cache before the pass; how many of these, the last
-    ones, are branches that not every new row sees, or -1 for a chain."""
+    """`[5, S]` first row; number of rows; slot of position 0; rows in the cache before the pass; number of these, the last
+    ones, that are branches not visible to every new row, or -1 for a chain."""
     visible: npt.NDArray[np.bool_]
-    """`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees; empty if all segments
-    are chains."""
+    """`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees. Empty if all
+    segments are chains."""
 
 
 def is_short(batch: PackedBatch) -> bool:
-    """Return whether no request has more rows than this path is the fastest for."""
+    """Return whether no request has more rows than compiled attention takes."""
     return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
 
 
 def small_pass(batch: PackedBatch) -> HostSegments | None:
-    """Return the segments of a pass that compiled attention is for, else None."""
+    """Return the segments of a pass if compiled attention can run it whole, else None."""
     if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
         return None
     return host_segments(batch) if is_short(batch) else None

@@ -1,7 +1,7 @@
-"""Softmax weights of one row whose bits depend on what the row sees and on nothing behind it or beside it.
+"""Batch-invariant softmax weights of one row: their bits depend only on the tokens that the row sees.
 
-Scores lie by position, in chunks of lanes that count from position 0. All of a chunk is computed, by the same instructions
-whichever chunk it is, and chunks are added up lane by lane, in order; what a row does not see adds exact zeros.
+Scores are ordered by position, in chunks of `CHUNK` positions counted from position 0. Every chunk is computed in full, with
+the same instructions. Chunks are summed lane by lane, in order; positions that a row does not see add exact zeros.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from specdec.runner.host.loops import loop
 
 Floats = npt.NDArray[np.float32]
 CHUNK = 16
-"""Positions of a chunk."""
+"""Positions per chunk."""
 _HIDDEN = np.float32(-1e30)
 
 
 @njit(nogil=True, error_model="numpy")
 def weigh(score: Floats, num_seen: int, window: int) -> np.float32:
-    """Turn the scores of a row into weights, unscaled, in place, and return their sum.
+    """Turn the scores of a row into unnormalized weights, in place, and return their sum.
 
     Args:
         score: `[W]`, W a multiple of `CHUNK`, contiguous; entry j belongs to position `first + j`, `first` a multiple too.
-        num_seen: entries up to the row's own position, that included; those behind may be anything, and become 0.
-        window: positions that the row sees, itself included.
+        num_seen: number of entries up to and including the row's own position; later entries are ignored and become 0.
+        window: number of positions that the row sees, itself included.
     """
     width = score.shape[0]
     for j in range(0, num_seen - window):
@@ -58,7 +58,7 @@ def weigh(score: Floats, num_seen: int, window: int) -> np.float32:
 def close_up(score: Floats, visible: npt.NDArray[np.bool_], count: int) -> int:
     """Move the scores that a row of a tree sees to the front, in order; returns how many there are.
 
-    Where they then lie is where the scores of a chain of these tokens would.
+    They are then at the places that the scores of a chain of these tokens would have.
     """
     num_seen = 0
     for j in range(count):
@@ -70,7 +70,7 @@ def close_up(score: Floats, visible: npt.NDArray[np.bool_], count: int) -> int:
 
 @njit(nogil=True, error_model="numpy")
 def spread(score: Floats, visible: npt.NDArray[np.bool_], count: int, num_seen: int) -> None:
-    """Undo `close_up` for the weights; what the row does not see becomes 0."""
+    """Undo `close_up` for the weights; entries that the row does not see become 0."""
     for j in range(count - 1, -1, -1):
         if visible[j]:
             num_seen -= 1
@@ -82,7 +82,7 @@ def spread(score: Floats, visible: npt.NDArray[np.bool_], count: int, num_seen: 
 def _chunked(typing_context: Any, address: Any, count: Any) -> Any:
     """Replace each of `count` scores s at an address by `e^(s - highest)`, 0 below e^-87, and return their sum.
 
-    The order of the sum is what this is for: call it in no function with fast arithmetic, which may change it.
+    The order of the sum matters: do not call this in a function compiled with `fastmath`, which may change it.
     """
 
     def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -95,7 +95,7 @@ _chunks: Any = intrinsic(_chunked)
 
 
 def _emit(builder: Any, address: Any, count: Any) -> Any:
-    """Emit a loop over chunks for the highest score, one for the weights, and the sum of the lanes by halves."""
+    """Emit a loop over chunks for the highest score, a second one for the weights, and a pairwise sum of the lanes."""
     zero, num_registers = ir.Constant(INDEX, 0), CHUNK // LANES
 
     def place(j: Any, number: int) -> Any:

@@ -33,14 +33,14 @@ class Column(IntEnum):
     DOWN_BIAS = 7
     POST_NORM = 8
     NEXT_NORM = 9
-    """Norm of the next layer's input; of the last layer the final norm, if there is one."""
+    """Norm of the next layer's input; for the last layer the final norm, if there is one."""
     HEAD_NORMS = 10
     KEYS = 11
     VALUES = 12
     WINDOW = 13
 
 
-# Inlined, like other levels below the functions that Python calls: numba compiles a callee again within each caller.
+# Inlined, like other functions that only compiled code calls: numba compiles a callee again within each caller.
 @njit(inline="always")
 def run_layers(
     x: Floats,
@@ -61,11 +61,11 @@ def run_layers(
     aux: Floats,
     normed: Floats,
 ) -> None:
-    """Run layers of one shape; `normed` holds the final norm's output at the end, or `x` where there is none.
+    """Run layers of one shape; at the end `normed` holds the final norm's output, or `x` if there is no final norm.
 
     Args:
         x: `[T, H]` residual stream, overwritten.
-        entry: `[T, W]` the first layer's input to attention, W being H but for heads that take two things; may be `normed`.
+        entry: `[T, W]` the first layer's attention input; W is H, or 2 H for heads without a join; may be `normed`.
         table: `[L, len(Column)]`.
         frame: `[len(Part)]`.
         numbers: `[len(Number)]`.
@@ -77,8 +77,8 @@ def run_layers(
         positions: `[T]`.
         slots: `[T]`.
         segments: `[5, S]`, see `HostSegments`.
-        visible: `[T, W]` of trees, or empty; see `HostSegments`.
-        aux_places: `[L]` where the input of each layer goes in `aux`, -1 for nowhere.
+        visible: `[T, W]` for trees, or empty; see `HostSegments`.
+        aux_places: `[L]` index in `aux` at which each layer's input is stored, -1 for none.
         aux: `[A, T, H]`, written.
         normed: `[T, H]`, written.
     """
@@ -133,7 +133,7 @@ def run_layers(
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def add_bias(out: Floats, address: int) -> None:
-    """Add a bias `[N]` at `address` to every row of `out [T, N]`; nothing for address 0."""
+    """Add the bias `[N]` at `address` to every row of `out [T, N]`; does nothing for address 0."""
     if address:
         bias = array_at(address, (out.shape[1],), out)
         for t in range(out.shape[0]):

@@ -1,4 +1,4 @@
-"""Whether compiled loops run here, and on how many threads."""
+"""Checks whether compiled loops run on this machine, and sets their number of threads."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def _count(out: npt.NDArray[np.int64]) -> None:
 
 @cache
 def is_available() -> bool:
-    """Return whether numba compiles and can share the processor with torch here; tried once, with a tiny parallel loop.
+    """Return whether numba compiles here and can share the processor with torch; tested once with a tiny parallel loop.
 
-    numba must use OpenMP, as torch does: with its own thread pool the two wait for each other. Other loops are compiled when
-    they are first called, and raise what numba raises if they cannot be.
+    numba must use OpenMP, as torch does; with a thread pool of its own the two wait for each other. Other loops are compiled
+    on their first call; if that fails, they raise numba's exception.
     """
     try:
         if config.THREADING_LAYER == "default":  # type: ignore[attr-defined]  # made from the environment
             config.THREADING_LAYER = "omp"  # type: ignore[attr-defined]  # ditto
-        # The pool is made by the first call and never shrinks; threads that only wait would still disturb the others.
+        # The first call makes the pool, which never shrinks; idle threads would still disturb the others.
         most: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # ditto
         config.NUMBA_NUM_THREADS = min(torch.get_num_threads(), most)  # type: ignore[attr-defined]  # ditto
         _count(np.zeros(2, np.int64))
-    except Exception as error:  # whatever a platform's threading raises, torch's own attention works
+    except Exception as error:  # a platform's threading may raise anything; torch's own attention still works
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         logger.warning(
             "compiled loops do not run here (%s: %s); torch's operations are taken, two to four times slower at small batches",

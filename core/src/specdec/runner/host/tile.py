@@ -33,27 +33,27 @@ TILE_WEIGHTS = 4
 
 
 MAX_TILE_ROWS = 6 if FEATURES.get("avx512f") else 3
-"""Rows of a tile: four sums each in 32 or in 16 registers, with room for what is multiplied."""
+"""Rows of a tile: four sums per row in 32 or 16 registers, with registers left for the factors."""
 
 _UNROLLED = 6
-"""Steps that are written out in the loop of `_in_turn`; 1 and 2 are slower, 9 is the same."""
+"""Unrolled steps in the loop of `_in_turn`; 1 and 2 are slower, 9 is the same."""
 
 _KINDS = {
     (types.float32, types.float32): Kind.FLOATS,
     (types.float32, types.uint16): Kind.WIDENED,
 } | ({(types.uint16, types.uint16): Kind.BFLOATS} if HAS_BFLOAT16_PAIRS else {})
-"""By the types of rows and weights; bfloat16 is held as uint16."""
+"""Kind by the types of rows and weights; bfloat16 is stored as uint16."""
 
 
 def _tile(*, is_first: bool) -> Callable[..., int]:
-    """Return what multiplies up to `MAX_TILE_ROWS` rows with four rows of weights, for compiled code.
+    """Return an intrinsic that multiplies up to `MAX_TILE_ROWS` rows with four rows of weights.
 
-    It takes the arrays of rows and of weights (for their types only), how many rows, then address and bytes per row of rows,
-    weights and output, then the depth K and how many bytes ahead weights are prefetched; writes float32 sums `[rows, 4]`; and
-    returns how many of the K numbers are in them: the caller adds the rest.
+    Its arguments are the arrays of rows and of weights (for their types only), the number of rows, address and bytes per row
+    of rows, weights and output, the depth K, and the prefetch distance of weights in bytes. It writes float32 sums
+    `[rows, 4]` and returns how many of the K numbers they include; the caller adds the rest.
 
     Args:
-        is_first: whether these weights are read for the first time, and so those ahead are to be prefetched.
+        is_first: whether these weights are read for the first time, so that later ones must be prefetched.
     """
 
     def typed(
@@ -63,7 +63,7 @@ def _tile(*, is_first: bool) -> Callable[..., int]:
         kind = _KINDS.get((x.dtype, weight.dtype))
 
         def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            if kind is None:  # never reached: callers multiply what this processor can
+            if kind is None:  # unreachable: callers only use kinds that this processor supports
                 builder.call(
                     builder.module.declare_intrinsic("llvm.trap", (), ir.FunctionType(ir.VoidType(), [])), []
                 )
@@ -129,7 +129,7 @@ def _side_by_side(
     multiplied: Callable[[Any, Any, Any], Any],
     prefetch: Callable[[int, Any], None] | None,
 ) -> list[Any]:
-    """Emit one loop for the four rows of weights, so that what is loaded of a row serves them all; returns the sums."""
+    """Emit one loop for all four rows of weights, which loads each part of `x` once for all of them; returns the sums."""
 
     def added(k: Any, sums: list[Any]) -> list[Any]:
         if prefetch is not None:
@@ -154,11 +154,11 @@ def _in_turn(
     weight: Callable[[int, Any], Any],
     multiplied: Callable[[Any, Any, Any], Any],
 ) -> list[Any]:
-    """Emit a loop for each row of weights, which reads memory from end to end; for one row of `x`; returns the sums.
+    """Emit one loop per row of weights, for one row of `x`, so that memory is read sequentially; returns the sums.
 
-    The processor's own prefetching follows such reads, and is faster than asking for lines ahead: the products of SmolLM2-135M
-    in bfloat16 take 8.3 ms in place of 9.6, where adding up as many bytes takes 7.8 (2 cores of an EPYC of Zen 5, in turns).
-    Two rows take 8.7 in place of 9.6, but a quarter more where the weights are in a cache; one row takes the same there.
+    For such reads the hardware prefetcher is faster than explicit prefetching: the products of SmolLM2-135M in bfloat16 take
+    8.3 ms instead of 9.6, where summing as many bytes takes 7.8 (2 cores of an EPYC of Zen 5, variants interleaved). Two rows
+    take 8.7 instead of 9.6, but a quarter more if the weights are in a cache; one row takes the same there.
     """
     size = kind.step * _UNROLLED
     most = builder.mul(builder.udiv(whole, ir.Constant(INDEX, size)), ir.Constant(INDEX, size))
@@ -182,12 +182,12 @@ def _number(kind: Kind) -> Any:
 
 
 def _totals(builder: Any, vectors: list[Any]) -> Any:
-    """Return the sums over the lanes of four vectors as one vector of four."""
+    """Return the lane sums of four vectors as one vector of four."""
     first, second, third, fourth = vectors
     blocks = range(0, LANES, 4)
 
     def folded(left: Any, right: Any, low: tuple[int, ...], high: tuple[int, ...]) -> Any:
-        """Add two choices of lanes from each block of four; lanes 4 to 7 stand for those of `right`."""
+        """Add two selections of lanes from each block of four; lanes 4 to 7 denote those of `right`."""
         halves = (
             builder.shuffle_vector(
                 left, right, lanes([b + i % 4 + LANES * (i // 4) for b in blocks for i in order])
@@ -212,7 +212,7 @@ def _totals(builder: Any, vectors: list[Any]) -> Any:
 
 
 def _load(builder: Any, kind: Kind, base: Any, row: int, step: Any, k: Any, is_half: bool) -> Any:
-    """Load the next numbers of a row as what is multiplied."""
+    """Load the next numbers of a row in the form that is multiplied."""
     if kind is Kind.BFLOATS:
         return load_pairs(builder, base, row, step, k)
     return load_floats(builder, base, row, step, k, is_half)
@@ -232,23 +232,23 @@ def row_tiles(
     x: Any, weight: Any, num_rows: int, rows: int, rows_step: int, columns: int, columns_step: int,
     out: int, out_step: int, depth: int, ahead: int,
 ) -> int:  # fmt: skip
-    """Write the products of any number of rows with four rows of weights; a row's do not depend on the others.
+    """Write the products of any number of rows with four rows of weights; a row's result does not depend on other rows.
 
     Args:
         x: the array of rows, float32 or uint16; for its type only.
-        weight: the array of weights, likewise; both uint16 only where `HAS_BFLOAT16_PAIRS`.
-        num_rows: rows to multiply.
-        rows: address of the first.
-        rows_step: bytes from a row to the next.
+        weight: the array of weights, likewise; both may be uint16 only if `HAS_BFLOAT16_PAIRS`.
+        num_rows: number of rows to multiply.
+        rows: address of the first row.
+        rows_step: bytes from one row to the next.
         columns: address of the first row of weights.
-        columns_step: bytes from one to the next.
+        columns_step: bytes from one row of weights to the next.
         out: address of the float32 output `[num_rows, 4]`.
         out_step: bytes from one of its rows to the next.
-        depth: numbers of a row, K.
-        ahead: bytes ahead of those being multiplied that weights are prefetched.
+        depth: numbers per row, K.
+        ahead: prefetch distance of weights, in bytes.
 
     Returns:
-        how many of the K numbers are in the products; the caller adds the rest.
+        how many of the K numbers the products include; the caller adds the rest.
     """
     done, t = depth, 0
     while t < num_rows:

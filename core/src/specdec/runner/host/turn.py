@@ -1,4 +1,4 @@
-"""Keys turned on their side: number d of several keys side by side in one vector register."""
+"""Transposes tiles of keys: one vector register holds dimension d of several keys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from specdec.runner.host.lanes import (
 from specdec.runner.host.loops import loop
 
 TILE_KEYS = LANES
-"""Keys that are turned at a time."""
+"""Keys transposed at a time."""
 
 
 def key_kind(key_type: Any) -> Kind:
@@ -35,11 +35,11 @@ def key_kind(key_type: Any) -> Kind:
 
 
 def _turned(typing_context: Any, key: Any, keys: Any, step: Any, count: Any, depth: Any, out: Any) -> Any:
-    """Turn `TILE_KEYS` keys: write word k of each, a float32 or two bfloat16 numbers, into one register.
+    """Transpose `TILE_KEYS` keys: write word k of each, a float32 or two bfloat16 numbers, into one register.
 
-    It takes the array of keys (for its type only); the address of the first key and bytes from one to the next; how many
-    there are, at least 1 (the last one stands for those that are missing); the depth; and the address of the output, float32
-    `[depth, LANES]` or pairs `[(depth + 1) / 2, LANES]`.
+    Its arguments are the array of keys (for its type only), the address of the first key, the bytes from one key to the
+    next, the number of keys, at least 1 (missing keys are replaced by the last one), the depth, and the address of the
+    output, float32 `[depth, LANES]` or pairs `[(depth + 1) / 2, LANES]`.
     """
     kind = key_kind(key.dtype)
 
@@ -85,13 +85,13 @@ def _emit(builder: Any, kind: Kind, keys: Any, step: Any, count: Any, depth: Any
 
 
 def num_words(builder: Any, depth: Any, *, is_paired: bool) -> Any:
-    """Return how many words there are, the last of which may be half empty."""
+    """Return the number of words per key; the last one may be half empty."""
     one = ir.Constant(INDEX, 1)
     return builder.lshr(builder.add(depth, one), one) if is_paired else depth
 
 
 def _word(builder: Any, kind: Kind, row: Any, k: Any, depth: Any) -> Any:
-    """Return word `k` of a key by itself."""
+    """Return word `k` of one key."""
     zero = ir.Constant(INDEX, 0)
     if kind is Kind.FLOATS:
         return builder.load(pointer(builder, row, 0, zero, k, WORD), align=2)
@@ -112,7 +112,7 @@ def _word(builder: Any, kind: Kind, row: Any, k: Any, depth: Any) -> Any:
 
 
 def _transposed(builder: Any, vectors: list[Any]) -> list[Any]:
-    """Return the columns of a square of registers, by exchanging ever larger blocks on both sides of the diagonal."""
+    """Transpose a square of registers by exchanging blocks of doubling size across the diagonal."""
     distance = 1
     while distance < LANES:
         exchanged = list(vectors)

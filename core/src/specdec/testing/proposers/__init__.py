@@ -20,7 +20,7 @@ class ProposerConformance(
 ):
     """The promises of a proposer, one test each.
 
-    A subclass gives `method` (a name, the class, or `./file.py:Class`) and, where needed, `config` (the other keys of
+    A subclass sets `method` (a name, the class, or `./file.py:Class`) and, if needed, `config` (the other keys of
     `speculative_config`), `model` (the target: `zoo`, `tiny`, a directory, or a model) and `prompts` (texts on which the method
-    drafts). What a method does not claim is skipped, with the reason.
+    drafts). Tests of capabilities that a method does not declare are skipped, with the reason.
     """

@@ -1,4 +1,4 @@
-"""A draft keeps what it is asked to keep."""
+"""Drafts respect the limits of the batch."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from specdec.testing.support.verdicts import broken
 
 
 class CapTests(ProposerSuite):
-    """Number of nodes, ids, and the odd moments: no draft wanted, nothing new, the first and the last token."""
+    """Number of nodes, ids, and edge cases: no draft wanted, no new token, the first and the last token."""
 
     def test_node_caps_are_kept(self) -> None:
-        """No row has more nodes than `max_nodes` asks for, whatever the cap was a step ago.
+        """No row has more nodes than its `max_nodes`, whatever the cap was in the previous step.
 
-        To mend: cut every row at `batch.max_nodes[row]` in each call; the cap changes from row to row and step to step.
+        To mend: truncate every row to `batch.max_nodes[row]` in each call; the cap differs between rows and steps.
         """
         feed = self._feed()
         names = [self._add(feed, index) for index in range(4)]
@@ -33,7 +33,7 @@ class CapTests(ProposerSuite):
     def test_ids_are_in_the_vocabulary(self) -> None:
         """Every drafted id is one of the target's: 0 to vocab_size - 1.
 
-        To mend: mask the ids from `target.vocab_size` on before you choose, and map the ids of a reduced vocabulary back.
+        To mend: mask the ids from `target.vocab_size` on before choosing, and map the ids of a reduced vocabulary back.
         """
         feed = self._feed()
         feed.add("highest", [self._vocab_size - 1, 0] * (NUM_PROMPT_TOKENS // 2 + 2), NUM_PROMPT_TOKENS)
@@ -48,7 +48,7 @@ class CapTests(ProposerSuite):
     def test_no_draft_where_none_is_wanted(self) -> None:
         """A row whose `max_nodes` is 0 gets no node: in the middle of the prompt, and while speculation is off.
 
-        To mend: leave rows with `batch.max_nodes[row] == 0` empty; take their tokens in all the same.
+        To mend: leave rows with `batch.max_nodes[row] == 0` empty, but still process their new tokens.
         """
         feed = self._feed()
         names = [self._add(feed, index) for index in range(2)]
@@ -64,9 +64,9 @@ class CapTests(ProposerSuite):
             broken(f"max_nodes is 0 for one row of two, and {wanted[names[1]]} was drafted for it")
 
     def test_a_call_without_new_tokens(self) -> None:
-        """Where nothing is new the draft is that of the call before: the text has not changed.
+        """A call without new tokens gives the same draft as the previous call, because the text has not changed.
 
-        To mend: expect `counts[row] == 0`, also for all rows at once and in a request's first call; draft from what you hold.
+        To mend: support `counts[row] == 0`, for all rows at once and in a request's first call too; draft from the held tokens.
         """
         feed = self._feed()
         names = [self._add(feed, index) for index in range(NUM_TEXTS)]
@@ -81,19 +81,19 @@ class CapTests(ProposerSuite):
                     broken(f"{first[name]} was drafted, then without any new token {again[name]}")
 
     def test_a_context_of_one_token(self) -> None:
-        """A request whose whole text is one token can be drafted for.
+        """Drafting works for a request whose whole text is one token.
 
-        To mend: look for context only as far back as there is any; an empty draft is fine.
+        To mend: look back no further than the start of the text; an empty draft is fine.
         """
         for text in self._texts[:NUM_TEXTS]:
             row = self._single(self._feed(), text[:1], self._k)
             _check_size(row, self._k)
 
     def test_the_end_of_the_context_window(self) -> None:
-        """Up to the last token of the window nothing is raised, and no draft runs past it.
+        """Up to the last token of the context window nothing is raised, and no draft exceeds the window.
 
-        To mend: the caps shrink to 0 as the window fills; keep them, and make buffers `max_model_len` long: the last
-        token is delivered too, and so are no more.
+        To mend: respect the caps, which shrink to 0 as the window fills, and make buffers `max_model_len` long: the last
+        token is delivered too, and none after it.
         """
         length = self._target.max_len
         text = (self._texts[0] * length)[:length]

@@ -1,4 +1,4 @@
-"""What a class declares is what it does."""
+"""The declared capabilities match the behaviour."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STATES = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
 
 
 class DeclarationTests(ProposerSuite):
-    """Capabilities, one by one."""
+    """One test per capability."""
 
     def test_capabilities_fit_together(self) -> None:
-        """A configuration claims no more than its class, and nothing that excludes itself.
+        """A configuration declares no more capabilities than its class, and no contradictory ones.
 
-        To mend: set `self.capabilities` in `__init__` to what this configuration does, a subset of the class attribute.
+        To mend: set `self.capabilities` in `__init__` to those of this configuration, a subset of the class attribute.
         """
         given, checked = self._capabilities, self._checked
         if beyond := given - checked.proposer_class.capabilities:
@@ -44,9 +44,9 @@ class DeclarationTests(ProposerSuite):
             broken(f"aux_layer_ids has {outside[0]}, the target's layers are 0 to {num_layers - 1}")
 
     def test_only_declared_parts_of_the_target_are_used(self) -> None:
-        """With `TOKENS_ONLY` no weight of the target is touched; otherwise only the parts that are declared.
+        """With `TOKENS_ONLY` no weight of the target is used; otherwise only the declared parts are used.
 
-        To mend: declare EMBEDDINGS, LM_HEAD, OWN_KV for what you take of `TargetHandle`, and leave TOKENS_ONLY out then.
+        To mend: declare EMBEDDINGS, LM_HEAD, OWN_KV for the parts of `TargetHandle` you use, and do not declare TOKENS_ONLY.
         """
         handle = borrowed(self._target.handle, self._capabilities)
         try:
@@ -61,17 +61,17 @@ class DeclarationTests(ProposerSuite):
             feed.call({name: ask})
 
     def test_it_drafts(self) -> None:
-        """On some of the kit's texts something is drafted; what never is cannot be checked.
+        """Something is drafted on some of the kit's texts; without drafts nothing can be checked.
 
-        To mend: give `prompts`, a few texts on which your method drafts.
+        To mend: set `prompts` to a few texts on which your method drafts.
         """
         if not any(row.tokens for row in self._observed):
             broken(f"nothing was drafted in {len(self._observed)} calls that wanted a draft")
 
     def test_trees_are_declared(self) -> None:
-        """Drafts have `parents` where, and only where, `TREE` is declared.
+        """Drafts have `parents` if and only if `TREE` is declared.
 
-        To mend: declare TREE if a draft may have parents; a configuration without trees takes it out of `self.capabilities`.
+        To mend: declare TREE if a draft may have parents; a configuration without trees removes it from `self.capabilities`.
         """
         drafted = [row for row in self._observed if row.tokens]
         trees = [row for row in drafted if row.is_tree]
@@ -83,9 +83,9 @@ class DeclarationTests(ProposerSuite):
             broken(f"TREE is declared and none of {len(drafted)} drafts has parents")
 
     def test_q_is_declared(self) -> None:
-        """Drafts come with `node_probs` where, and only where, `DRAFT_PROBS` is declared.
+        """Drafts have `node_probs` if and only if `DRAFT_PROBS` is declared.
 
-        To mend: declare DRAFT_PROBS if drafts carry q, and give q for every row of a request that is sampled.
+        To mend: declare DRAFT_PROBS if drafts carry q, and return q for every row of a sampled request.
         """
         drafted = [row for row in self._observed if row.tokens]
         given = [row for row in drafted if row.probs is not None]
@@ -97,9 +97,9 @@ class DeclarationTests(ProposerSuite):
             broken(f"DRAFT_PROBS is declared and none of {len(drafted)} drafts has node_probs")
 
     def test_confidence_is_a_probability(self) -> None:
-        """Drafts come with `confidence` where, and only where, it is declared, and it lies between 0 and 1.
+        """Drafts have `confidence` if and only if it is declared, and its values lie between 0 and 1.
 
-        To mend: give an estimated probability per node, not a logit or a score, and declare CONFIDENCE.
+        To mend: return an estimated probability per node, not a logit or a score, and declare CONFIDENCE.
         """
         given = [row.confidence for row in self._observed if row.tokens and row.confidence is not None]
         is_declared = Capability.CONFIDENCE in self._capabilities
@@ -115,10 +115,10 @@ class DeclarationTests(ProposerSuite):
                     broken(f"a node's confidence is {value}, which is no probability")
 
     def test_the_device_form_is_taken_without_waiting(self) -> None:
-        """With `ON_DEVICE` a draft stays on the device, and no operation makes the host wait for it.
+        """With `ON_DEVICE` a draft stays on the device, and no operation synchronises the host with it.
 
-        To mend: no `.item()`, no boolean indexing, no `nonzero`; return device tensors without `host_rows`. Host fields of
-        the batch are not there.
+        To mend: no `.item()`, no boolean indexing, no `nonzero`; return device tensors without `host_rows`. The batch has no
+        host fields.
         """
         self._require(Capability.ON_DEVICE)
         feed = self._feed()
@@ -142,7 +142,7 @@ class DeclarationTests(ProposerSuite):
     @property
     @once_per_suite
     def _observed(self) -> list[Row]:
-        """What was drafted for every text, in all calls that wanted a draft."""
+        """The drafts for every text, from all calls that wanted a draft."""
         feed = self._feed()
         names = [self._add(feed, index) for index in range(len(self._texts))]
         drafted = play(feed, dict.fromkeys(names, story(self._k)))

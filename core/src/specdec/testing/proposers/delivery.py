@@ -1,4 +1,4 @@
-"""What a proposer knows is what it was told, however that came."""
+"""Drafts depend on the delivered tokens, not on how they were delivered."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from specdec.testing.support.verdicts import broken
 
 
 class DeliveryTests(ProposerSuite):
-    """Tokens in pieces, tokens while no draft is wanted, tokens told again, and memory that is only lent."""
+    """Tokens in pieces, tokens while no draft is wanted, re-delivered tokens, and memory that is only lent."""
 
     def test_pieces_make_no_difference(self) -> None:
-        """The draft after a text is the same whether its tokens came at once, one by one, or in uneven pieces.
+        """The draft after a text is the same whether its tokens were delivered at once, one by one, or in uneven pieces.
 
-        To mend: take in `counts[row]` tokens from `new_token_ids` in every call, in order; any number may come.
+        To mend: process `counts[row]` tokens from `new_token_ids` in every call, in order; any number is possible.
         """
         for index in range(NUM_TEXTS):
             for length in (55, 60):
@@ -34,9 +34,9 @@ class DeliveryTests(ProposerSuite):
                     )
 
     def test_tokens_are_taken_in_while_no_draft_is_wanted(self) -> None:
-        """Tokens delivered while `max_nodes` is 0 count like all others.
+        """Tokens delivered while `max_nodes` is 0 are processed like all others.
 
-        To mend: take in the new tokens of every row before you look at `max_nodes`; what is not kept then never comes again.
+        To mend: process the new tokens of every row before looking at `max_nodes`; they are not delivered again.
         """
         for text in self._texts[:NUM_TEXTS]:
             feed = self._feed()
@@ -54,9 +54,9 @@ class DeliveryTests(ProposerSuite):
             )
 
     def test_a_start_below_what_is_held_means_forget_from_there(self) -> None:
-        """After a re-delivery from any earlier position only what came since counts: the request was preempted, or failed.
+        """After a re-delivery from any earlier position, as after preemption or an error, only the new tokens count from there.
 
-        To mend: drop what you hold from `starts[row]` on before you take in the new tokens, in every structure you keep.
+        To mend: drop everything held from `starts[row]` on before processing the new tokens, in every data structure.
         """
         for old, other in pairwise(self._texts[:NUM_TEXTS]):
             for start in (0, 1, 23, 40, 50, 54):
@@ -74,7 +74,7 @@ class DeliveryTests(ProposerSuite):
                     _compare(row, expected, what)
 
     def test_inputs_are_not_written_to(self) -> None:
-        """A batch is for reading: tokens, counts and hidden states are the engine's own memory.
+        """A batch is read-only: tokens, counts and hidden states are the engine's own memory.
 
         To mend: copy what you change: `ids = batch.token_ids(row).copy()`, `states = batch.hidden_states.clone()`.
         """
@@ -87,9 +87,9 @@ class DeliveryTests(ProposerSuite):
                 broken(f"propose wrote into ProposeBatch.{feed.written[0]}")
 
     def test_inputs_are_not_kept(self) -> None:
-        """What a batch lends is read during the call: afterwards its memory may hold something else.
+        """The batch's memory is read only during the call; afterwards the engine may reuse it.
 
-        To mend: keep copies: `.tolist()`, `.copy()`, `.clone()`; a slice of an array is a view and no copy.
+        To mend: keep copies: `.tolist()`, `.copy()`, `.clone()`; a slice of an array is a view, not a copy.
         """
         for index in range(NUM_TEXTS):
             feed = self._feed()
@@ -100,7 +100,7 @@ class DeliveryTests(ProposerSuite):
                 broken("drafts change when the engine uses the memory of earlier batches for something else")
 
     def _told(self, text: Sequence[int]) -> Feed:
-        """Return a feed in which a request has got a text, with drafts wanted on the way."""
+        """Return a feed in which a text has been delivered for a request, with drafts requested in between."""
         feed = self._feed()
         feed.add("again", text, 40)
         for count in (40, 5, 1, 1, len(text) - 47):

@@ -16,10 +16,10 @@ class DeterminismTests(ProposerSuite):
     """Drafts are a function of texts and seeds."""
 
     def test_the_same_seed_gives_the_same_drafts(self) -> None:
-        """Two proposers that are told the same draft the same, whatever the state of the process's random numbers.
+        """Two proposers with the same inputs draft the same, whatever the state of the process's random generators.
 
-        To mend: draw with `batch.draws.sample`, never with `random`, `numpy.random` or `torch.rand` unseeded; depend on no
-        clock and no order of a set.
+        To mend: draw with `batch.draws.sample`, never with unseeded `random`, `numpy.random` or `torch.rand`; depend on no
+        clock and no set order.
         """
         runs = []
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()

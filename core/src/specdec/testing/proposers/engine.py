@@ -1,4 +1,4 @@
-"""In the engine: the text is that of plain decoding."""
+"""In the engine the text equals that of plain decoding."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ NUM_PROMPTS = 5
 
 
 class EngineTests(ProposerSuite):
-    """Runs with chunked prompts, joins, ends and preemption, under `strict`, errors raised."""
+    """Runs with chunked prefill, requests that join and finish, and preemption, under `strict`; errors are raised."""
 
     def test_greedy_text_is_that_of_plain_decoding(self) -> None:
-        """At temperature 0 the engine gives the same tokens with this proposer and without, and nothing is raised.
+        """At temperature 0 the engine emits the same tokens with and without this proposer, and nothing is raised.
 
-        To mend: under `strict` no draft can change the text, so what is reported is an error in `propose`, or a draft that the
-        engine refuses; the tests above say which.
+        To mend: under `strict` no draft can change the text, so the cause is an error in `propose`, or a draft that the
+        engine rejects as invalid; the tests above show which.
         """
         self._compare_texts(0.0)
 
     def test_sampled_text_is_that_of_plain_decoding(self) -> None:
-        """At temperature 0.8 and equal seeds the engine gives the same tokens with this proposer and without.
+        """At temperature 0.8 and equal seeds the engine emits the same tokens with and without this proposer.
 
         To mend: as for greedy text.
         """
         self._compare_texts(0.8)
 
     def test_cost(self, record_property: Callable[[str, object], None]) -> None:
-        """What a draft costs is measured and shown; nothing is judged.
+        """The cost of a draft is measured and shown; it cannot fail.
 
-        To mend: nothing. The budget of the engine is four times the target's pass, or 50 ms.
+        To mend: nothing. The engine's budget is four times the target's pass, or 50 ms.
         """
         for size in (1, 4):
             feed = self._feed()

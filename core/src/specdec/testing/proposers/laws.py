@@ -1,4 +1,4 @@
-"""Where drafts carry q, q is the distribution they were drawn from."""
+"""If drafts carry q, q is the distribution they were drawn from."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from specdec.testing.support.target import MAX_BATCH
 from specdec.testing.support.verdicts import broken, not_applicable
 
 _LENGTHS = (12, 40, 64)
-"""Lengths of the texts to draft after: the first at which something is drawn is taken, shorter ones are faster."""
+"""Text lengths to draft after; the first one that gives drawn tokens is used, because shorter texts are faster."""
 
 
 class LawTests(ProposerSuite):
-    """`node_probs`: rows that are distributions, draws used once, and tokens that follow their q."""
+    """`node_probs`: rows are distributions, each draw is used once, and tokens follow their q."""
 
     def test_q_is_a_law(self) -> None:
-        """Every row of q is over the target's ids, sums to 1, and gives the drafted token a probability above 0.
+        """Every row of q is a distribution over the target's ids and gives the drafted token a probability above 0.
 
-        To mend: give the softmax that the token was drawn from, after temperature and cuts, ids the target lacks masked
-        before; row 0 belongs to the children of the last committed token, row j + 1 to those of node j. A `vocab_map` leads
-        to ids of the target, all different.
+        To mend: return the softmax that the token was drawn from, after temperature and truncation, with ids that the target
+        lacks masked before; row 0 belongs to the children of the last committed token, row j + 1 to those of node j. A
+        `vocab_map` holds distinct target ids.
         """
         feed = self._drawing()
         for row in next(self._drafts(feed)):
@@ -35,9 +35,9 @@ class LawTests(ProposerSuite):
                 self._check_laws(row)
 
     def test_no_draw_is_used_twice(self) -> None:
-        """Every drafted node has noise of its own.
+        """Every drafted node has its own noise.
 
-        To mend: pass `draws.sample` the index that the node will have in its row; two nodes with one index share their noise.
+        To mend: pass to `draws.sample` the node's index in its row; two nodes with the same index share their noise.
         """
         feed = self._drawing()
         next(self._drafts(feed))
@@ -47,10 +47,10 @@ class LawTests(ProposerSuite):
             broken(f"node {twice[0][1]} of row {twice[0][0]} was drawn for more than once in one call")
 
     def test_tokens_follow_their_q(self) -> None:
-        """Over 20,000 drafts the drawn tokens follow their q, also given the token drawn before.
+        """Over 20,000 drafts the drawn tokens follow their q, also conditional on the previously drawn token.
 
-        To mend: `tokens, q = batch.draws.sample(logits, rows, node)` is exact by construction; return that q as it is.
-        Whether a node is in the draft may depend on nodes before it, never on its own token: drop none for what was drawn.
+        To mend: `tokens, q = batch.draws.sample(logits, rows, node)` is exact by construction; return that q unchanged.
+        Whether a node is in the draft may depend on earlier nodes, never on its own token: do not drop a node for its token.
         """
         tally = Tally(self._vocab_size)
         for rows in self._drafts(self._drawing()):
@@ -61,7 +61,7 @@ class LawTests(ProposerSuite):
             broken(complaint)
 
     def _drawing(self) -> Feed:
-        """Return a feed for a proposer that draws: as configured, or with drawing turned on where the class can."""
+        """Return a feed for a proposer that samples its drafts: as configured, or with sampling enabled if the class can."""
         if Capability.DRAFT_PROBS not in self._checked.proposer_class.capabilities:
             not_applicable("DRAFT_PROBS is not declared")
         changes: dict[str, Any] = {}
@@ -77,7 +77,7 @@ class LawTests(ProposerSuite):
         return feed
 
     def _drafts(self, feed: Feed) -> Iterator[list[Row]]:
-        """Yield drafts for batches of new requests, each with a seed of its own, after the same few texts."""
+        """Yield drafts for batches of new requests with different seeds, after the same few texts."""
         cap = min(self._k, MAX_NODES)
         length = next((n for n in _LENGTHS if _has_q(self._batch(feed, n, 0, cap))), None)
         if length is None:

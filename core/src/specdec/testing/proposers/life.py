@@ -1,4 +1,4 @@
-"""Requests come, go and come back, and none of them is another one's business."""
+"""Requests join, leave and return without affecting each other."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ENDS = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT, FinishReason
 
 
 class LifeTests(ProposerSuite):
-    """Other rows of the batch, rows that join and leave, state that is dropped."""
+    """Independence of rows, rows that join and leave, and dropped state."""
 
     def test_rows_do_not_depend_on_each_other(self) -> None:
-        """The drafts of a request are the same alone and in any batch, in whatever order the rows are.
+        """The drafts of a request are the same alone and in any batch, in any order of rows.
 
-        To mend: key state by request id and index rows with `request_ids`; learn from a request only once it has finished,
-        for until then it may still be aborted. Draw with `batch.draws`, which depends on the request alone.
+        To mend: key state by request id and index rows with `request_ids`; learn from a request only after it has finished,
+        because it may still be aborted. Draw with `batch.draws`, which depends only on the request.
         """
         for is_reversed in (False, True):
             feed = self._feed()
@@ -33,9 +33,9 @@ class LifeTests(ProposerSuite):
                 _compare(drafted[name], self._alone(index), where)
 
     def test_rows_join_and_leave(self) -> None:
-        """A request's drafts stay what they are when others join, end, or miss some calls.
+        """A request's drafts do not change when other requests join, end, or miss some calls.
 
-        To mend: keep nothing by position in the batch, and drop only the state of the requests that `finish` names.
+        To mend: do not key state by batch position, and drop only the state of the requests that `finish` names.
         """
         whole = story(self._k)
         paused = [*whole[:4], None, None, *whole[4:]]
@@ -53,9 +53,9 @@ class LifeTests(ProposerSuite):
             _compare(asked, self._alone(index)[: len(asked)], "while others join and leave")
 
     def test_a_finished_request_is_forgotten(self) -> None:
-        """A new request under the id of one that ended, in whatever way, is like one under an id never seen.
+        """A new request that reuses the id of an ended one, whatever the finish reason, behaves like one with a new id.
 
-        To mend: drop everything kept under an id in `finish`; after `FinishReason.ERROR` all is delivered again from 0.
+        To mend: drop everything held for an id in `finish`; after `FinishReason.ERROR` all tokens are delivered again from 0.
         """
         for reason in ENDS:
             drafts = []
@@ -73,7 +73,7 @@ class LifeTests(ProposerSuite):
                     )
 
     def test_finishing_unknown_requests_is_harmless(self) -> None:
-        """`finish` may name requests that were never seen or have been dropped already: an error came before.
+        """`finish` may name requests that were never seen or are already dropped, for example after an error.
 
         To mend: drop state with `.pop(request_id, None)` and the like.
         """
@@ -87,9 +87,9 @@ class LifeTests(ProposerSuite):
         feed.finish([], FinishReason.STOP)
 
     def test_aborted_requests_teach_nothing(self) -> None:
-        """Drafts for others are the same as if an aborted request had never been.
+        """An aborted request does not change the drafts of other requests.
 
-        To mend: learn from a request in `finish` and only with `FinishReason.STOP` or `LENGTH`; until then it is not sure.
+        To mend: learn from a request in `finish`, and only with `FinishReason.STOP` or `LENGTH`.
         """
         text = self._texts[0]
         for asks in (story(self._k), story(self._k)[:3]):
@@ -108,9 +108,9 @@ class LifeTests(ProposerSuite):
                 broken("drafts for later requests differ after another one with a similar text was aborted")
 
     def test_aborted_requests_leave_nothing_behind(self) -> None:
-        """What a proposer holds does not grow with requests that were aborted or failed.
+        """A proposer's memory does not grow with requests that were aborted or failed.
 
-        To mend: remove the request's entry from every dict, list and cache in `finish`. What is held natively is not seen here.
+        To mend: remove the request's entry from every dict, list and cache in `finish`. Memory of native code is not measured.
         """
         feed = self._feed()
         sizes = [self._size_after(feed, range(12 * block, 12 * block + 12)) for block in range(4)]
@@ -119,7 +119,7 @@ class LifeTests(ProposerSuite):
             broken(f"{growth // 24} bytes stay behind for each request that was aborted")
 
     def _size_after(self, feed: Feed, numbers: Sequence[int]) -> int:
-        """Run and abort requests, two at a time; return how many bytes the proposer holds then."""
+        """Run and abort requests, two at a time; return how many bytes the proposer holds afterwards."""
         for first in numbers[::2]:
             names = [f"passing-{first}", f"passing-{first + 1}"]
             for name in names:
@@ -130,7 +130,7 @@ class LifeTests(ProposerSuite):
         return reachable_bytes(feed.proposer)
 
     def _later(self, feed: Feed, text: list[int], name: str = "later") -> list[Row]:
-        """Return what is drafted for a later request, at several positions of a text."""
+        """Return the drafts for a later request at several positions of a text."""
         feed.add(name, text, 8)
         return [feed.call({name: Ask(6, self._k)})[name] for _ in range(10)]
 

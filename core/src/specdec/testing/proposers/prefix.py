@@ -1,4 +1,4 @@
-"""Requests that begin with a text whose rows are cached."""
+"""Requests that begin with a cached prefix."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from specdec.testing.support.story import NUM_PROMPT_TOKENS, story
 from specdec.testing.support.verdicts import broken
 
 _NUM_CACHED, _NUM_SHARED = 32, 36
-"""Tokens of the cached prefix, and of what an earlier text has in common with the later one."""
+"""Length of the cached prefix, and of the prefix that an earlier text shares with the later one."""
 
 
 class PrefixTests(ProposerSuite):
-    """`resume`: what is held of a prefix is held of that very text."""
+    """`resume`: state held for a prefix belongs to exactly that prefix."""
 
     def test_what_is_held_of_a_prefix_is_as_good_as_told(self) -> None:
-        """A request that goes on behind what `resume` says is held drafts what it would had it been told everything.
+        """A request that continues after the prefix reported by `resume` drafts as if all its tokens had been delivered.
 
-        To mend: return how many of the first tokens you hold, rows or states of exactly these tokens, and 0 where you are not
-        sure; overwrite nothing that you may answer with later, and forget what has been overwritten.
+        To mend: return for how many of the first tokens you hold rows or states of exactly these tokens, and 0 if you are not
+        sure; do not overwrite rows that `resume` may still report, and forget those that were overwritten.
         """
         told, resumed = (self._drafts_behind(is_resumed=is_resumed) for is_resumed in (False, True))
         for turn, (expected, row) in enumerate(zip(told, resumed, strict=True)):
@@ -31,7 +31,7 @@ class PrefixTests(ProposerSuite):
                 )
 
     def _drafts_behind(self, *, is_resumed: bool) -> list[Row]:
-        """Return what is drafted for a request after others that began alike: one that runs, and one that has left."""
+        """Return the drafts for a request after others with a shared prefix: one still running, and one aborted."""
         text, other = self._texts[:2]
         feed = self._feed()
         feed.add("left", [*text[:_NUM_SHARED], *other[_NUM_SHARED:]], NUM_PROMPT_TOKENS)

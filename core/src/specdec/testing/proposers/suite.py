@@ -1,4 +1,4 @@
-"""What the parts of the proposers' suite share: settings, and proposers to ask."""
+"""Shared parts of the proposer suite: settings, and helpers that make proposers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class ProposerSuite(Conformance):
     config: ClassVar[Mapping[str, Any]] = {}
     """The other keys of `speculative_config`."""
     model: ClassVar[Model] = DEFAULT_MODEL
-    """The target: the one a head was made for, else `zoo`, or `tiny` for random weights, as where the zoo is not installed."""
+    """The target: the one a head was made for, else `zoo`, or `tiny` (random weights), the default without the zoo."""
     prompts: ClassVar[Sequence[str | Sequence[int]]] = ()
-    """Texts on which the method drafts, for one that does not on the kit's own."""
+    """Texts on which the method drafts, for a method that does not draft on the kit's texts."""
 
     @property
     def _target(self) -> CheckTarget:
@@ -74,14 +74,14 @@ class ProposerSuite(Conformance):
         )
 
     def _single(self, feed: Feed, text: Sequence[int], cap: int, *, name: str = "single") -> Row:
-        """Return what is drafted after a whole text for a new request, its tokens delivered but for the last."""
+        """Return the draft after a whole text for a new request, whose last token is delivered in a separate call."""
         feed.add(name, text, NUM_PROMPT_TOKENS)
         if len(text) > 1:
             feed.call({name: Ask(len(text) - 1, 0)})
         return feed.call({name: Ask(1, cap)})[name]
 
     def _alone(self, index: int) -> list[Row | None]:
-        """Return what is drafted for text `index` when nothing else runs, in each call of its story."""
+        """Return the drafts for text `index` without other requests, in each call of its story."""
         if index not in self._known_alone:
             feed = self._feed()
             name = self._add(feed, index)
@@ -97,7 +97,7 @@ class ProposerSuite(Conformance):
         return f"request-{index}"
 
     def _add(self, feed: Feed, index: int, name: str | None = None) -> str:
-        """Make the request of text `index` known to a feed; returns its name."""
+        """Add the request of text `index` to a feed; return its name."""
         name = self._name(index) if name is None else name
         feed.add(name, self._texts[index], NUM_PROMPT_TOKENS, seed=100 + index)
         return name

@@ -12,6 +12,6 @@ __all__ = ["SamplerConformance"]
 class SamplerConformance(LawTests, VerdictTests):
     """The promises of a sampler, one test each.
 
-    A subclass gives `sampler` (a name, the class, or `./file.py:Class`) and, where needed, `config` (the sampler's own keys).
-    That a sampler is lossless is shown by enumeration, for every kind of draft that its capabilities name.
+    A subclass sets `sampler` (a name, the class, or `./file.py:Class`) and, if needed, `config` (the sampler's own keys).
+    Losslessness is tested against exact enumeration, for every kind of draft that the sampler's capabilities cover.
     """

@@ -1,8 +1,8 @@
-"""What a lossless sampler emits follows the target's distribution.
+"""The output of a lossless sampler follows the target's distribution.
 
-Texts of three ids over four, step by step as the engine runs them, are counted against exact enumeration: 64 cells, of which
-a few are impossible. A departure of total variation 0.05 is found with a probability above 0.9999, at a rate of false alarms
-of 1e-6.
+Texts of three ids from a vocabulary of four are generated step by step as the engine does, and their counts are compared with
+exact enumeration: 64 cells, a few of them impossible. A deviation of total variation 0.05 is detected with a probability
+above 0.9999, at a false alarm rate of 1e-6.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ NUM_TEXTS = 20_000
 
 
 class LawTests(SamplerSuite):
-    """One test for each kind of draft, then noise that is shared with nothing."""
+    """One test for each kind of draft, then tests that noise is not shared."""
 
     def test_without_a_draft_tokens_follow_the_target(self) -> None:
-        """With no draft a token is drawn from p.
+        """Without a draft a token is drawn from p.
 
         To mend: draw from softmax(logits) of the row of the last committed token.
         """
         self._check_kind("no draft")
 
     def test_chains_without_q_leave_the_law_alone(self) -> None:
-        """Drafts that were not drawn are point masses: a token is accepted with probability p, else p without it is drawn from.
+        """Drafts without q are accepted with probability p; after a rejection the correction follows p without that token.
 
-        To mend: for rows without q accept with p(x), and take x out of p before the correction is drawn.
+        To mend: for rows without q accept with p(x), and remove x from p before the correction is drawn.
         """
         self._check_kind("chains without q")
 
     def test_trees_without_q_leave_the_law_alone(self) -> None:
-        """Siblings that were not drawn are tried one after another, each against what the ones before left of p.
+        """Siblings without q are tried one after another, each against the residual of p after the earlier ones.
 
-        To mend: after each rejection take the sibling out of p and divide by the rest.
+        To mend: after each rejection remove the sibling from p and renormalise.
         """
         self._check_kind("trees without q")
 
@@ -50,37 +50,37 @@ class LawTests(SamplerSuite):
         self._check_kind("drawn chains")
 
     def test_independent_siblings_leave_the_law_alone(self) -> None:
-        """Siblings drawn independently are each tried against the residual of the ones before, equal ones too.
+        """Siblings drawn independently are each tried against the residual of the earlier ones, even if they are equal.
 
-        To mend: after a rejection p becomes max(p - q, 0), normalised; q stays what it is for the next sibling.
+        To mend: after a rejection p becomes max(p - q, 0), normalised; q is unchanged for the next sibling.
         """
         self._check_kind("siblings drawn independently")
 
     def test_siblings_without_replacement_leave_the_law_alone(self) -> None:
         """Siblings drawn without replacement are tried against q without the earlier ones, as they were drawn.
 
-        To mend: take each rejected sibling out of q and divide by the rest, besides making the residual of p.
+        To mend: in addition to the residual of p, remove each rejected sibling from q and renormalise.
         """
         self._check_kind("siblings drawn without replacement")
 
     def test_a_reduced_vocabulary_leaves_the_law_alone(self) -> None:
-        """Where `vocab_map` is given, q is over those ids alone and 0 elsewhere.
+        """With a `vocab_map`, q is over those ids alone and 0 elsewhere.
 
-        To mend: spread q over the target's ids with `vocab_map` before p and q meet.
+        To mend: scatter q to the target's ids with `vocab_map` before comparing p and q.
         """
         self._check_kind("chains from a reduced vocabulary")
 
     def test_rows_with_and_without_q_leave_the_law_alone(self) -> None:
         """Rows whose `has_probs` is False are point masses, whatever `node_probs` holds for them.
 
-        To mend: look at `has_probs` row by row.
+        To mend: check `has_probs` row by row.
         """
         self._check_kind("rows with and without q")
 
     def test_steps_share_no_draw(self) -> None:
-        """Where every token has the same distribution, tokens of successive steps are independent.
+        """If every position has the same distribution, tokens of successive steps are independent.
 
-        To mend: key noise by the tokens committed when the step began (`num_tokens`), or by the position, besides the seed.
+        To mend: key noise by the seed and the tokens committed at the start of the step (`num_tokens`), or the position.
         """
         self._require_lossless()
         world = World(torch.tensor([0.0, 0.5, -0.5, 1.0]))
@@ -88,9 +88,9 @@ class LawTests(SamplerSuite):
         self._check(world, "chains without q", "successive steps")
 
     def test_samples_share_no_draw(self) -> None:
-        """The samples of one request, which have one seed, are independent.
+        """The samples of one request, which share one seed, are independent.
 
-        To mend: key noise by `sample_indices` besides the seed.
+        To mend: key noise by the seed and `sample_indices`.
         """
         self._require_lossless()
         world = World(torch.tensor([0.0, 0.5, -0.5, 1.0]))
@@ -130,7 +130,7 @@ class LawTests(SamplerSuite):
             )
 
     def _counted(self, world: World, kind: str) -> torch.Tensor:
-        """Emit texts step by step and return how often each came."""
+        """Emit texts step by step and return how often each occurred."""
         texts, lengths = [0] * NUM_TEXTS, [0] * NUM_TEXTS
         going = list(range(NUM_TEXTS))
         while going:

@@ -1,4 +1,4 @@
-"""What a verdict is, whatever was drawn."""
+"""Properties of verdicts that hold for any draw."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _USED = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
 
 class VerdictTests(SamplerSuite):
-    """Paths, temperature 0, forbidden ids, and what a verdict may depend on."""
+    """Paths, temperature 0, forbidden ids, and independence of a verdict from other requests."""
 
     def test_the_class_says_what_it_does(self) -> None:
-        """`is_lossless` and `is_greedy_exact` are said, and capabilities are of what a sampler can use.
+        """`is_lossless` and `is_greedy_exact` are set, and capabilities are ones that a sampler can use.
 
-        To mend: set the two to True or False, `capabilities` to a subset of TREE and DRAFT_PROBS; a lossless sampler is
+        To mend: set both to True or False, and `capabilities` to a subset of TREE and DRAFT_PROBS; a lossless sampler is
         exact at temperature 0.
         """
         for name in ("is_lossless", "is_greedy_exact"):
@@ -32,7 +32,7 @@ class VerdictTests(SamplerSuite):
             broken("is_lossless is True and is_greedy_exact False, which excludes it")
 
     def test_accepted_nodes_are_a_path_and_one_token_follows(self) -> None:
-        """Accepted nodes lead from the last committed token downwards; the tokens are theirs and one more, of the vocabulary.
+        """Accepted nodes form a path from the last committed token; the emitted tokens are theirs and one more.
 
         To mend: return for each request the indices of the accepted path in its draft's row, and `num_accepted + 1` tokens.
         """
@@ -42,17 +42,18 @@ class VerdictTests(SamplerSuite):
                 _check_paths(trial, self._verify(trial), kind.name)
 
     def test_a_step_in_which_nobody_samples(self) -> None:
-        """A batch of no requests, as in a step of prompts only, gives a verdict of no rows.
+        """An empty batch, as in a step with prefill only, gives a verdict without rows.
 
-        To mend: expect `batch.num_nodes == []`; a tensor made of an empty list is of floats unless its dtype is given.
+        To mend: support `batch.num_nodes == []`; a tensor made from an empty list has a float dtype unless one is given.
         """
         self._verify(self._trial(KINDS["no draft"], []))
 
     def test_temperature_zero_is_the_argmax_path(self) -> None:
-        """At temperature 0 the best id is emitted, as far as it was drafted and once more; ties go to the lowest.
+        """At temperature 0 the argmax is emitted along the draft and once more after it; ties go to the lowest id.
 
         To mend: take `argmax` of the logits, which prefers the lowest id, for rows with `sampling_params[i].is_greedy`, also
-        beside sampled ones, and go on with the child that is that id; of equal ones with that on the longest path.
+        in a batch with sampled ones, and continue with the child of that id; of equal children, take the one with the longest
+        path.
         """
         self._require_exact()
         for seed in range(6):
@@ -68,7 +69,7 @@ class VerdictTests(SamplerSuite):
     def test_forbidden_ids_are_never_emitted(self) -> None:
         """An id whose p-logit is -inf is not emitted, drafted or not, at any temperature.
 
-        To mend: reject drafted ids with p = 0, and draw the last token from p, or from a residual that is 0 where p is.
+        To mend: reject drafted ids with p = 0, and draw the last token from p, or from a residual that is 0 where p is 0.
         """
         self._require_exact()
         logits = random_logits(3)
@@ -91,7 +92,7 @@ class VerdictTests(SamplerSuite):
     def test_the_same_seed_gives_the_same_verdict(self) -> None:
         """A verdict is a function of logits, draft and seeds.
 
-        To mend: draw with `specdec.noise`, keyed by seed, sample index, tokens committed when the step began, and node.
+        To mend: draw with `specdec.noise`, keyed by seed, sample index, tokens committed at the start of the step, and node.
         """
         for kind in self._kinds():
             verdicts = []
@@ -104,7 +105,7 @@ class VerdictTests(SamplerSuite):
     def test_requests_do_not_depend_on_each_other(self) -> None:
         """A request's verdict is the same alone and in any batch.
 
-        To mend: key noise by the request, never by its row, and look at no other request's rows.
+        To mend: key noise by the request, never by its row, and do not read other requests' rows.
         """
         for kind in self._kinds():
             trial = self._trial(kind, [SAMPLED, GREEDY, SAMPLED] * 6)
@@ -115,9 +116,9 @@ class VerdictTests(SamplerSuite):
                     broken(f"{kind.name}: nodes and tokens {together[index]} in a batch, {alone} alone")
 
     def test_inputs_are_not_written_to(self) -> None:
-        """Logits and drafts are for reading: the engine takes log probabilities from them afterwards.
+        """Logits and drafts are read-only: the engine computes log probabilities from them afterwards.
 
-        To mend: no in-place operation on `scores.logits`, `scores.raw_logits` or the draft's tensors.
+        To mend: use no in-place operation on `scores.logits`, `scores.raw_logits` or the draft's tensors.
         """
         for kind in self._kinds():
             trial = self._trial(kind, [SAMPLED, GREEDY] * 8)
@@ -163,7 +164,7 @@ def _check_paths(trial: Trial, verdict: Verdict, kind: str) -> None:
 
 
 def _check_argmax(trial: Trial, verdict: Verdict, index: int, kind: str) -> None:
-    """Check one row at temperature 0; of equal siblings any may carry the path on, as long as it is a longest one."""
+    """Check one row at temperature 0; the path may continue through any of equal siblings if it is a longest path."""
     draft = trial.drafted.draft
     assert draft.host_rows is not None
     row = draft.host_rows[index]

@@ -19,15 +19,15 @@ _CHAIN = (-1, 0, 1, 2)
 
 
 class ScorerConformance(ScorerSuite):
-    """The promises of a scorer, one test each, in float32 against the same model run plainly by `transformers`.
+    """The promises of a scorer, one test each, in float32 against the same model run by `transformers`.
 
-    A subclass gives `scorer` (a name, the class, or `./file.py:Class`) and, where needed, `model`.
+    A subclass sets `scorer` (a name, the class, or `./file.py:Class`) and, if needed, `model`.
     """
 
     def test_the_handle_describes_the_target(self) -> None:
-        """`load` returns facts that are those of the target, and a cache with room for a whole context.
+        """`load` returns the target's facts, and a cache with room for a whole context.
 
-        To mend: fill `TargetInfo` from the loaded model, and allocate the cache for `max_num_seqs` requests where it fits.
+        To mend: fill `TargetInfo` from the loaded model, and allocate the cache for `max_num_seqs` requests if it fits.
         """
         info, config = self._handle().info, reference_model(self.model).config.get_text_config()
         facts = {"hidden_size": config.hidden_size, "num_layers": config.num_hidden_layers}
@@ -43,9 +43,9 @@ class ScorerConformance(ScorerSuite):
             broken(f"TargetInfo.vocab_size is {info.vocab_size}, logits have {width} columns")
 
     def test_a_prompt_is_a_plain_pass(self) -> None:
-        """The row of a prompt's last token is that of a plain pass over the prompt.
+        """The row of a prompt's last token equals that of a plain pass over the prompt.
 
-        To mend: positions count from 0, and the row asked for is the last of the chunk.
+        To mend: positions count from 0, and the requested row is the last one of the chunk.
         """
         for text in self._texts(1, 2, 41):
             passes = self._passes()
@@ -54,9 +54,9 @@ class ScorerConformance(ScorerSuite):
             passes.drop(part.sequence)
 
     def test_pieces_of_a_prompt_make_no_difference(self) -> None:
-        """A prompt that runs in pieces gives the rows of one that runs at once.
+        """A prompt that runs in chunks gives the same rows as one that runs at once.
 
-        To mend: write keys and values of every piece behind those of the pieces before, and attend to all of them.
+        To mend: write keys and values of every chunk after those of the previous chunks, and attend to all of them.
         """
         [text] = self._texts(40)
         for pieces in ((1, 39), (13, 13, 14), (39, 1)):
@@ -71,23 +71,23 @@ class ScorerConformance(ScorerSuite):
             passes.drop(sequence)
 
     def test_rows_of_a_chain_are_those_of_its_texts(self) -> None:
-        """The row of every node of a chain is that of a plain pass over the text up to it.
+        """The row of every node of a chain equals that of a plain pass over the text up to it.
 
         To mend: node i is at position committed length + i and attends to all committed tokens and the nodes before it.
         """
         self._check_draft(None)
 
     def test_rows_of_a_tree_are_those_of_its_paths(self) -> None:
-        """The row of every node of a tree is that of a plain pass over its path; cousins are not seen.
+        """The row of every node of a tree equals that of a plain pass over its path; other branches are not visible.
 
-        To mend: a node's position is committed length + depth, never its row, and it attends to its ancestors only.
+        To mend: a node's position is committed length + depth, never its row, and it attends only to its ancestors.
         """
         self._check_draft(_TREE)
 
     def test_the_next_step_builds_on_what_was_accepted(self) -> None:
-        """After a step rejected nodes leave no trace, and the accepted path of a tree counts as committed.
+        """After a step rejected nodes have no effect, and the accepted path of a tree is committed.
 
-        To mend: `cache.gather` moves the accepted rows together; let rows that come later overwrite the others.
+        To mend: `cache.gather` moves the accepted rows together; let later rows overwrite the others.
         """
         for parents, accepted in (
             (_CHAIN, ()),
@@ -112,7 +112,7 @@ class ScorerConformance(ScorerSuite):
             passes.drop(sequence)
 
     def test_requests_do_not_see_each_other(self) -> None:
-        """A request's rows are the same beside others: prompts, pieces, chains and trees of other lengths.
+        """A request's rows are the same in a batch with prompts, chunks, chains and trees of other lengths.
 
         To mend: keep each request's keys in its own slots, and its attention within its own segment.
         """
@@ -133,9 +133,9 @@ class ScorerConformance(ScorerSuite):
             passes.drop(sequence)
 
     def test_sampling_parameters_are_applied(self) -> None:
-        """`logits` are p-logits: temperature and cuts are in them; `raw_logits` are the target's own.
+        """`logits` are p-logits, with temperature and truncation applied; `raw_logits` are the target's own.
 
-        To mend: hand raw logits and one `RowBlock` per request to `specdec.logits.pipeline.p_logits`, which does it all.
+        To mend: pass raw logits and one `RowBlock` per request to `specdec.logits.pipeline.p_logits`, which applies all of it.
         """
         params = [SamplingParams(temperature=0.5, top_k=3), SamplingParams(temperature=2.0, top_p=0.7)]
         passes = self._passes()
@@ -154,7 +154,7 @@ class ScorerConformance(ScorerSuite):
             passes.drop(part.sequence)
 
     def test_hidden_states_are_those_of_the_layers(self) -> None:
-        """After `capture_hidden` passes return the final state, and the inputs of the layers asked for, of every row.
+        """After `capture_hidden` passes return the final state and the inputs of the requested layers for every row.
 
         To mend: the final state is taken after the final norm; id k is the input of layer k; rows are those of the whole pass.
         """
@@ -175,7 +175,7 @@ class ScorerConformance(ScorerSuite):
                     broken(f"{name} is {off:.2g} off that of a plain pass")
 
     def test_a_pass_can_be_run_again(self) -> None:
-        """While `on_pass` is set every `score` calls it once with a function that runs the same pass again.
+        """While `on_pass` is set, every `score` calls it once with a function that runs the same pass again.
 
         To mend: `if self.on_pass is not None: self.on_pass(partial(forward, batch))` after the pass, for benchmarks.
         """

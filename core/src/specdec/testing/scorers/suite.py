@@ -1,4 +1,4 @@
-"""What the tests of the scorers' suite share: settings, and a loaded scorer to run."""
+"""Shared parts of the scorer suite: settings, and a loaded scorer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specdec.testing.support.verdicts import broken
 MAX_LEN = 96
 MAX_SEQS = 4
 TOLERANCE = 2e-3
-"""The largest difference that rounding in float32 may make, as a share of the largest logit."""
+"""The largest difference allowed for rounding in float32, relative to the largest logit."""
 
 
 class ScorerSuite(Conformance):
@@ -49,7 +49,7 @@ class ScorerSuite(Conformance):
         return self._new()
 
     def _new(self) -> tuple[Scorer, Passes, TargetHandle]:
-        """Return a scorer of its own, for what stays as it is set."""
+        """Return a new scorer, for tests that change its settings."""
         scorer = registry.scorer(self.scorer if isinstance(self.scorer, str) else path_of(self.scorer))()
         options = EngineOptions(
             model=as_engine_model(self.model),
@@ -63,7 +63,7 @@ class ScorerSuite(Conformance):
         return scorer, Passes(scorer, MAX_LEN), handle
 
     def _check_rows(self, scores: Scores, request: int, part: Part, what: str) -> None:
-        """Compare the rows of a request's last committed token and nodes with passes over the paths alone."""
+        """Compare the rows of a request's last committed token and nodes with separate passes over the paths."""
         nodes = range(-1, len(part.nodes))
         rows = torch.stack([scores.raw_logits[scores.row_of(request, node)] for node in nodes])
         expected = reference_rows(reference_model(self.model), [part.path(node) for node in nodes])

@@ -1,1 +1,1 @@
-"""What the suites are made of: targets, texts, an engine's side of the contract, statistics."""
+"""Building blocks of the suites: targets, texts, the engine's side of the contract, statistics."""

@@ -1,4 +1,4 @@
-"""A target that lends only what a proposer says it needs."""
+"""A target handle that provides only the parts a proposer declares."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from specdec.runner import DraftHead
 
 
 class NotDeclared(RuntimeError):
-    """A proposer reached for a part of the target that it does not declare to need."""
+    """A proposer used a part of the target without declaring the capability."""
 
 
 class RefusingModule(nn.Module):
-    """Stands for a module that may not be used.
+    """Placeholder for a module that must not be used.
 
     Args:
-        part: what it stands for.
-        remedy: what to declare.
+        part: the part it replaces.
+        remedy: the capability to declare.
     """
 
     def __init__(self, part: str, remedy: str) -> None:
@@ -30,7 +30,7 @@ class RefusingModule(nn.Module):
         self._message = f"TargetHandle.{part} was used: {remedy}"
 
     def forward(self, *inputs: object) -> NoReturn:
-        """Refuse."""
+        """Raise `NotDeclared`."""
         raise NotDeclared(self._message)
 
     def __getattr__(self, name: str) -> Any:
@@ -40,21 +40,21 @@ class RefusingModule(nn.Module):
 
 
 class RefusingReader:
-    """Stands for a checkpoint that may not be read."""
+    """Placeholder for a checkpoint that must not be read."""
 
     def names(self) -> Iterator[str]:
-        """Refuse."""
+        """Raise `NotDeclared`."""
         raise NotDeclared("TargetHandle.checkpoint was read: TOKENS_ONLY needs no weights")
 
     def read(self, name: str) -> torch.Tensor:
-        """Refuse."""
+        """Raise `NotDeclared`."""
         raise NotDeclared("TargetHandle.checkpoint was read: TOKENS_ONLY needs no weights")
 
 
 def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHandle:
-    """Return a handle whose parts raise `NotDeclared` unless the capability that goes with them is declared.
+    """Return a handle whose parts raise `NotDeclared` unless the matching capability is declared.
 
-    For `TOKENS_ONLY` there is no checkpoint either.
+    With `TOKENS_ONLY` the checkpoint cannot be read either.
     """
     lent = handle
     if Capability.EMBEDDINGS not in declared:

@@ -1,4 +1,4 @@
-"""The proposer under test: its class, its configuration, and new ones of it."""
+"""The proposer under test: its class, its configuration, and a factory for instances."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from specdec.testing.support.subjects import path_of
 from specdec.testing.support.target import CheckTarget, Model
 
 DEFAULT_TOKENS = 4
-"""k of a method that has no default of its own, where the configuration does not say it."""
+"""k for a method without a default, if the configuration does not set it."""
 
 
 @dataclass(frozen=True)
 class CheckedProposer:
-    """What a suite's `method` and `config` mean on its target."""
+    """A suite's `method` and `config`, resolved for its target."""
 
     speculative_config: Mapping[str, Any]
-    """As `LLM` takes it."""
+    """In the form that `LLM` accepts."""
     resolved: ResolvedSpeculation
 
     @property
     def strict_config(self) -> dict[str, Any]:
-        """The same drafts under `strict`, where text can be compared with that of plain decoding."""
+        """The same configuration with the `strict` sampler, so that the text can be compared with plain decoding."""
         keys = dict(self.speculative_config)
         if self.resolved.config.rejection_sample_method != DEFAULT_SAMPLER:
             own = self.resolved.sampler_class.Config.model_fields
@@ -57,8 +57,8 @@ class CheckedProposer:
 
         Args:
             target: the target.
-            handle: what it is loaded with; None means the target's own.
-            **changes: keys of the proposer's configuration that differ.
+            handle: the handle it is loaded with; None means the target's own.
+            **changes: keys of the proposer's configuration to change.
         """
         config: ProposerConfig = self.resolved.proposer_config
         if changes:
@@ -73,10 +73,10 @@ def checked_proposer(
 ) -> CheckedProposer:
     """Return the proposer behind a suite's settings.
 
-    Without a k of its own the method gets `DEFAULT_TOKENS`; on the zoo a published method gets the zoo's draft for it.
+    A method without a default k gets `DEFAULT_TOKENS`. On the zoo's target a published method gets its draft from the zoo.
 
     Raises:
-        ConfigError: for a configuration that is wrong.
+        ConfigError: for an invalid configuration.
         PluginError: for a method that cannot be loaded.
     """
     name = path_of(method) if isinstance(method, type) else method

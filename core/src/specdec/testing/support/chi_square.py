@@ -1,4 +1,4 @@
-"""Whether counts follow a distribution: Pearson's chi-square, with a stated rate of false alarms."""
+"""Pearson's chi-square test of whether counts follow a distribution, with a fixed false alarm rate."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from dataclasses import dataclass
 import torch
 
 FALSE_ALARMS = 1e-6
-"""How often a test would call a right distribution wrong, over all seeds; the kit's seeds are fixed."""
+"""Probability, over all seeds, that a test rejects a correct distribution; the kit's seeds are fixed."""
 MIN_EXPECTED = 5.0
-"""Cells in which fewer are expected are put together."""
+"""Cells with a smaller expected count are merged."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How well counts fit a distribution."""
+    """Result of the test."""
 
     statistic: float
     num_degrees: int
     impossible: tuple[int, ...]
-    """Cells that have probability 0 and were counted all the same."""
+    """Cells with probability 0 that were observed."""
 
     @property
     def p_value(self) -> float:
-        """How often a right distribution gives a statistic at least as large."""
+        """Probability that a correct distribution gives a statistic at least as large."""
         if self.impossible:
             return 0.0
         if self.num_degrees < 1:
@@ -33,14 +33,14 @@ class Fit:
 
 
 def fit(counts: torch.Tensor, expected: torch.Tensor) -> Fit:
-    """Return how well counts fit what is expected.
+    """Return how well counts fit the expected counts.
 
-    For independent draws from different distributions, with `expected` their sum, the statistic is on average smaller than
-    for equal ones, so that false alarms are rarer still.
+    For independent draws from different distributions, with `expected` their sum, the statistic is smaller on average than
+    for equal distributions, so false alarms are even rarer.
 
     Args:
-        counts: `[C]` counted in each cell.
-        expected: `[C]` expected in each cell; the sums are equal.
+        counts: `[C]` observed count of each cell.
+        expected: `[C]` expected count of each cell; both sums are equal.
     """
     counts, expected = counts.double(), expected.double()
     impossible = ((expected <= 0.0) & (counts > 0)).nonzero()[:, 0].tolist()

@@ -1,4 +1,4 @@
-"""What all suites share: settings that an author gives, and tests that nobody replaces."""
+"""Base of all suites: settings that an author sets, and tests that must not be replaced."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _HOME = __package__.rpartition(".")[0]
 
 
 class Conformance:
-    """Base of the suites. A subclass outside the kit gives settings and may add tests; it replaces nothing of the kit's."""
+    """Base of the suites. A subclass outside the kit sets settings and may add tests, but must not replace the kit's."""
 
     settings: ClassVar[frozenset[str]] = frozenset()
-    """Attributes that a subclass may give."""
+    """Attributes that a subclass may set."""
 
     def __init_subclass__(cls, **keys: Any) -> None:
         super().__init_subclass__(**keys)
@@ -27,7 +27,7 @@ class Conformance:
     def test_nothing_of_the_kit_is_replaced(self) -> None:
         """The tests that ran are the kit's own.
 
-        To mend: give settings only (`method`, `config`, `model`, ...), and other names to tests of your own.
+        To mend: set settings only (`method`, `config`, `model`, ...), and give your own tests other names.
         """
         replaced = _replaced(type(self))
         if replaced:
@@ -35,7 +35,7 @@ class Conformance:
 
 
 def once_per_suite(make: Callable[[Suite], Made]) -> Callable[[Suite], Made]:
-    """Make something once for each class; pytest makes an object for every test."""
+    """Cache a value per suite class; pytest creates an object for every test."""
     made: dict[type[Suite], Made] = {}
 
     def get(self: Suite) -> Made:
@@ -47,7 +47,7 @@ def once_per_suite(make: Callable[[Suite], Made]) -> Callable[[Suite], Made]:
 
 
 def _replaced(suite: type[Conformance]) -> list[str]:
-    """Return what classes outside the kit define though the kit does, settings apart."""
+    """Return names that classes outside the kit redefine, except settings."""
     ours, theirs, settings = set[str](), set[str](), set[str]()
     for cls in suite.__mro__:
         if cls.__module__ == _HOME or cls.__module__.startswith(f"{_HOME}."):
@@ -59,7 +59,7 @@ def _replaced(suite: type[Conformance]) -> list[str]:
 
 
 def _is_everybodys(name: str) -> bool:
-    """Return whether every class has a name of its own: `__module__`, `__doc__` and their like."""
+    """Return whether a name is defined by every class, such as `__module__` or `__doc__`."""
     return name.startswith("__") and name.endswith("__") and name != "__init_subclass__"
 
 

@@ -1,4 +1,4 @@
-"""The noise source, with a record of what was drawn."""
+"""A noise source that records the draws."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from specdec.interfaces import Draws, NoiseKeys
 
 
 class RecordingDraws:
-    """Passes every draw on and keeps which were made, for one call of `propose`.
+    """Forwards and records every draw of one call of `propose`.
 
     Args:
-        draws: the engine's.
+        draws: the engine's draws.
     """
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
         self.sampled: Counter[tuple[int, int]] = Counter()
-        """How often a row and a node were drawn for."""
+        """Number of draws per row and node."""
 
     def sample(
         self, logits: torch.Tensor, rows: Sequence[int], node: int

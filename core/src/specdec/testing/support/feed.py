@@ -1,4 +1,4 @@
-"""An engine's side of the contract, reduced to what a proposer sees."""
+"""The engine's side of the contract, reduced to what a proposer sees."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from specdec.testing.support.verdicts import broken, described
 
 @dataclass(frozen=True)
 class Ask:
-    """What one call brings one request, and what is wanted for it."""
+    """What one call delivers for one request, and the draft that it wants."""
 
     count: int
-    """Newly delivered tokens."""
+    """Number of newly delivered tokens."""
     cap: int
     """`max_nodes`."""
     start: int | None = None
-    """Position of the first delivered token; None means where the last delivery ended."""
+    """Position of the first delivered token; None means the end of the last delivery."""
     num_ahead: int = 0
-    """Tokens that are committed but not yet delivered: their hidden states are still to come."""
+    """Number of committed tokens that are not delivered yet because their hidden states are not available."""
 
 
 @dataclass
 class Request:
-    """One request as the feed keeps it."""
+    """The feed's state of one request."""
 
     text: list[int]
-    """The whole text, future included."""
+    """The whole text, including future tokens."""
     num_prompt_tokens: int
     params: SamplingParams
     seed: int
@@ -48,25 +48,25 @@ class Request:
 
 
 class Feed:
-    """Delivers texts to one proposer as an engine does, and keeps what it asks and gets.
+    """Delivers texts to one proposer as an engine does, and records requests and drafts.
 
     Args:
         proposer: a loaded proposer.
-        target: whose hidden states come with the tokens, where the proposer needs them.
-        has_feedback: whether it is told what of its drafts was accepted; without, every batch says that none was scored.
+        target: provides the hidden states, if the proposer needs them.
+        has_feedback: whether batches report how much of the last draft was accepted; otherwise they report no scored draft.
     """
 
     def __init__(self, proposer: Proposer, target: CheckTarget, *, has_feedback: bool = False) -> None:
         self.proposer = proposer
         self.requests: dict[str, Request] = {}
         self.seconds: list[tuple[float, int]] = []
-        """For each call its duration and the drafts that were wanted."""
+        """For each call its duration and the number of drafts wanted."""
         self.is_scribbling = False
-        """Whether everything lent is overwritten after each call."""
+        """Whether the batch's memory is overwritten after each call."""
         self.is_watching = False
-        """Whether batches are compared after each call with what they were."""
+        """Whether batches are checked for changes after each call."""
         self.written: list[str] = []
-        """Fields of batches that were written to."""
+        """Batch fields that were written to."""
         self.draws: RecordingDraws | None = None
         """The draws of the last call."""
         self._target = target
@@ -88,12 +88,12 @@ class Feed:
         seed: int = 1,
         temperature: float = 1.0,
     ) -> None:
-        """Make a request known; nothing of it is delivered yet."""
+        """Add a request; nothing is delivered yet."""
         params = SamplingParams(temperature=temperature, seed=seed, max_tokens=None)
         self.requests[name] = Request(list(text), num_prompt_tokens, params, seed)
 
     def call(self, asks: Mapping[str, Ask]) -> dict[str, Row]:
-        """Call `propose` once and return what it drafted for each request."""
+        """Call `propose` once and return the draft for each request."""
         names = list(asks)
         if not names:
             return {}
@@ -105,7 +105,7 @@ class Feed:
         loan = Loan(batch, [sequence.token_ids for sequence in sequences], is_watched=self.is_watching)
         started = perf_counter()
         try:
-            # Whoever declares ON_DEVICE takes the device form.
+            # A proposer that declares ON_DEVICE takes the device form.
             draft = self.proposer.propose(loan.batch)  # type: ignore[arg-type]
         except Exception as error:
             written = loan.written()
@@ -124,7 +124,7 @@ class Feed:
         return rows
 
     def resume(self, name: str, count: int) -> int:
-        """Ask the proposer how much of a new request's first `count` tokens it holds; delivery goes on behind that."""
+        """Ask the proposer how many of a new request's first `count` tokens it holds; delivery continues after them."""
         request = self.requests[name]
         token_ids = np.array(request.text[:count], np.int32)
         token_ids.flags.writeable = False
@@ -138,7 +138,7 @@ class Feed:
         return held
 
     def finish(self, names: Sequence[str], reason: FinishReason) -> None:
-        """End requests: the proposer is told, and forgets them."""
+        """Finish requests: call the proposer's `finish` and remove them."""
         try:
             self.proposer.finish(tuple(names), reason)
         except Exception as error:
@@ -171,7 +171,7 @@ class Feed:
         return sequence
 
     def _states(self, text: list[int], start: int, end: int) -> tuple[torch.Tensor, ...]:
-        """Return the states that chose the tokens of a span: those one position before each."""
+        """Return the states that chose the tokens of a span, each from one position before the token."""
         states = self._target.states(text, tuple(self.proposer.aux_layer_ids))
         shifted = (torch.cat((state.new_zeros(1, state.shape[1]), state[:-1])) for state in states)
         return tuple(state[start:end].clone() for state in shifted)

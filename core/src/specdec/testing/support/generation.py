@@ -1,4 +1,4 @@
-"""Texts through the whole engine."""
+"""Generates texts with the whole engine."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from specdec.testing.support.target import CheckTarget
 
 MAX_TOKENS = 28
 _MAX_BATCHED_TOKENS = 32
-"""Few enough that prompts run in pieces."""
+"""Small enough for chunked prefill."""
 _MAX_SEQS = 3
 _BLOCK_SIZE = 16
 
 
 def params(temperature: float, count: int) -> list[SamplingParams]:
-    """Return sampling parameters for `count` requests, each with a seed of its own."""
+    """Return sampling parameters for `count` requests with different seeds."""
     return [
         SamplingParams(temperature=temperature, seed=1000 + i, max_tokens=MAX_TOKENS, ignore_eos=True)
         for i in range(count)
@@ -31,7 +31,7 @@ def generate(
     prompts: Sequence[Sequence[int]],
     temperature: float,
 ) -> list[list[int]]:
-    """Return the output tokens for every prompt, from an engine with little room: pieces of prompts, preemption, joins."""
+    """Return the output tokens for every prompt, from an engine small enough for chunked prefill, preemption and joins."""
     llm = LLM(
         target.loaded,
         speculative_config=None if speculation is None else {**speculation, "on_proposer_error": "raise"},
@@ -48,5 +48,5 @@ def generate(
 
 @cache
 def plain(target: CheckTarget, prompts: tuple[tuple[int, ...], ...], temperature: float) -> list[list[int]]:
-    """Return what plain decoding gives."""
+    """Return the output of plain decoding."""
     return generate(target, None, prompts, temperature)

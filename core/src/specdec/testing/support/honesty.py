@@ -1,7 +1,8 @@
-"""Whether drawn tokens follow the q that came with them.
+"""Tests whether drawn tokens follow the reported q.
 
-A q off by total variation 0.05 on these cells is found within `NUM_DRAWS` draws with a probability above 0.9999, at a rate of
-false alarms of 1e-6: the statistic's noncentrality is then at least 20,000 * (2 * 0.05)^2 = 200, for 63 degrees of freedom.
+A q that is off by total variation 0.05 on these cells is detected within `NUM_DRAWS` draws with a probability above 0.9999,
+at a false alarm rate of 1e-6: the statistic's noncentrality is then at least 20,000 * (2 * 0.05)^2 = 200, for 63 degrees
+of freedom.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from specdec.testing.support.rows import Row
 
 NUM_DRAWS = 20_000
 MAX_NODES = 3
-"""Nodes of each draft that are looked at."""
+"""Number of nodes of each draft that are tested."""
 _OWN_CELL = 32
-"""Likeliest ids that have a cell each; all others share as many cells."""
+"""Number of likeliest ids with their own cell; all other ids share the same number of cells."""
 _COARSE = (1, 2, 3, 4, 8, 16, 32)
-"""Ranks at which the coarse cells of the joint test begin."""
+"""First ranks of the coarse cells of the joint test, after the first cell."""
 
 
 class Tally:
-    """Counts drawn tokens by their rank in the q they came with, and beside the token drawn before."""
+    """Counts drawn tokens by their rank in the reported q, and jointly with the previously drawn token."""
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
@@ -34,7 +35,7 @@ class Tally:
         self.num_draws = 0
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Take in drafts of different requests."""
+        """Count drafts of different requests."""
         self.num_draws += sum(1 for row in rows if row.tokens and row.probs is not None)
         before: dict[int, int] = {}
         for node in range(MAX_NODES):
@@ -53,7 +54,7 @@ class Tally:
             before = dict(zip(present, coarse.tolist(), strict=True))
 
     def complaint(self) -> str | None:
-        """Return what does not fit, or None."""
+        """Return the deviation found, or None."""
         for name, counts in self._counts.items():
             result = fit(counts, self._expected[name])
             if result.impossible:

@@ -1,4 +1,4 @@
-"""What a batch lends a proposer for one call."""
+"""The memory that a batch lends to a proposer for one call."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TENSORS = ("hidden_states", "aux_hidden_states", "has_hidden", "new_token_ids")
 
 
 class Loan:
-    """A batch on memory of its own, which can be compared afterwards, and scribbled over.
+    """A batch in its own memory, which can be checked for writes and overwritten afterwards.
 
     Args:
         batch: the batch as the engine builds it.
         texts: `[B]` all committed tokens of each row.
-        is_watched: whether what is lent is remembered, for `written`.
+        is_watched: whether the contents are saved, for `written`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Loan:
         self._before = self._content() if is_watched else None
 
     def written(self) -> str | None:
-        """Return the name of a field that is not as it was, or None."""
+        """Return the name of a field that has changed, or None."""
         if self._before is None:
             return None
         after = self._content()
@@ -52,7 +52,7 @@ class Loan:
         return None
 
     def scribble(self) -> None:
-        """Overwrite everything lent, as an engine may that uses its buffers again."""
+        """Overwrite the batch's memory, as an engine that reuses its buffers may do."""
         for array in self._arrays:
             array.flags.writeable = True
             array[:] = (array[::-1] + 1) % (array.max(initial=1) + 1)

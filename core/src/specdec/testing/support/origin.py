@@ -1,4 +1,4 @@
-"""Where in a plugin's own code an exception came from."""
+"""Locates the line of a plugin's code that raised an exception."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _STANDARD = Path(sysconfig.get_path("stdlib"))
 
 
 def origin(error: BaseException) -> str | None:
-    """Return file and line, as `my_idea.py:12`, of the deepest call in the plugin's folder; None where no plugin was called.
+    """Return file and line (`my_idea.py:12`) of the deepest call in the plugin's folder; None if no plugin was called.
 
     Args:
-        error: what was raised; of an exception raised from another one it is the other one that counts.
+        error: the exception; if it has a `__cause__`, the cause is used.
     """
     while error.__cause__ is not None:
         error = error.__cause__
@@ -35,6 +35,6 @@ def origin(error: BaseException) -> str | None:
 
 
 def _is_elsewhere(file: Path) -> bool:
-    """Return whether a file is specdec's, torch's or Python's own."""
+    """Return whether a file belongs to specdec, torch or Python."""
     is_standard = file.is_relative_to(_STANDARD) and "site-packages" not in file.parts
     return is_standard or not file.is_absolute() or any(file.is_relative_to(home) for home in _NOT_A_PLUGIN)

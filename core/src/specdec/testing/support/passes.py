@@ -1,4 +1,4 @@
-"""Passes over a scorer's target, placed and committed as the engine does it."""
+"""Passes over a scorer's target, with slots assigned and tokens committed as in the engine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _BLOCK_SIZE = 16
 
 @dataclass(frozen=True)
 class Part:
-    """What one request runs in a pass."""
+    """The part of a pass that belongs to one request."""
 
     sequence: EngineSequence
     chunk: int
-    """Committed tokens."""
+    """Number of committed tokens."""
     nodes: tuple[int, ...] = ()
     parents: tuple[int, ...] | None = None
     """None means a chain."""
@@ -49,8 +49,8 @@ class Passes:
     """Runs requests on one scorer.
 
     Args:
-        scorer: loaded.
-        max_len: the longest context it was loaded for.
+        scorer: a loaded scorer.
+        max_len: the maximum context length it was loaded for.
     """
 
     def __init__(self, scorer: Scorer, max_len: int) -> None:
@@ -59,7 +59,7 @@ class Passes:
         self._kv = KVManager(scorer.cache, _BLOCK_SIZE, is_prefix_cached=False)
 
     def place(self, text: Sequence[int], params: SamplingParams | None = None) -> EngineSequence:
-        """Make a request and give it slots in the cache."""
+        """Create a request and assign cache slots to it."""
         sequence = EngineSequence(
             f"request-{len(text)}",
             np.array(text, np.int32),
@@ -95,7 +95,7 @@ class Passes:
             broken(f"score raised {described(error)}")
 
     def commit(self, part: Part, accepted: Sequence[int], token: int) -> None:
-        """Keep the rows of the chunk and of the accepted nodes, and append what was emitted."""
+        """Keep the rows of the chunk and of the accepted nodes, and append the emitted tokens."""
         sequence = part.sequence
         if accepted and accepted[-1] != len(accepted) - 1:
             first = sequence.first_slot + sequence.num_computed + part.chunk
@@ -105,7 +105,7 @@ class Passes:
         sequence.append([*(part.nodes[node] for node in accepted), token], len(accepted))
 
     def advance(self, part: Part) -> None:
-        """Keep the rows of a piece of a prompt."""
+        """Keep the rows of a chunk of a prompt."""
         part.sequence.num_computed += part.chunk
 
     def drop(self, sequence: EngineSequence) -> None:
@@ -115,7 +115,7 @@ class Passes:
 
 @torch.inference_mode()
 def reference_rows(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Return the logits after each text `[R, V]`, each text run by itself from nothing."""
+    """Return the logits after each text `[R, V]`, each text run alone without a cache."""
     rows = []
     for text in texts:
         ids = torch.tensor([list(text)], device=model.device)
@@ -125,14 +125,14 @@ def reference_rows(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> to
 
 @torch.inference_mode()
 def reference_states(model: PreTrainedModel, text: Sequence[int]) -> tuple[torch.Tensor, ...]:
-    """Return the inputs of every layer and, last, the state after the final norm, each `[n, H]`."""
+    """Return the inputs of every layer and, at the end, the state after the final norm, each `[n, H]`."""
     ids = torch.tensor([list(text)], device=model.device)
     output = model(input_ids=ids, use_cache=False, output_hidden_states=True)
     return tuple(state[0].float() for state in output.hidden_states)
 
 
 def difference(got: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return the largest difference between logits or states, as a share of their size."""
+    """Return the largest difference between logits or states, relative to their size."""
     got, expected = got.detach().float().cpu(), expected.detach().float().cpu()
     if got.shape != expected.shape:
         broken(f"shape {tuple(got.shape)} where {tuple(expected.shape)} belongs")

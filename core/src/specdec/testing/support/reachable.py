@@ -1,4 +1,4 @@
-"""How much an object holds."""
+"""Measures the memory that an object holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARED = (type, ModuleType, CodeType, BuiltinFunctionType)
 
 
 def reachable_bytes(root: object) -> int:
-    """Return the bytes of everything reachable from an object: arrays and tensors with their memory, no classes or modules."""
+    """Return the bytes reachable from an object, including array and tensor memory, without classes and modules."""
     seen: set[int] = set()
     storages: set[int] = set()
     total = 0
@@ -36,7 +36,7 @@ def reachable_bytes(root: object) -> int:
             if storage.data_ptr() not in storages:
                 storages.add(storage.data_ptr())
                 total += storage.nbytes()
-        if isinstance(item, FunctionType):  # what it closes over, not the module it is defined in
+        if isinstance(item, FunctionType):  # its closure, not the module it is defined in
             stack.extend(item.__closure__ or ())
         else:
             stack.extend(gc.get_referents(item))

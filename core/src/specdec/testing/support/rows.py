@@ -12,21 +12,21 @@ from specdec.interfaces import PADDING_ID, Draft, DraftSampling
 from specdec.testing.support.verdicts import broken
 
 _ANY = 2**31
-"""A cap that cuts nothing."""
+"""A cap that is never reached."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was drafted for one request, padding stripped. Rows are equal if they draft the same tokens in the same shape."""
+    """The draft of one request without padding. Rows are equal if their tokens and parents are equal."""
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
     """For a chain: each node's predecessor."""
     is_tree: bool = field(compare=False)
-    """Whether the draft came with parents."""
+    """Whether the draft has `parents`."""
     sampling: DraftSampling = field(compare=False)
     probs: torch.Tensor | None = field(compare=False)
-    """`[n + 1, V']` q, or None where the row has none."""
+    """`[n + 1, V']` q, or None if the row has none."""
     vocab_map: torch.Tensor | None = field(compare=False)
     confidence: tuple[float, ...] | None = field(compare=False)
 
@@ -39,7 +39,7 @@ class Row:
         return depths
 
     def law(self, node: int, vocab_size: int) -> torch.Tensor:
-        """Return the distribution `[V]` a node was drawn from, over the target's ids, without earlier siblings if need be."""
+        """Return the distribution `[V]` over target ids that a node was drawn from; handles sampling without replacement."""
         assert self.probs is not None
         law = self.probs[self.parents[node] + 1].double()
         if self.vocab_map is not None:
@@ -53,7 +53,7 @@ class Row:
         return law
 
     def count_standing(self, future: Sequence[int]) -> int:
-        """Return how many drafted tokens would be accepted if the text went on with `future`."""
+        """Return how many drafted tokens would be accepted if the text continues with `future`."""
         depths = {-1: 0}
         for node, (token, parent) in enumerate(zip(self.tokens, self.parents, strict=True)):
             depth = depths.get(parent, len(future))
@@ -68,9 +68,9 @@ class Row:
 
 
 def rows_of(draft: object, size: int) -> list[Row]:
-    """Return the rows of a draft as they were given, nothing cut.
+    """Return the rows of a draft unchanged.
 
-    Fails the running test if it is no draft of a batch of `size` rows, or if its rows are malformed.
+    Fails the running test if it is not a draft for a batch of `size` rows, or if its rows are malformed.
     """
     try:
         checked, _ = check_draft(draft, [_ANY] * size, _ANY)

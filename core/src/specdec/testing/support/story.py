@@ -1,4 +1,4 @@
-"""What happens to one request, call by call, and several such stories at a time."""
+"""Sequences of calls for one request ("stories"), and running several of them together."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from specdec.testing.support.rows import Row
 NUM_PROMPT_TOKENS = 40
 
 Story = Sequence[Ask | FinishReason | None]
-"""One entry per call: what is asked, how the request ends before it, or None where it is not in the batch."""
+"""One entry per call: an `Ask`, a reason to finish the request before the call, or None if it is not in the batch."""
 
 
 def story(k: int) -> list[Ask]:
-    """Return the life of a request: a prompt in two pieces, then steps of every kind.
+    """Return the calls of a request: a prompt in two chunks, then steps of every kind.
 
-    Caps change from step to step, drafts are wanted after no news, one token and many, and some tokens come while none is.
+    Caps change from step to step. Drafts are wanted after zero, one and several new tokens, and some tokens are delivered
+    while no draft is wanted.
     """
     return [
         Ask(24, 0, num_ahead=NUM_PROMPT_TOKENS - 24),
@@ -36,12 +37,12 @@ def story(k: int) -> list[Ask]:
 def play(
     feed: Feed, stories: Mapping[str, Story], *, is_reversed: bool = False
 ) -> dict[str, list[Row | None]]:
-    """Run stories side by side and return, for each request, what was drafted in each call.
+    """Run stories together and return the drafts of each call, by request.
 
     Args:
-        feed: knows the requests.
+        feed: the feed that holds the requests.
         stories: one per request; they may differ in length.
-        is_reversed: whether every other batch has its rows the other way round.
+        is_reversed: whether every other batch has its rows in reverse order.
     """
     drafted: dict[str, list[Row | None]] = {name: [] for name in stories}
     for turn in range(max(map(len, stories.values()))):

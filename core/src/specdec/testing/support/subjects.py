@@ -1,4 +1,4 @@
-"""Classes under test, where the configuration finds them: it takes the path of a class, not the class itself."""
+"""Makes classes under test importable by path, because the configuration takes a class path, not a class."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 
 
 def path_of(subject: type) -> str:
-    """Return a path that leads to a class wherever it was defined, also inside a function or a test module."""
+    """Return an import path for a class, even if it was defined in a function or a test module."""
     module = sys.modules[__name__]
     name = f"{subject.__name__}_{id(subject):x}"
-    # A class stays for good: its id must never belong to another one.
+    # The class is never removed, so its id cannot be reused by another class.
     setattr(module, name, subject)
     return f"{__name__}.{name}"

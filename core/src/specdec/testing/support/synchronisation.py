@@ -1,4 +1,4 @@
-"""Finds operations for which the host waits for the device."""
+"""Finds operations that synchronise the host with the device."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _WAITING = frozenset({"_local_scalar_dense", "nonzero", "masked_select", "is_non
 
 
 class FindSynchronisation(TorchDispatchMode):
-    """Notes every operation whose result the host needs, or that the shape of a tensor depends on."""
+    """Records every operation whose result the host needs, or that determines the shape of a tensor."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
         self.found: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the operation and run it."""
+        """Record the operation and run it."""
         name = str(func.overloadpacket.__name__)
         flat = [item for arg in args for item in (arg if isinstance(arg, list | tuple) else [arg])]
         has_mask = any(isinstance(item, torch.Tensor) and item.dtype == torch.bool for item in flat)

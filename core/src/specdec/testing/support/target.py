@@ -22,9 +22,9 @@ from specdec.sampling_params import SamplingParams
 from specdec.testing.support.tiny import TINY, tiny_model
 
 MAX_LEN = 128
-"""The longest context of the checks, in tokens."""
+"""Maximum context length of the checks, in tokens."""
 MIN_LEN = 80
-"""The shortest context that the texts of the checks fit into."""
+"""Minimum context length for the texts of the checks."""
 MAX_BATCH = 64
 """The most requests in one batch of the checks."""
 
@@ -33,10 +33,10 @@ Model = str | PreTrainedModel
 
 
 class CheckTarget:
-    """One target: what proposers may borrow of it, and the hidden states of any text.
+    """One target: its handle for proposers, and the hidden states of any text.
 
     Args:
-        loaded: the target, which other engines may share.
+        loaded: the loaded target, which other engines may share.
     """
 
     def __init__(self, loaded: LoadedTarget) -> None:
@@ -83,7 +83,7 @@ def check_target(model: Model) -> CheckTarget:
 
 @cache
 def reference_model(model: Model) -> PreTrainedModel:
-    """Return the same model apart from any engine, with attention as `transformers` has it."""
+    """Return the same model without an engine, with the eager attention of `transformers`."""
     if isinstance(model, str) and model != TINY:
         reference: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
             resolve_name(model, dtype="float32"), dtype=torch.float32, attn_implementation="eager"
@@ -96,14 +96,14 @@ def reference_model(model: Model) -> PreTrainedModel:
 
 
 def as_engine_model(model: Model) -> Model:
-    """Return what an engine takes as its model; one that is an object is copied, for engines change what they get."""
+    """Return the model for an engine; a model object is copied because engines modify it."""
     if isinstance(model, str) and model != TINY:
         return model
     return copy.deepcopy(tiny_model() if isinstance(model, str) else model)
 
 
 def _load(model: Model) -> LoadedTarget:
-    # In float32: with 16 bits logits depend on how many rows a pass has, and texts could differ without anybody's fault.
+    # float32, because in 16 bits logits depend on the number of rows of a pass, and texts could differ without a bug.
     given = as_engine_model(model)
     loaded = load_target(EngineOptions(model=given, dtype="float32"))
     longest = min(MAX_LEN, loaded.max_model_len)

@@ -1,4 +1,4 @@
-"""Texts to draft from: token ids, the same in every run, in which phrases come back."""
+"""Texts to draft from: token ids with repeated phrases, the same in every run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specdec.loading.target import LoadedTarget
 TEXT_LEN = 72
 NUM_TEXTS = 4
 NUM_SURE_TOKENS = 36
-"""Tokens with which a text begins that are all from its own part of the pool."""
+"""Number of tokens at the start of a text that all come from its own part of the pool."""
 _POOL = 30
 _OWN_IDS = 10
 _NUM_PHRASES = 5
@@ -23,15 +23,15 @@ _PHRASE_LEN = 6
 def texts_for(
     target: LoadedTarget, prompts: Sequence[str | Sequence[int]], *, is_zoo: bool
 ) -> list[list[int]]:
-    """Return `NUM_TEXTS` texts or more of `TEXT_LEN` tokens: an author's, two of the zoo's, and made-up ones.
+    """Return at least `NUM_TEXTS` texts of `TEXT_LEN` tokens: the author's, two of the zoo's, and synthetic ones.
 
     Args:
-        target: whose ids they are made of.
-        prompts: an author's own, as text or ids; short ones are repeated.
-        is_zoo: whether the target is the zoo's, so that the zoo's prompts mean something to it.
+        target: the target whose ids are used.
+        prompts: the author's prompts, as text or ids; short ones are repeated.
+        is_zoo: whether the target is the zoo's, for which the zoo's prompts are suitable.
 
     Raises:
-        ConfigError: for prompts of text where the target has no tokenizer.
+        ConfigError: for text prompts if the target has no tokenizer.
     """
     given = [_ids(target, prompt) for prompt in prompts]
     if is_zoo:
@@ -43,10 +43,10 @@ def texts_for(
 
 
 def repetitive(vocab_size: int, seed: int, length: int = TEXT_LEN) -> list[int]:
-    """Return a text made of a few phrases, some of which share their beginnings.
+    """Return a text made of a few phrases, some of which share a prefix.
 
-    All texts take their ids from one pool, each mostly from a part of its own, so that ids which are new to one text have
-    been followed by something in another.
+    All texts take their ids from one pool, each mostly from its own part. Ids that are new to one text therefore already
+    have a continuation in another.
     """
     pool = random.Random(0).sample(range(vocab_size), min(_POOL, vocab_size))
     rng = random.Random(seed + 1)

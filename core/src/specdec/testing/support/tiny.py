@@ -1,4 +1,4 @@
-"""A tiny target with random weights, for checks that need no text that means anything."""
+"""A tiny target with random weights, for checks that do not need meaningful text."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from specdec.config.zoo import ZOO
 
 TINY = "tiny"
-"""The value of `model` that means it."""
+"""The value of `model` for the tiny target."""
 DEFAULT_MODEL = ZOO if find_spec("specdec_zoo") is not None else TINY
-"""The target where none is named: the zoo's, or the tiny one where that is not installed."""
+"""The default target: the zoo's, or the tiny one if the zoo is not installed."""
 VOCAB_SIZE = 97
 _MAX_LEN = 256
 
 
 @cache
 def tiny_model() -> PreTrainedModel:
-    """Return a Llama of two layers whose logits are far apart, the same in every process."""
+    """Return a two-layer Llama whose logits are far apart, identical in every process."""
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, max_position_embeddings=_MAX_LEN, bos_token_id=None, eos_token_id=None,

@@ -1,4 +1,4 @@
-"""A target so small that every text of it can be enumerated, and drafts for it."""
+"""A target small enough to enumerate all its texts, and drafts for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from specdec.testing.support.world_drafts import Drafted, DraftMaker, Prefixes
 
 VOCAB_SIZE = 4
 LENGTH = 3
-"""Tokens of the texts whose distribution is compared."""
+"""Number of tokens of the texts whose distribution is compared."""
 NUM_COMMITTED = 10
-"""Tokens that are committed when a text begins."""
+"""Number of committed tokens before a text begins."""
 _MAX_DEPTH = LENGTH + 3
 
 
@@ -28,7 +28,7 @@ class Trial:
     batch: VerifyBatch
 
     def alone(self, index: int) -> Trial:
-        """Return one request of it as a batch of its own."""
+        """Return one request as a separate batch."""
         start = self.scores.row_starts[index]
         rows = self.scores.logits[start : start + self.batch.num_nodes[index] + 1].clone()
         return Trial(
@@ -48,11 +48,11 @@ class Trial:
 class World:
     """Distributions of the next id after every text of up to `_MAX_DEPTH` ids.
 
-    A text is a number: 0 is the empty one, `4 t + 1 + id` is text t with one id more.
+    A text is encoded as a number: 0 is the empty text, `4 t + 1 + id` is text t followed by one more id.
 
     Args:
         logits: `[num_texts, 4]`, or None for random ones; about one text in five forbids an id.
-        seed: of the random ones.
+        seed: seed of the random logits.
     """
 
     def __init__(self, logits: torch.Tensor | None = None, seed: int = 0) -> None:
@@ -68,7 +68,7 @@ class World:
         self.logits = logits
 
     def law(self) -> torch.Tensor:
-        """Return the probability of every text of `LENGTH` ids, in the order of their numbers."""
+        """Return the probability of every text of `LENGTH` ids, ordered by number."""
         probs = torch.softmax(self.logits.double(), -1)
         texts, law = torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.float64)
         for _ in range(LENGTH):
@@ -84,13 +84,13 @@ class World:
         params: Sequence[SamplingParams],
         sample_indices: Sequence[int] | None = None,
     ) -> Trial:
-        """Return a batch of requests, each after a text, with the drafts of a maker.
+        """Return a batch of requests, each after a text, with drafts from `maker`.
 
         Args:
             maker: makes the drafts.
-            texts: `[B]` numbers of the texts that were emitted so far.
-            seeds: `[B]`.
-            params: `[B]`.
+            texts: `[B]` numbers of the texts emitted so far.
+            seeds: `[B]` seeds.
+            params: `[B]` sampling parameters.
             sample_indices: `[B]`; zeros if None.
         """
         samples = [0] * len(seeds) if sample_indices is None else list(sample_indices)
@@ -125,7 +125,7 @@ def depths_of(texts: torch.Tensor) -> list[int]:
 
 
 def random_logits(seed: int, num_values: int = 3) -> torch.Tensor:
-    """Return logits of a few whole numbers, so that ties are common."""
+    """Return logits with few integer values, so that ties are common."""
     generator = torch.Generator().manual_seed(seed)
     num_texts = sum(VOCAB_SIZE**depth for depth in range(_MAX_DEPTH + 1))
     return torch.randint(0, num_values, (num_texts, VOCAB_SIZE), generator=generator).float()

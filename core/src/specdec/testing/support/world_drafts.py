@@ -21,7 +21,7 @@ _REDUCED = (0, 2, 3)
 
 @dataclass(slots=True)
 class _NoiseKey:
-    """What noise is keyed by; stands for a sequence, of which draws need no more."""
+    """The keys of the noise; replaces an engine sequence, of which draws need only these fields."""
 
     seed: int
     sample_index: int
@@ -30,7 +30,7 @@ class _NoiseKey:
 
 @dataclass(frozen=True)
 class Prefixes:
-    """The requests of a batch: the texts emitted so far, as numbers, and the keys of their noise."""
+    """The requests of a batch: the numbers of the texts emitted so far, and the noise keys."""
 
     texts: torch.Tensor
     seeds: list[int]
@@ -38,14 +38,14 @@ class Prefixes:
     num_tokens: list[int]
 
     def draws(self) -> EngineDraws:
-        """Return the noise that the engine hands to a proposer for this step."""
+        """Return the noise that the engine passes to a proposer in this step."""
         keys = map(_NoiseKey, self.seeds, self.samples, self.num_tokens)
         return EngineDraws(cast("list[EngineSequence]", list(keys)))
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """Drafts, and the text that each node stands for."""
+    """Drafts, and the text that ends at each node."""
 
     draft: Draft
     num_nodes: list[int]
@@ -53,7 +53,7 @@ class Drafted:
     """`[B, N + 1]`: the request's text, then the text that ends with each node."""
 
     def texts_of_rows(self) -> torch.Tensor:
-        """Return the text behind every logits row, padding left out."""
+        """Return the text of every logits row, without padding."""
         places = torch.arange(self.texts.shape[1])
         flat: torch.Tensor = self.texts[places[None] <= torch.tensor(self.num_nodes)[:, None]]
         return flat
@@ -83,21 +83,21 @@ class Kind:
     name: str
     make: DraftMaker
     needs: frozenset[Capability] = frozenset()
-    """What a sampler must be able to use, to be given such drafts."""
+    """Capabilities that a sampler needs to receive such drafts."""
 
 
 def no_draft(prefixes: Prefixes) -> Drafted:
-    """Return drafts without a node."""
+    """Return empty drafts."""
     return _made(prefixes, torch.empty(len(prefixes.seeds), 0, dtype=torch.int64), None)
 
 
 def sure_chain(prefixes: Prefixes) -> Drafted:
-    """Return chains of tokens that follow from the text, one to three of them."""
+    """Return chains of one to three tokens that are a function of the text."""
     return _grown(prefixes, (-1, 0, 1), is_drawn=False, is_ragged=True)
 
 
 def sure_tree(prefixes: Prefixes) -> Drafted:
-    """Return trees of such tokens, siblings all different."""
+    """Return trees of such tokens with distinct siblings."""
     return _grown(prefixes, _TREE, is_drawn=False)
 
 
@@ -107,17 +107,17 @@ def equal_siblings(prefixes: Prefixes) -> Drafted:
 
 
 def drawn_chain(prefixes: Prefixes) -> Drafted:
-    """Return chains drawn from q, one to three nodes long, whatever was drawn."""
+    """Return chains drawn from q, one to three nodes long, independent of the drawn tokens."""
     return _grown(prefixes, (-1, 0, 1), is_ragged=True)
 
 
 def iid_siblings(prefixes: Prefixes) -> Drafted:
-    """Return trees whose siblings were drawn independently, and may be equal."""
+    """Return trees whose siblings are drawn independently and may be equal."""
     return _grown(prefixes, _TREE)
 
 
 def distinct_siblings(prefixes: Prefixes) -> Drafted:
-    """Return trees whose later siblings were drawn with the earlier ones taken out."""
+    """Return trees whose siblings are drawn without replacement."""
     return _grown(prefixes, _TREE, sampling=DraftSampling.WITHOUT_REPLACEMENT)
 
 
@@ -127,7 +127,7 @@ def reduced_vocabulary(prefixes: Prefixes) -> Drafted:
 
 
 def mixed_rows(prefixes: Prefixes) -> Drafted:
-    """Return chains of which every other one carries q."""
+    """Return chains, some of which (those with even seeds) carry q."""
     drawn = _grown(prefixes, (-1, 0))
     sure = _grown(prefixes, (-1, 0), is_drawn=False)
     has_probs = torch.tensor(prefixes.seeds) % 2 == 0

@@ -1,1 +1,1 @@
-"""`medusa`: heads that guess independently of each other."""
+"""`medusa`: heads that predict independently of each other."""

@@ -1,4 +1,4 @@
-"""Medusa heads on disk: as they were published first, and as vLLM reads them."""
+"""Reads Medusa heads in the originally published layout and in the one vLLM reads."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def load_medusa(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
 ) -> tuple[Medusa, torch.Tensor | None]:
-    """Return the heads of a checkpoint, frozen and in evaluation mode, and the ids that they can name.
+    """Return the heads of a checkpoint, frozen and in evaluation mode, and the ids that they can draft.
 
     Args:
         checkpoint: `config.json` and tensors `blocks.i.layers.j.weight` `[H, H]`, `lm_heads.i.weight` `[V', H]` or `[V, H]`,
-            and perhaps biases and `token_map` `[V']`; or with the names of the first publications, `i.j.linear.weight` and
-            `i.n.weight`; all of them also with `medusa_heads.` in front.
-        max_heads: leave out later heads.
-        dtype: type of the weights; None for the stored one.
-        device: where they go.
+            and optionally biases and `token_map` `[V']`; or with the original names `i.j.linear.weight` and
+            `i.n.weight`; all names optionally with the prefix `medusa_heads.`.
+        max_heads: the most heads to load.
+        dtype: dtype of the weights; None for the stored one.
+        device: device of the weights.
 
     Returns:
-        the heads, and `[V']` int64 on the host: the target's id of each logit, or None where all ids can be named.
+        the heads, and `[V']` int64 on the host: the target id of each logit, or None if all ids can be drafted.
 
     Raises:
         ModelError: naming the file, key or tensor that is missing, damaged or of another shape.
@@ -69,12 +69,12 @@ def load_medusa(
 
 
 def read_layout(checkpoint: HeadCheckpoint) -> MedusaLayout:
-    """Return the sizes of heads: what `config.json` says, and for keys it lacks what the tensors are.
+    """Return the sizes of heads from `config.json`, and from the tensors for missing keys.
 
-    First publications have configurations without sizes, and fewer heads in them than in the file.
+    Original checkpoints have configurations without sizes, and with fewer heads than the file holds.
 
     Raises:
-        ModelError: naming what is wrong or missing.
+        ModelError: naming the invalid or missing entry.
     """
     names, found = _names(checkpoint), dict(checkpoint.config)
     num_logits, hidden_size = checkpoint.shape(names.get("lm_heads.0.weight", "lm_heads.0.weight"))
@@ -94,12 +94,12 @@ def read_layout(checkpoint: HeadCheckpoint) -> MedusaLayout:
 
 
 def _count(names: Collection[str], pattern: str) -> int:
-    """Return how many indices there are at a position in names."""
+    """Return the number of indices that the group of `pattern` takes in names."""
     return max((int(match[1]) + 1 for name in names if (match := re.match(pattern, name))), default=0)
 
 
 def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:
-    """Return the name in the file of each tensor of heads, by the name that the module has for it."""
+    """Return the stored name of each tensor of the heads by its name in the module."""
     found: dict[str, str] = {}
     for stored in checkpoint.names():
         name = re.sub(r"^medusa_heads?\.", "", stored)
@@ -115,7 +115,7 @@ def _names(checkpoint: HeadCheckpoint) -> dict[str, str]:
 def _token_map(
     checkpoint: HeadCheckpoint, names: dict[str, str], layout: MedusaLayout
 ) -> torch.Tensor | None:
-    """Return the target's ids `[V']` of the logits, or None where there is one for each id."""
+    """Return the target ids `[V']` of the logits, or None if there is a logit for every id."""
     if layout.num_logits == layout.vocab_size:
         names.pop("token_map", None)
         return None

@@ -6,4 +6,4 @@ from specdec_plugin_mlp.config import StateHeadsConfig
 
 
 class MedusaConfig(StateHeadsConfig):
-    """Keys of `StateHeadsConfig`; `num_speculative_tokens`, where it is left out, is the number of heads in `config.json`."""
+    """Keys of `StateHeadsConfig`; `num_speculative_tokens` defaults to the number of heads in `config.json`."""

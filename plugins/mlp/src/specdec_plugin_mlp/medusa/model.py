@@ -13,7 +13,7 @@ class ResidualBlock(nn.Module):
     """Layers `x + SiLU(W x + b)`.
 
     Args:
-        layout: sizes.
+        layout: sizes of the heads.
     """
 
     def __init__(self, layout: MedusaLayout) -> None:
@@ -31,9 +31,9 @@ class ResidualBlock(nn.Module):
 
 
 class Medusa(nn.Module):
-    """Heads on the target's final state that guess independently of each other (Cai et al., arXiv 2401.10774).
+    """Heads on the target's final state that predict independently of each other (Cai et al., arXiv 2401.10774).
 
-    Head i guesses the token i + 1 positions after the one that the state chose. Names of parameters are those vLLM reads.
+    Head i predicts the token i + 1 positions after the one that the state chose. Parameter names are those that vLLM reads.
 
     Args:
         layout: sizes.
@@ -49,11 +49,11 @@ class Medusa(nn.Module):
 
     @property
     def num_heads(self) -> int:
-        """How many tokens can be guessed one after another."""
+        """The most tokens that can be drafted one after another."""
         return self.layout.num_heads
 
     def begin(self, states: torch.Tensor) -> torch.Tensor:
-        """Return what every head takes, of the target's states `[..., H]`; these come in any floating type."""
+        """Return the input of every head for the target's states `[..., H]` of any floating dtype."""
         return states.to(next(self.parameters()).dtype)
 
     def step(
@@ -62,9 +62,9 @@ class Medusa(nn.Module):
         """Run one head.
 
         Args:
-            index: which.
-            states: `[..., H]` of `begin`.
-            token_ids: `[...]` of no use to these heads.
+            index: index of the head.
+            states: `[..., H]` from `begin`.
+            token_ids: `[...]` not used by these heads.
 
         Returns:
             the same states for the next head, and logits `[..., V']`.
@@ -79,7 +79,7 @@ class Medusa(nn.Module):
             states: `[..., H]` the target's final states.
 
         Returns:
-            logits `[..., n, V']` of n heads; those at i should name the token i + 1 positions after the one of the state.
+            logits `[..., n, V']` of n heads; those at i predict the token i + 1 positions after the one of the state.
         """
         states = self.begin(states)
         return torch.stack([self.step(index, states, states)[1] for index in range(self.num_heads)], -2)

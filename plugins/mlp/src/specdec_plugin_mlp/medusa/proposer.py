@@ -1,4 +1,4 @@
-"""`medusa`: heads that guess independently of each other."""
+"""`medusa`: heads that predict independently of each other."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from specdec_plugin_mlp.proposer import StateHeadsProposer
 
 
 class MedusaProposer(StateHeadsProposer):
-    """Drafts with Medusa heads (Cai et al., arXiv 2401.10774), read as first published or as vLLM reads them.
+    """Drafts with Medusa heads (Cai et al., arXiv 2401.10774), in the originally published layout or the one vLLM reads.
 
-    A head does not know what those before it guessed; under a grammar it is masked by what they did all the same.
+    A head does not see the tokens of earlier heads; under a grammar its logits are still masked according to them.
     """
 
     name: ClassVar[str] = "medusa"
     Config: ClassVar[type[ProposerConfig]] = MedusaConfig
 
     def read(self, checkpoint: HeadCheckpoint) -> tuple[Heads, DraftVocabulary]:
-        """Return as many heads as drafts are deep, and the ids that they can name.
+        """Return as many heads as drafts are deep, and the ids that they can draft.
 
         Raises:
             ModelError: if the checkpoint is damaged or of another kind.

@@ -1,1 +1,1 @@
-"""`mlp_speculator`: a chain of heads, each told the token before the one it guesses."""
+"""`mlp_speculator`: a chain of heads, each conditioned on the previous token."""

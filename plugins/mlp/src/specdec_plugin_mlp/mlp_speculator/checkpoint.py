@@ -1,4 +1,4 @@
-"""MLP speculators on disk, as IBM's accelerators are published."""
+"""Reads and writes MLP speculators in the published format of IBM's accelerators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specdec_plugin_mlp.mlp_speculator.model import MLPSpeculator
 from specdec_plugin_mlp.unused import tell_unused
 
 PREFIX = "speculator."
-"""Of the tensors of published checkpoints; older ones do without."""
+"""Tensor name prefix in published checkpoints; older ones have none."""
 
 
 def load_mlp_speculator(
@@ -28,10 +28,10 @@ def load_mlp_speculator(
 
     Args:
         checkpoint: `config.json` and tensors `emb.i.weight` `[V, D]`, `proj.0.weight` `[D, H]`, `proj.i.weight` `[D, D]`,
-            `ln.i.weight` and `ln.i.bias` `[D]`, `head.i.weight` `[V, D]`, with or without `speculator.` before them. Of tied
+            `ln.i.weight` and `ln.i.bias` `[D]`, `head.i.weight` `[V, D]`, with or without the prefix `speculator.`. For tied
             heads one copy is enough.
-        dtype: type of the weights; None for the stored one.
-        device: where they go.
+        dtype: dtype of the weights; None for the stored one.
+        device: device of the weights.
 
     Raises:
         ModelError: naming the file or tensor that is missing, damaged or of another shape.
@@ -43,7 +43,7 @@ def load_mlp_speculator(
     wanted = {name: tuple(tensor.shape) for name, tensor in heads.state_dict().items()}
     read: dict[str, torch.Tensor] = {}
     for name in dict(heads.named_parameters()):
-        # Tied parameters are listed once; whoever stored them chose under which of their names, or under all.
+        # Tied parameters are listed once; a checkpoint may store them under any or all of their names.
         copies = _names_of(name, layout)
         stored = [copy for copy in copies if checkpoint.has(prefix + copy)] or copies[:1]
         tensor = checkpoint.read(prefix + stored[0], wanted[name])
@@ -61,11 +61,11 @@ def load_mlp_speculator(
 
 
 def save_mlp_speculator(heads: MLPSpeculator, directory: str | Path) -> None:
-    """Write `config.json` and `model.safetensors` in the published format, into a directory that is made if need be.
+    """Write `config.json` and `model.safetensors` in the published format, creating the directory if necessary.
 
     Args:
-        heads: the heads, in the type they are stored in.
-        directory: where to; files of these names are overwritten.
+        heads: the heads, in the dtype to store.
+        directory: output directory; files of these names are overwritten.
     """
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def save_mlp_speculator(heads: MLPSpeculator, directory: str | Path) -> None:
         "architectures": ["MLPSpeculatorPreTrainedModel"],
         "model_type": "mlp_speculator",
         **heads.layout.model_dump(),
-        # Nothing here draws candidates; other engines want an entry for each head.
+        # Not used here; other engines need an entry for each head.
         "n_candidates": 5,
         "top_k_tokens_per_head": [max(5 - index, 1) for index in range(heads.num_heads)],
         "torch_dtype": str(next(iter(parameters.values())).dtype).removeprefix("torch."),
@@ -85,7 +85,7 @@ def save_mlp_speculator(heads: MLPSpeculator, directory: str | Path) -> None:
 
 
 def _names_of(name: str, layout: MLPSpeculatorLayout) -> list[str]:
-    """Return all names that a parameter has among tied heads, `name` being the first."""
+    """Return all names of a parameter among tied heads, `name` first."""
     module, index, rest = name.split(".")
     first = 1 if module == "proj" else 0
     if not layout.tie_weights or int(index) < first:

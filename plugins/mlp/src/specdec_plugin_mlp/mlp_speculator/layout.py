@@ -8,10 +8,10 @@ from specdec_plugin_mlp.layout import Layout
 
 
 class MLPSpeculatorLayout(Layout):
-    """What `config.json` says of the heads; keys and defaults are those of the published `MLPSpeculatorConfig`."""
+    """The heads' `config.json`; keys and defaults are those of the published `MLPSpeculatorConfig`."""
 
     vocab_size: int = Field(32000, gt=0)
-    """V: ids that are read and guessed."""
+    """V: vocabulary size."""
     emb_dim: int = Field(4096, gt=0)
     """H: size of the target's hidden states."""
     inner_dim: int = Field(0, ge=0)

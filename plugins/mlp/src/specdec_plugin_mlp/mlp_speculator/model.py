@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
 
 _MAX_PLAIN_SIZE = 8192
-"""Up to so many elements the activation is made by operations that stay on one thread."""
+"""Up to this many elements the activation uses operations that stay on one thread."""
 
 
 class ScaleNorm(nn.Module):
-    """Root-mean-square norm with scale and shift, as MLP speculators have it; keeps the mean.
+    """Root-mean-square norm with scale and shift, without subtracting the mean, as used by MLP speculators.
 
     Args:
         width: size of the last dimension.
@@ -33,10 +33,10 @@ class ScaleNorm(nn.Module):
 
 
 class MLPSpeculator(nn.Module):
-    """A chain of small heads, each told the token before the one it guesses (Wertheimer et al., arXiv 2404.19124).
+    """A chain of small heads, each conditioned on the previous token (Wertheimer et al., arXiv 2404.19124).
 
-    With `s` the target's final state, head i makes `s = GELU(ln_i(proj_i(s) + c emb_i(token)))` and guesses from
-    `head_i(s)`. Names of parameters are those of the published checkpoints, without their prefix.
+    With `s` the target's final state, head i computes `s = GELU(ln_i(proj_i(s) + c emb_i(token)))` and logits
+    `head_i(s)`. Parameter names are those of the published checkpoints, without their prefix.
 
     Args:
         layout: sizes.
@@ -52,14 +52,14 @@ class MLPSpeculator(nn.Module):
         )
         self.ln = self._modules_of(lambda i: ScaleNorm(width))
         self.head = self._modules_of(lambda i: nn.Linear(width, vocab_size, bias=False))
-        # The state's share of a head's input shrinks to sqrt(1/2) over all heads; the norm behind takes care of the scale.
+        # The state's share of a head's input shrinks to sqrt(1/2) over all heads; the following norm restores the scale.
         state_weight = 0.5 ** (0.5 / layout.n_predict)
         self.token_weight = math.sqrt((1 - state_weight**2) * width / 2) / state_weight
-        """c, the weight of a token's embedding beside the state."""
+        """c, the weight of a token's embedding relative to the state."""
         self.reset_parameters()
 
     def _modules_of(self, make: Callable[[int], nn.Module], *, first: int = 0) -> nn.ModuleList:
-        """Return one module per head; of tied heads those from `first` on are the same one."""
+        """Return one module per head; tied heads share one module from `first` on."""
         modules: list[nn.Module] = []
         for index in range(self.layout.n_predict):
             is_shared = self.layout.tie_weights and index > first
@@ -67,18 +67,18 @@ class MLPSpeculator(nn.Module):
         return nn.ModuleList(modules)
 
     def reset_parameters(self) -> None:
-        """Draw weights anew, as training begins with them."""
+        """Reinitialise the weights for training."""
         for name, parameter in self.named_parameters():
             if not name.startswith("ln."):
                 nn.init.normal_(parameter, std=self.layout.width**-0.5)
 
     @property
     def num_heads(self) -> int:
-        """How many tokens can be guessed one after another."""
+        """The most tokens that can be drafted one after another."""
         return self.layout.n_predict
 
     def begin(self, states: torch.Tensor) -> torch.Tensor:
-        """Return what head 0 takes, of the target's states `[..., H]`; these come in any floating type."""
+        """Return the input of head 0 for the target's states `[..., H]` of any floating dtype."""
         states = states.to(next(self.parameters()).dtype)
         return _normed(states) / math.sqrt(2) if self.layout.scale_input else states
 
@@ -88,9 +88,9 @@ class MLPSpeculator(nn.Module):
         """Run one head.
 
         Args:
-            index: which.
-            states: `[..., H]` of `begin` for head 0, else `[..., D]` of the head before.
-            token_ids: `[...]` int64 the token before the one that is guessed.
+            index: index of the head.
+            states: `[..., H]` from `begin` for head 0, else `[..., D]` from the previous head.
+            token_ids: `[...]` int64 tokens before the predicted ones.
 
         Returns:
             states `[..., D]` for the next head, and logits `[..., V]`.
@@ -104,11 +104,11 @@ class MLPSpeculator(nn.Module):
 
         Args:
             states: `[..., H]` the target's final states.
-            token_ids: `[..., n]` int64 the tokens after each: column 0 the one that the state chose, column i the one that head
-                i - 1 should guess. n is the number of heads.
+            token_ids: `[..., n]` int64 the tokens after each state: column 0 is the token that the state chose, column i the
+                one that head i - 1 should predict. n is the number of heads.
 
         Returns:
-            logits `[..., n, V]`; those at i should name the token after column i.
+            logits `[..., n, V]`; those at i predict the token after column i.
         """
         states = self.begin(states)
         logits = []
@@ -124,7 +124,7 @@ def _normed(states: torch.Tensor) -> torch.Tensor:
 
 def _gelu(states: torch.Tensor) -> torch.Tensor:
     if states.device.type == "cpu" and states.numel() <= _MAX_PLAIN_SIZE:
-        # On the host `F.gelu` is oneDNN's, which spreads even one row over all threads and waits for them.
+        # On the CPU `F.gelu` is oneDNN's, which spreads even one row over all threads and waits for them.
         share: torch.Tensor = torch.special.ndtr(states)
         return states * share
     return F.gelu(states)

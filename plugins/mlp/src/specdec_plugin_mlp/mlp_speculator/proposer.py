@@ -1,4 +1,4 @@
-"""`mlp_speculator`: each head is told the token before the one it guesses."""
+"""`mlp_speculator`: each head is conditioned on the previous token."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from specdec_plugin_mlp.proposer import StateHeadsProposer
 
 
 class MLPSpeculatorProposer(StateHeadsProposer):
-    """Drafts with an MLP speculator (Wertheimer et al., arXiv 2404.19124), read from the published format."""
+    """Drafts with an MLP speculator (Wertheimer et al., arXiv 2404.19124) in the published format."""
 
     name: ClassVar[str] = "mlp_speculator"
     aliases: ClassVar[tuple[str, ...]] = ("mlp",)
     Config: ClassVar[type[ProposerConfig]] = MLPSpeculatorConfig
 
     def read(self, checkpoint: HeadCheckpoint) -> tuple[Heads, DraftVocabulary]:
-        """Return the heads; they read and name exactly the target's ids.
+        """Return the heads; their vocabulary is exactly the target's.
 
         Raises:
             ModelError: if the checkpoint is damaged or of another kind.

@@ -1,4 +1,4 @@
-"""The layouts this package reads, one file each."""
+"""The supported layouts, one file each."""
 
 from specdec_plugin_mtp.layouts.deepseek import DEEPSEEK
 from specdec_plugin_mtp.layouts.ernie import ERNIE
@@ -7,6 +7,6 @@ from specdec_plugin_mtp.layouts.mimo import MIMO
 from specdec_plugin_mtp.layouts.qwen3_next import QWEN3_NEXT
 
 LAYOUTS = (DEEPSEEK, MIMO, ERNIE, QWEN3_NEXT)
-"""No two have a tensor's name in common, so that the tensors of a checkpoint say which it is."""
+"""No two layouts share a tensor name, so a checkpoint's tensor names identify its layout."""
 
 __all__ = ["DEEPSEEK", "ERNIE", "LAYOUTS", "MIMO", "QWEN3_NEXT", "Layout", "filled"]

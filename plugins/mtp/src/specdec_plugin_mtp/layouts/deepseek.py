@@ -1,4 +1,4 @@
-"""DeepSeek-V3's layout, also GLM-4.5's, and that of other targets with such layers, as Llama."""
+"""The layout of DeepSeek-V3, GLM-4.5, and other targets with such layers, such as Llama."""
 
 from specdec_plugin_mtp.layouts.layout import Layout
 
@@ -13,5 +13,5 @@ DEEPSEEK = Layout(
     embed_tokens="model.layers.{n}.embed_tokens",
     lm_head="model.layers.{n}.shared_head.head",
 )
-"""Layers behind the target's own (DeepSeek-V3, arXiv 2412.19437): `eh_proj([enorm(embedding); hnorm(state)])`, then a decoder
+"""Layers after the target's own (DeepSeek-V3, arXiv 2412.19437): `eh_proj([enorm(embedding); hnorm(state)])`, then a decoder
 layer of the target's family, an MoE layer in families that have them."""

@@ -13,4 +13,4 @@ ERNIE = Layout(
     has_llama_rotary=False,
 )
 """ERNIE 4.5 MoE: `mtp_linear_proj([mtp_emb_norm(embedding); mtp_hidden_norm(state)])`, then a dense layer of the family, whose
-rotary turns neighbouring pairs. It has no last norm of its own: training sends its output through the target's."""
+rotary embedding rotates adjacent pairs. It has no final norm of its own: training applies the target's to its output."""

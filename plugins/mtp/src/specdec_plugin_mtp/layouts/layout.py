@@ -1,4 +1,4 @@
-"""What families of targets differ in: names of tensors, and how a token is joined with a state."""
+"""Differences between target families: tensor names, and how token and state are joined."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Layout:
-    """Where a family keeps its multi-token-prediction layers.
+    """The multi-token-prediction layers of a family.
 
-    Names are templates without the final `.weight`: `{i}` counts the layers from 0, `{n}` counts on from the target's own.
-    What has neither belongs to all layers together.
+    Names are templates without the final `.weight`: `{i}` counts the layers from 0, `{n}` continues after the target's own.
+    A name with neither is shared by all layers.
 
     Args:
-        family: what errors call it.
-        prefixes: what names of its tensors begin with; nothing else may be there.
-        join: the map `[H, 2H]` that joins token and state.
+        family: name in errors.
+        prefixes: prefixes of its tensor names; every tensor with such a prefix must be used.
+        join: the projection `[H, 2H]` that joins token and state.
         embed_norm: norm of the token's embedding.
         feature_norm: norm of the state.
-        block: what the names of the decoder layer begin with.
-        norm: norm before the output projection, whose output is also what the next step takes.
-        embed_tokens: an embedding of its own, where there is one; else the target's.
-        lm_head: an output projection of its own, likewise.
+        block: name prefix of the decoder layer.
+        norm: norm before the output projection; its output is also the input of the next step.
+        embed_tokens: the layer's own embedding; None for the target's.
+        lm_head: the layer's own output projection; None for the target's.
         is_feature_first: whether the state comes before the embedding in the joined vector.
-        block_type: `model_type` whose decoder layers these are; None for the target's.
-        attention_type: entry of `layer_types` for its layers; None for that of the target's last one.
-        has_llama_rotary: whether positions are rotated as Llama's are, in halves; what is rotated in pairs is not compiled.
+        block_type: `model_type` of the decoder layers; None for the target's.
+        attention_type: entry of `layer_types` for its layers; None for that of the target's last layer.
+        has_llama_rotary: whether rotary embedding works in halves, as in Llama; layers that rotate pairs are not compiled.
     """
 
     family: str
@@ -47,8 +47,8 @@ class Layout:
 
         Args:
             name: its name in a stage of `MtpHead`, such as `join.weight` or `layers.0.mlp.up_proj.weight`.
-            layer: which layer, counted from 0.
-            first: what `{n}` is for layer 0.
+            layer: index of the layer, from 0.
+            first: value of `{n}` for layer 0.
         """
         part, _, rest = name.partition(".")
         if part == "layers":
@@ -58,10 +58,10 @@ class Layout:
         return f"{filled(template, layer, first)}.{rest}"
 
     def is_shared(self, part: str) -> bool:
-        """Return whether a part, such as `join`, belongs to all layers together."""
+        """Return whether a part, such as `join`, is shared by all layers."""
         return "{" not in getattr(self, part)
 
 
 def filled(template: str, layer: int, first: int) -> str:
-    """Return a template with its numbers."""
+    """Return a template with its numbers filled in."""
     return template.format(i=layer, n=first + layer)

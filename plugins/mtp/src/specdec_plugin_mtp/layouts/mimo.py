@@ -14,4 +14,4 @@ MIMO = Layout(
     block_type="qwen2",
 )
 """MiMo-7B (arXiv 2505.07608): `input_proj([hidden_layernorm(state); token_layernorm(embedding)])`, the state first, then a
-layer of Qwen2, which MiMo's own layers are too."""
+Qwen2 layer, like MiMo's own layers."""

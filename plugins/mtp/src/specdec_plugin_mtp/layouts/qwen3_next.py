@@ -13,4 +13,4 @@ QWEN3_NEXT = Layout(
     attention_type="full_attention",
 )
 """Qwen3-Next and Qwen3.5: `fc([pre_fc_norm_embedding(embedding); pre_fc_norm_hidden(state)])`, then layer `step % n` with
-full, gated attention, then `norm`; all but the layers is shared by them. The family's norms scale by one plus their weight."""
+full, gated attention, then `norm`; everything but the layers is shared. The family's norms scale by one plus their weight."""
