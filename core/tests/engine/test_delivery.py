@@ -102,7 +102,7 @@ def test_a_sequence_is_overdue_before_its_next_rows_would_not_be_kept() -> None:
 
 
 def test_a_pause_keeps_no_more_states_than_there_is_memory_for(caplog) -> None:
-    made, some = delivery(), [waiting(count) for count in (900, 300, 1000, 400)]
+    made, some = delivery(), [waiting(count) for count in (900, 300, 950, 400)]
     with caplog.at_level(logging.WARNING, "specdec"):
         made.limit_waiting(some)
     assert [kept.has_proposals for kept in some] == [True, True, False, True]

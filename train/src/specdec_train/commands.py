@@ -96,7 +96,12 @@ def train(
         typer.Option(min=1, help="Tokens guessed one after the other in training; heads of an mlp."),
     ] = None,
     draft_vocab_size: Annotated[
-        int | None, typer.Option(min=0, help="Ids that an eagle3 head can name; 0 for all.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="Ids that an eagle3 head can name, the most frequent ones; 0 for all. Default for answers: as many "
+            "as cover 98 % of their tokens.",
+        ),
     ] = None,
     heldout_permille: Annotated[int, typer.Option(min=1, max=500, help="Share of texts held out.")] = 50,
     seed: Annotated[int, typer.Option(help="Seed of weights and data order.")] = 1,

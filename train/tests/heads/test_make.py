@@ -10,9 +10,9 @@ import torch.nn.functional as F
 
 from specdec_plugin_mlp import MLPSpeculator
 from specdec_train.heads.factored import merge
-from specdec_train.heads.make import make_eagle3
+from specdec_train.heads.make import count_ids, frequent_ids, make_eagle3, num_covering
 from specdec_train.heads.make_mlp import make_mlp
-from specdec_train.heads.recipe import HEADS
+from specdec_train.heads.recipe import HEADS, for_answers
 from specdec_train.optimizer import OptimizerPair
 
 
@@ -86,3 +86,23 @@ def test_tables_learnt_as_maps_become_plain_ones(is_tied, target):
     assert {name: p.shape for name, p in heads.named_parameters()} == {n: p.shape for n, p in names.items()}
     torch.testing.assert_close(heads(states, tokens), expected)
     merge(heads)  # nothing is left to do
+
+
+def test_a_draft_vocabulary_has_the_most_frequent_ids_that_cover_enough():
+    counts = count_ids([[5] * 90, [3] * 6 + [7] * 3, [1]], 1000)
+    assert counts[[1, 3, 5, 7]].tolist() == [1, 6, 90, 3]
+    assert frequent_ids(counts, 3).tolist() == [3, 5, 7]
+    assert num_covering(counts, 0.98) == 128  # three ids, and a multiple of 128
+    assert num_covering(counts[:100], 0.98) == 100  # all that there are
+    even = torch.ones(1000, dtype=torch.int64)
+    assert num_covering(even, 0.5) == 512
+    assert num_covering(even, 1.0) == 1000
+
+
+def test_a_head_for_answers_names_as_many_ids_as_cover_them(target):
+    recipe = for_answers(HEADS["eagle3"], has_limit=False)
+    head, config = make_eagle3(target, recipe, [[index % 13 for index in range(500)]])
+    assert head.target_ids is None  # 97 ids are fewer than 128
+    assert config["draft_vocab_size"] == 97
+    with pytest.raises(ValueError, match="cannot both be set"):
+        replace(recipe, draft_vocab_size=50)

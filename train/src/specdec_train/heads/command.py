@@ -160,6 +160,8 @@ def _recipe(options: TrainOptions) -> HeadRecipe:
     if options.has_answers:
         recipe = for_answers(recipe, has_limit=options.minutes is not None)
     changes = dict(options.changes)
+    if "draft_vocab_size" in changes:
+        changes["draft_vocab_coverage"] = 0.0
     stamp = options.work / "recipe.json"
     if options.is_resuming and "max_steps" not in changes and stamp.exists():
         changes["max_steps"] = json.loads(stamp.read_text())["max_steps"]

@@ -18,6 +18,8 @@ from specdec_train.heads.own_token import read_own_token
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
 
+_VOCAB_STEP = 128
+"""Draft vocabularies are multiples of this, as matrix products prefer."""
 _LEFT_OUT = (
     "architectures",
     "dtype",
@@ -84,7 +86,10 @@ def make_eagle3(
     """
     config = head_config(target)
     vocab_size = int(config["vocab_size"])
+    counts = count_ids(documents, vocab_size)
     count = min(recipe.draft_vocab_size or vocab_size, vocab_size)
+    if recipe.draft_vocab_coverage:
+        count = num_covering(counts, recipe.draft_vocab_coverage)
     aux = list(aux_layer_ids(target, recipe))
     config |= {
         "draft_vocab_size": count,
@@ -106,7 +111,7 @@ def make_eagle3(
         weight_of(head.norm).copy_(weight_of(target.base_model.norm))
         projection = weight_of(output_head(target))
         if count < vocab_size:
-            head.target_ids = frequent_ids(documents, vocab_size, count)
+            head.target_ids = frequent_ids(counts, count)
             projection = projection[head.target_ids]
         head.lm_head.weight.copy_(projection)
     read_own_token(head, target)
@@ -180,12 +185,34 @@ def _is_outside(name: str, model: PreTrainedModel) -> bool:
     return not name.startswith(f"{layers}.")
 
 
-def frequent_ids(documents: Sequence[Sequence[int]], vocab_size: int, count: int) -> Tensor:
-    """Return the `count` most frequent ids of a text, ascending; ties go to the lowest id."""
-    occurrences = torch.zeros(vocab_size, dtype=torch.int64)
+def count_ids(documents: Sequence[Sequence[int]], vocab_size: int) -> Tensor:
+    """Return how often each id occurs in a text, `[V]`."""
+    counts = torch.zeros(vocab_size, dtype=torch.int64)
     for ids in documents:
-        occurrences += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=vocab_size)
-    return occurrences.argsort(descending=True, stable=True)[:count].sort().values
+        counts += torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=vocab_size)
+    return counts
+
+
+def num_covering(counts: Tensor, share: float) -> int:
+    """Return how many of the most frequent ids make up a share of all tokens, as a multiple of `_VOCAB_STEP` if possible.
+
+    Args:
+        counts: `[V]` occurrences of each id.
+        share: above 0, at most 1.
+    """
+    covered = counts.sort(descending=True).values.cumsum(0)
+    needed = int((covered < share * covered[-1]).sum()) + 1
+    return min(-(-needed // _VOCAB_STEP) * _VOCAB_STEP, len(counts))
+
+
+def frequent_ids(counts: Tensor, count: int) -> Tensor:
+    """Return the `count` most frequent ids, ascending; ties go to the lowest id.
+
+    Args:
+        counts: `[V]` occurrences of each id.
+        count: number of ids.
+    """
+    return counts.argsort(descending=True, stable=True)[:count].sort().values
 
 
 def _let_through(weight: Tensor, size: int) -> None:

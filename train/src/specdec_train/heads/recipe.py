@@ -27,6 +27,8 @@ class HeadRecipe:
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: draft vocabulary of an EAGLE-3 head, the most frequent ids of the training text; 0
             for all ids.
+        draft_vocab_coverage: share of the training text's tokens that the draft vocabulary covers, if that
+            sets its size instead; 0 if not.
         is_fitted: whether an EAGLE-3 head starts with the best linear prediction; see `closed_form.fit`.
         aux_shares: relative depths of the target layers whose inputs an EAGLE-3 head reads; empty for the
             default layers of published heads.
@@ -56,6 +58,7 @@ class HeadRecipe:
     step_decay: float = 0.8
     regression: float = 0.0
     draft_vocab_size: int = 0
+    draft_vocab_coverage: float = 0.0
     is_fitted: bool = False
     aux_shares: tuple[float, ...] = ()
     inner_size: int = 0
@@ -80,9 +83,11 @@ class HeadRecipe:
     def __post_init__(self) -> None:
         if self.batch_size % self.micro_batch:
             raise ValueError(f"micro_batch={self.micro_batch} must divide batch_size={self.batch_size}")
-        for name in ("first_share", "last_share"):
+        for name in ("first_share", "last_share", "draft_vocab_coverage"):
             if not 0.0 <= getattr(self, name) <= 1.0:
                 raise ValueError(f"{name}={getattr(self, name)} must be in [0, 1]")
+        if self.draft_vocab_size and self.draft_vocab_coverage:
+            raise ValueError("draft_vocab_size and draft_vocab_coverage cannot both be set")
         if self.reuse < 0:
             raise ValueError(f"reuse={self.reuse} must be at least 0")
         if self.reuse and self.method != "mlp":
@@ -126,7 +131,9 @@ HEADS: dict[str, HeadRecipe] = {
 
 _ENDLESS = 1_000_000
 """Number of steps for a run that ends by its time limit."""
-_DRAFT_VOCAB_SIZE = 16_384
+_DRAFT_VOCAB_COVERAGE = 0.98
+"""Half of the ids that occur in a few hundred answers occur once or twice. Leaving them out makes a step of
+training, and a drafted token, cheaper: 1,901 answers of SmolLM2 have 10,695 of its 49,152 ids, 5,762 cover 98 %."""
 
 
 def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
@@ -153,7 +160,7 @@ def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:
         micro_batch=2,
         reuse=0,
         eval_windows=48,
-        draft_vocab_size=_DRAFT_VOCAB_SIZE if is_eagle3 else 0,
+        draft_vocab_coverage=_DRAFT_VOCAB_COVERAGE if is_eagle3 else 0.0,
         max_steps=_ENDLESS if has_limit else recipe.max_steps,
     )
 
