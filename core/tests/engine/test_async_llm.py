@@ -106,13 +106,13 @@ def test_an_id_may_come_again_while_others_run(subject, speculates):
             async for output in llm.generate(subject.prompts[1], SHORT, "again"):
                 assert output.request_id == "again"
             assert output.outputs[0].token_ids == subject.expected[1][:2]
-        assert len(llm._built.engine._leaving) <= 1
+        assert len(llm._built.engine._ended) <= 1
         return await long
 
     assert asyncio.run(run())[-1].outputs[0].token_ids == subject.expected[0][:24]
     engine = llm._built.engine
     llm.shutdown()
-    for kept in (engine._leaving, engine._owners, engine._watches, engine._row_ids):
+    for kept in (engine._ended, engine._owners, engine._watches, engine._row_ids):
         assert not kept
     if engine._guard is not None:
         assert engine._guard.proposer.complaints == []

@@ -68,7 +68,7 @@ def run(
                 stood += 1
             drafted.append(count)
             accepted.append(stood)
-        propose = 0.0 if pace.is_resting else world.seconds(world.call + world.depth * max(limits))
+        propose = 0.0 if pace.is_suspended else world.seconds(world.call + world.depth * max(limits))
         other = world.seconds(world.plain + world.node * sum(drafted))
         num_prompt_rows = world.num_prompt_rows or 0
         pace.observe(
@@ -170,9 +170,9 @@ def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
     for _ in range(50):
         pace.begin(sequences, 0)
         assert pace.limit(sequences[0], 0) == 0
-        assert not pace.is_resting
+        assert not pace.is_suspended
         pace.observe(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, num_prompt_rows=0, num_rows=3)
-    assert pace.num_rested == 0
+    assert pace.num_suspended == 0
     pace.begin([], 4)
     assert pace.limit(sequences[0], 4) == 4
 
@@ -180,13 +180,13 @@ def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
 def test_steps_that_could_not_draft_are_no_rests():
     world, pace, sequences = World(rates=(0.0,), depth=1e-3), Pace(4, can_shorten=True), make_sequences(2)
     run(pace, world, 300, 4, sequences)
-    num_rested = pace.num_rested
-    assert num_rested > 200
+    num_suspended = pace.num_suspended
+    assert num_suspended > 200
     for _ in range(100):  # as of requests with speculative=False, or one token before their end
         pace.begin(sequences, 4)
         limits = [pace.limit(sequence, 0) for sequence in sequences]
         pace.observe(sequences, limits, [0, 0], [0, 0], 0.0, 1e-3, num_prompt_rows=0, num_rows=2)
-    assert pace.num_rested == num_rested
+    assert pace.num_suspended == num_suspended
     depths, _, _ = run(pace, world, 300, 4, sequences)
     assert sum(depth > 0 for depth in depths) < 30
 
@@ -227,7 +227,7 @@ def test_what_prompts_cost_the_proposer_counts():
     for turn in range(100):
         pace.begin(sequences, 4)
         depth = pace.limit(sequences[0], 4)
-        propose_s = 0.0 if pace.is_resting else 30e-3
+        propose_s = 0.0 if pace.is_suspended else 30e-3
         pace.observe(sequences, [depth], [depth], [0], propose_s, 40e-3, num_prompt_rows=None, num_rows=100)
         depths, _, _ = run(
             pace, world, 10, 4, sequences

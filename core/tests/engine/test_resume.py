@@ -139,7 +139,7 @@ def always_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafting never pays."""
 
     def begin(self: Pace, sequences: object, most: int) -> int:
-        self.is_resting = True
+        self.is_suspended = True
         return 0
 
     monkeypatch.setattr(Pace, "begin", begin)

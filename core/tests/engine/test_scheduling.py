@@ -236,7 +236,7 @@ def test_without_speculation_what_has_ended_is_let_go_of_while_others_run(subjec
         llm.generate([subject.prompts[1]], greedy(2))
         next(stream)
         assert len(engine._owners) == len(engine._watches) <= 2, "the last one is let go of in the next step"
-        assert len(engine._leaving) <= 1
+        assert len(engine._ended) <= 1
 
 
 def test_an_id_that_runs_is_refused(subject) -> None:

@@ -163,7 +163,7 @@ def test_states_are_told_though_the_proposer_rests(clock) -> None:
 class Seen:
     """Stands for a `Pace` and notes what it is told."""
 
-    is_resting, num_rested, num_shortened = False, 0, 0
+    is_suspended, num_suspended, num_shortened = False, 0, 0
 
     def __init__(self) -> None:
         self.steps: list[SimpleNamespace] = []

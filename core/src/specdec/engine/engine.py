@@ -71,12 +71,12 @@ class Engine:
         self._delivery = delivery
         self._observers = observers
         self._pace = pace
-        self._is_judged = False  # whether `pace` observes this step: not if the proposer failed
+        self._is_measured = False  # whether `pace` observes this step: not if the proposer failed
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
         self._watches: dict[Sequence, StopWatch] = {}
         self._row_ids: set[str] = set()
-        self._leaving: list[Sequence] = []
+        self._ended: list[Sequence] = []
         self.metrics = EngineMetrics()
         self.last_step: StepStats | None = None
 
@@ -123,16 +123,16 @@ class Engine:
             request = self._requests.get(request_id)
             if request is None:
                 continue
-            untold = [sequence for sequence in self._leaving if sequence in request.sequences]
+            undelivered = [sequence for sequence in self._ended if sequence in request.sequences]
             # Samples that ended in a step that then raised count as running, whatever their finish reason.
-            running = [s for s in request.sequences if s in self._owners and s not in untold]
+            running = [s for s in request.sequences if s in self._owners and s not in undelivered]
             for sequence in running:
                 sequence.finish_reason = FinishReason.ABORT
             outputs.append(request.output())
-            self._leaving = [sequence for sequence in self._leaving if sequence not in untold]
+            self._ended = [sequence for sequence in self._ended if sequence not in undelivered]
             self._scheduler.remove(running)
-            self._forget(running + untold)
-            dropped += running + untold
+            self._forget(running + undelivered)
+            dropped += running + undelivered
             del self._requests[request_id]
             self._tell_finished(request, outputs[-1])
         self._finish(dropped, FinishReason.ABORT)  # last: it may raise
@@ -160,52 +160,52 @@ class Engine:
         self.metrics.num_preemptions += len(plan.preempted)
         guard, delivery = self._guard, self._delivery
         if guard is None or delivery is None:
-            self._finish_leaving()
+            self._finish_ended()
             return Draft.empty(len(plan.decoding))
         if delivery.needs_hidden:
             for sequence in plan.preempted:
                 if not sequence.num_blocks:  # else it has been placed again and restarts from there
                     delivery.forget(sequence)
-        self._is_judged = not guard.is_paused
+        self._is_measured = not guard.is_paused
         if guard.is_paused:
             guard.skip()
             delivery.limit_waiting(plan.sequences)
-            self._finish_leaving()
+            self._finish_ended()
             return Draft.empty(len(plan.decoding))
-        if self._may_rest(delivery, plan):
-            self._finish_leaving()
+        if self._can_skip_proposer(delivery, plan):
+            self._finish_ended()
             return Draft.empty(len(plan.decoding))
-        sequences = plan.sequences + self._leaving
-        max_nodes = plan.max_nodes + [0] * len(self._leaving)
+        sequences = plan.sequences + self._ended
+        max_nodes = plan.max_nodes + [0] * len(self._ended)
         draft = propose(guard, delivery, sequences, max_nodes)
-        self._finish_leaving()
+        self._finish_ended()
         if draft is None:
-            self._is_judged = False
+            self._is_measured = False
             return Draft.empty(len(plan.decoding))
         return constrain(select_rows(draft, plan.decoding), [plan.sequences[i] for i in plan.decoding])
 
-    def _may_rest(self, delivery: Delivery, plan: Plan) -> bool:
+    def _can_skip_proposer(self, delivery: Delivery, plan: Plan) -> bool:
         """Return whether to skip the proposer: nothing is drafted, and new tokens can be delivered later."""
         if (
             self._pace is None
-            or not self._pace.is_resting
+            or not self._pace.is_suspended
             or delivery.is_overdue(plan.sequences, plan.chunks)
         ):
             return False
-        if delivery.is_missing(plan.sequences + self._leaving):
+        if delivery.is_missing(plan.sequences + self._ended):
             return False
-        return not self._leaving or self._may_miss_ends(delivery)
+        return not self._ended or self._can_skip_ends(delivery)
 
-    def _may_miss_ends(self, delivery: Delivery) -> bool:
+    def _can_skip_ends(self, delivery: Delivery) -> bool:
         """Return whether a suspended proposer may miss last tokens: it does not learn from ids alone."""
         assert self._guard is not None
         return delivery.needs_hidden or Capability.OWN_KV in self._guard.proposer.capabilities
 
-    def _finish_leaving(self) -> None:
+    def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, with ERROR if their last tokens were not delivered."""
-        leaving, self._leaving = self._leaving, []
-        self._forget(leaving)
-        for reason, sequences in by_reason(leaving).items():
+        ended, self._ended = self._ended, []
+        self._forget(ended)
+        for reason, sequences in by_reason(ended).items():
             self._finish(sequences, reason)
 
     def _forget(self, sequences: list[Sequence]) -> None:
@@ -248,7 +248,7 @@ class Engine:
             if request.is_streaming or sequence.is_finished:
                 touched[request.request_id] = request
         self._scheduler.remove(finished)
-        self._leaving += finished
+        self._ended += finished
         outputs = []
         for request in touched.values():
             is_finished = request.is_finished
@@ -257,7 +257,7 @@ class Engine:
             if is_finished:
                 del self._requests[request.request_id]
                 self._tell_finished(request, outputs[-1])
-        if self._leaving and not self._scheduler.has_work:
+        if self._ended and not self._scheduler.has_work:
             self._flush()
         return outputs
 
@@ -265,12 +265,12 @@ class Engine:
         """Deliver the last tokens when no step will follow."""
         guard, delivery = self._guard, self._delivery
         if guard is not None and delivery is not None and not guard.is_paused:
-            is_resting = self._pace is not None and self._pace.is_resting
-            nothing = [0] * len(self._leaving)
-            may_miss = is_resting and self._may_miss_ends(delivery)
-            if not may_miss or delivery.is_missing(self._leaving):
-                propose(guard, delivery, self._leaving, nothing)
-        self._finish_leaving()
+            is_suspended = self._pace is not None and self._pace.is_suspended
+            nothing = [0] * len(self._ended)
+            can_skip = is_suspended and self._can_skip_ends(delivery)
+            if not can_skip or delivery.is_missing(self._ended):
+                propose(guard, delivery, self._ended, nothing)
+        self._finish_ended()
 
     def _tell_finished(self, request: Request, output: RequestOutput) -> None:
         if self._observers is None:
@@ -325,7 +325,7 @@ class Engine:
         )
         self.last_step = stats
         self.metrics.count_step(stats)
-        if self._pace is not None and self._is_judged:
+        if self._pace is not None and self._is_measured:
             self._pace.observe(
                 [plan.sequences[index] for index in plan.decoding],
                 [plan.max_nodes[index] for index in plan.decoding],
@@ -336,7 +336,7 @@ class Engine:
                 num_prompt_rows=plan.num_prompt_tokens if plan.all_sample else None,
                 num_rows=sum(plan.chunks) + sum(drafted),
             )
-            self.metrics.steps_without_drafts = self._pace.num_rested
+            self.metrics.steps_without_drafts = self._pace.num_suspended
             self.metrics.steps_with_shorter_drafts = self._pace.num_shortened
         if self._guard is not None:
             self._guard.observe_score(times[3] - times[2])

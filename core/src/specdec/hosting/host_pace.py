@@ -37,14 +37,14 @@ class HostPace:
         self._num_prompt_rows: int | None = None
 
     @property
-    def is_resting(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether the step drafts nothing, so that the proposer need not be called."""
-        return self._pace.is_resting
+        return self._pace.is_suspended
 
     @property
-    def num_rested(self) -> int:
+    def num_suspended(self) -> int:
         """Number of steps without drafts in which drafts were allowed."""
-        return self._pace.num_rested
+        return self._pace.num_suspended
 
     @property
     def num_shortened(self) -> int:

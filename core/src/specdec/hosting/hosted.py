@@ -217,7 +217,7 @@ class HostedProposer:
         if self._guard.is_paused:
             self._guard.skip()
             self._delivery.limit_waiting(rows)
-        elif rows and not (self._is_resting and not self._delivery.is_overdue(rows)):
+        elif rows and not (self._is_suspended and not self._delivery.is_overdue(rows)):
             draft = propose(self._guard, self._delivery, rows, limits)
             has_failed = draft is None
         self._metrics.num_steps += 1
@@ -241,8 +241,8 @@ class HostedProposer:
         return limits
 
     @property
-    def _is_resting(self) -> bool:
-        return self._pace is not None and self._pace.is_resting
+    def _is_suspended(self) -> bool:
+        return self._pace is not None and self._pace.is_suspended
 
     def observe_target(self, seconds: float, num_prompt_rows: int | None = None) -> None:
         """Record a step of the target; call before `propose`.
@@ -269,7 +269,7 @@ class HostedProposer:
             not is_aborted
             and not self.needs_hidden
             and not self._guard.is_paused
-            and not (self._is_resting and Capability.OWN_KV in self._guard.proposer.capabilities)
+            and not (self._is_suspended and Capability.OWN_KV in self._guard.proposer.capabilities)
             and any(sequence.delivered < sequence.num_tokens for sequence in ended)
         ):
             everything = list(self._sequences.values())
@@ -283,7 +283,7 @@ class HostedProposer:
         """Return the counters, under the names of `LLM.get_metrics`."""
         self._metrics.take(self._guard.counters)
         if self._pace is not None:
-            self._metrics.steps_without_drafts = self._pace.num_rested
+            self._metrics.steps_without_drafts = self._pace.num_suspended
             self._metrics.steps_with_shorter_drafts = self._pace.num_shortened
         self._metrics.requests_without_states = self._delivery.num_without_states
         return self._metrics.snapshot()

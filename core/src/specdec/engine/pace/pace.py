@@ -42,14 +42,14 @@ class Pace:
         self._spread = Spread()
         self._count = 0
         self._depth = self._best_depth = 0
-        self._resting: list[str] = []
+        self._suspended_ids: list[str] = []
         self._speedup = 0.0
         self._is_decided = False
         self._may_draft = False  # whether the configuration allows a draft for any request of the step
         self._was_plain = False  # whether the last step drafted nothing
-        self.is_resting = False
+        self.is_suspended = False
         """Whether the scheduled step drafts nothing, so that the proposer need not be called."""
-        self.num_rested = 0
+        self.num_suspended = 0
         """Number of steps without drafts in which drafts were allowed."""
         self.num_shortened = 0
         """Number of steps whose drafts were limited to fewer than k nodes."""
@@ -62,22 +62,24 @@ class Pace:
             most: maximum number of nodes that the configuration allows for one of them; if 0, nothing is
                 decided.
         """
-        self._is_decided = self._may_draft = self.is_resting = False
+        self._is_decided = self._may_draft = self.is_suspended = False
         self._count = len(sequences)
         self._depth = most
         if not sequences or not most:
             return
         costs = self._costs = self._costs_of(self._count)
-        self.is_resting = True  # until a request gets a draft
+        self.is_suspended = True  # until a request gets a draft
         if costs.is_new or costs.is_unknown:
             self._depth = self._best_depth = self._k
-        elif costs.wants_plain or (costs.backoff.is_on and [s.row_id for s in sequences] == self._resting):
+        elif costs.wants_plain or (
+            costs.backoff.is_on and [s.row_id for s in sequences] == self._suspended_ids
+        ):
             self._depth = 0
         else:
             share = sum(self._acceptance_of(sequence).share for sequence in sequences) / self._count
             self._best_depth, self._speedup = costs.best(self._count, share)
             self._depth = self._best_depth if costs.backoff.decide(self._speedup) else 0
-            self._resting = [] if self._depth else [s.row_id for s in sequences]
+            self._suspended_ids = [] if self._depth else [s.row_id for s in sequences]
             if costs.backoff.is_trying:
                 self._depth = min(self._k, 2 * self._best_depth)
             self._is_decided = self._depth > 0 and not costs.backoff.is_trying
@@ -92,7 +94,7 @@ class Pace:
             acceptance = self._acceptance_of(sequence)
             if not acceptance.backoff.decide(self._own_speedup(acceptance, most)):
                 most = 0
-        self.is_resting = self.is_resting and most == 0
+        self.is_suspended = self.is_suspended and most == 0
         return most
 
     def observe(
@@ -127,7 +129,7 @@ class Pace:
         if num_prompt_rows and is_typical:
             other_s -= min(num_prompt_rows * costs.seconds_per_node, other_s * num_prompt_rows / num_rows)
         depth = max(limits)
-        if not depth and not self.is_resting:
+        if not depth and not self.is_suspended:
             return
         if not self._may_draft:  # no drafts were allowed, so none were skipped
             self._was_plain = True
@@ -141,7 +143,7 @@ class Pace:
             elif acceptance.backoff.rested():
                 acceptance.fade()
         if not depth:
-            self.num_rested += 1
+            self.num_suspended += 1
             if costs.count_plain(other_s if is_typical else None, is_first=not self._was_plain):
                 for sequence in sequences:
                     self._acceptance_of(sequence).fade()
