@@ -100,7 +100,7 @@ def train(
         typer.Option(
             min=0,
             help="Ids that an eagle3 head can name, the most frequent ones; 0 for all. Default for answers: as many "
-            "as cover 98 % of their tokens.",
+            "as cover 98 % of their tokens, at least 8192.",
         ),
     ] = None,
     heldout_permille: Annotated[int, typer.Option(min=1, max=500, help="Share of texts held out.")] = 50,

@@ -28,6 +28,7 @@ from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
+from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scorer
 from specdec.outputs import RequestOutput
@@ -84,6 +85,11 @@ class Engine:
     def has_work(self) -> bool:
         """Whether any request is unfinished."""
         return self._scheduler.has_work
+
+    @property
+    def proposer(self) -> Proposer | None:
+        """The proposer; None without speculation."""
+        return None if self._guard is None else self._guard.proposer
 
     @property
     def num_sequences(self) -> tuple[int, int]:

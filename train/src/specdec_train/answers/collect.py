@@ -17,6 +17,7 @@ from specdec_train.answers.engine import AnswerEngine, Asked
 from specdec_train.answers.file import AnswersFile
 from specdec_train.answers.prompts import Question
 from specdec_train.answers.record import Answered, digest_of
+from specdec_train.answers.state_recorder import RecordedText
 from specdec_train.answers.template import ChatTemplate, UserTurn
 from specdec_train.interruption import IsInterrupted
 
@@ -37,6 +38,8 @@ class Collected:
 
     answers: list[Answered]
     """Earlier answers come first."""
+    recorded: list[RecordedText] = field(default_factory=list)
+    """The target's states of new answers, as far as they were recorded."""
     left_out: Counter[str] = field(default_factory=Counter)
     """Number of skipped prompts, by reason."""
 
@@ -136,6 +139,7 @@ class Collector:
             top_p=0.95,
             seed=self._settings.seed * 1_000_003 + self._num_begun,
             max_tokens=_WRITTEN_TOKENS,
+            speculative=False,  # so that its states are not recorded
             **ends,
             **stops,
         )

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from specdec import SamplingParams
+from specdec.engine.engine import Engine
 from specdec.llm import build
 from specdec.loading.target import LoadedTarget
 from specdec.outputs import RequestOutput
 from specdec_train.answers.prompts import Question
+from specdec_train.answers.state_recorder import CLASS_PATH, StateRecorder
 
 BATCH_SIZE = 48
 """Requests in flight: at this many, plain decoding is faster than any speculation."""
@@ -39,12 +42,18 @@ class AnswerEngine:
     Args:
         target: the loaded target.
         max_model_len: maximum number of tokens of a prompt and its answer.
+        recorder: keys of the `StateRecorder` that records the target's states; None to record none.
     """
 
-    def __init__(self, target: LoadedTarget, max_model_len: int) -> None:
-        self._built, self._intake = build(
-            target, None, {"max_model_len": max_model_len, "max_num_seqs": BATCH_SIZE}
-        )
+    def __init__(
+        self, target: LoadedTarget, max_model_len: int, recorder: Mapping[str, Any] | None = None
+    ) -> None:
+        arguments: dict[str, Any] = {"max_model_len": max_model_len, "max_num_seqs": BATCH_SIZE}
+        speculation = None
+        if recorder is not None:  # there are no states of cached prefixes
+            arguments["enable_prefix_caching"] = False
+            speculation = {"method": CLASS_PATH, "num_speculative_tokens": 1, **recorder}
+        self._built, self._intake = build(target, speculation, arguments)
         self.num_tokens = 0
         """Tokens generated so far."""
 
@@ -85,6 +94,13 @@ class AnswerEngine:
                     yield finished.popleft()
         finally:
             engine.abort(list(running))
+
+    @property
+    def recorder(self) -> StateRecorder | None:
+        """What has recorded the states of answers, if anything."""
+        engine = self._built.engine
+        found = engine.proposer if isinstance(engine, Engine) else None
+        return found if isinstance(found, StateRecorder) else None
 
     def close(self) -> None:
         """Drop the engine and its cache."""

@@ -21,6 +21,7 @@ from specdec_train.heads.budget import Budget
 from specdec_train.heads.data import HeadData, answer_data, text_data
 from specdec_train.heads.gather import gather
 from specdec_train.heads.made import to_bfloat16
+from specdec_train.heads.make import read_layers
 from specdec_train.heads.measure import configs_of, measure
 from specdec_train.heads.options import TrainOptions
 from specdec_train.heads.recipe import HEADS, HeadRecipe, for_answers
@@ -84,7 +85,8 @@ def _run(options: TrainOptions, is_interrupted: IsInterrupted) -> dict[str, Any]
     assert tokenizer is not None
     facts: dict[str, Any] = {}
     if texts is None:
-        collected = gather(options, questions, recipe.seq_len, loaded, budget, is_interrupted)
+        layers = read_layers(loaded.model, recipe) if loaded.model.device.type == "cpu" else None
+        collected = gather(options, questions, recipe.seq_len, loaded, budget, is_interrupted, layers)
         train, heldout = (
             [one for one in collected.answers if one.is_held_out(options.heldout_permille) is side]
             for side in (False, True)
@@ -94,7 +96,7 @@ def _run(options: TrainOptions, is_interrupted: IsInterrupted) -> dict[str, Any]
                 f"{len(collected.answers)} answers leave nothing to {'hold out' if train else 'train on'}: give more prompts "
                 "or more --minutes, or another --heldout-permille"
             )
-        data = answer_data(recipe, train, heldout, _separator(tokenizer))
+        data = answer_data(recipe, train, heldout, _separator(tokenizer), collected.recorded)
         prompts: Sequence[Sequence[int]] = [one.prompt for one in heldout]
         facts["answers"] = len(collected.answers)
         facts["answer_tokens"] = sum(len(one.answer) for one in collected.answers)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specdec_train.answers.conversations import Conversations, padded
 from specdec_train.answers.record import Answered
+from specdec_train.answers.state_recorder import RecordedText
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.packing import PackedDocuments, micro_batches, windows
 
@@ -35,6 +36,8 @@ class HeadData:
     """Tokens of one epoch."""
     packed: PackedDocuments | None
     """The source of the windows if all positions count, else None."""
+    recorded: Sequence[RecordedText] = ()
+    """The target's states of some rows, without the padding."""
 
 
 def split_batch(batch: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -73,7 +76,11 @@ def text_data(
 
 
 def answer_data(
-    recipe: HeadRecipe, train: Sequence[Answered], heldout: Sequence[Answered], filler: int
+    recipe: HeadRecipe,
+    train: Sequence[Answered],
+    heldout: Sequence[Answered],
+    filler: int,
+    recorded: Sequence[RecordedText] = (),
 ) -> HeadData:
     """Return conversations, one per row, with a loss on answers only.
 
@@ -82,6 +89,7 @@ def answer_data(
         train: conversations to train on.
         heldout: conversations to evaluate on.
         filler: padding token id.
+        recorded: the target's states of conversations.
 
     Raises:
         ValueError: if none of them has a long enough answer.
@@ -106,4 +114,13 @@ def answer_data(
         [answered.answer for answered in train],
         data.num_tokens,
         None,
+        [_as_row(text, recipe.seq_len, filler) for text in recorded],
     )
+
+
+def _as_row(text: RecordedText, window: int, filler: int) -> RecordedText:
+    """Return a text as a row of a batch has it, without the padding."""
+    count = min(len(text.ids), window)
+    while count and text.ids[count - 1] == filler:
+        count -= 1
+    return RecordedText(text.ids[:count], tuple(part[:count] for part in text.states))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +13,14 @@ from specdec_train.answers.engine import AnswerEngine
 from specdec_train.answers.file import AnswersFile, read_answers
 from specdec_train.answers.prompts import Question
 from specdec_train.answers.record import Answered
+from specdec_train.answers.state_recorder import RecordedText, StateRecorder
 from specdec_train.answers.template import ChatTemplate
 from specdec_train.heads.budget import Budget
+from specdec_train.heads.kept_states import free_bytes
 from specdec_train.heads.options import TrainOptions
 from specdec_train.interruption import Interrupted, IsInterrupted
+
+logger = logging.getLogger("specdec")
 
 
 def gather(
@@ -25,6 +30,7 @@ def gather(
     target: LoadedTarget,
     budget: Budget,
     is_interrupted: IsInterrupted,
+    aux_layer_ids: Sequence[int] | None = None,
 ) -> Collected:
     """Return all answers to train on.
 
@@ -35,6 +41,8 @@ def gather(
         target: answers questions and writes prompts.
         budget: sets the deadline.
         is_interrupted: called after every step of the engine; True stops the run.
+        aux_layer_ids: layers whose inputs are recorded beside the final states while answers are generated; None to
+            record no states.
 
     Raises:
         ValueError: if a file cannot be read or written, or holds answers of another target.
@@ -59,10 +67,15 @@ def gather(
     with AnswersFile(options.answers_file) as file:
         collector = Collector(settings, ChatTemplate(target.tokenizer), questions, earlier, file)
         if budget.answer_deadline() > time.monotonic() and not is_interrupted():
-            engine = AnswerEngine(target, max_model_len)
+            recorder = None
+            if aux_layer_ids is not None:
+                recorder = {"aux_layer_ids": list(aux_layer_ids), "most_bytes": free_bytes()}
+            engine = AnswerEngine(target, max_model_len, recorder)
             started = time.monotonic()  # compilation in the engine does not count against answers
             try:
                 collector.run(engine, budget.answer_deadline(), is_interrupted)
+                if engine.recorder is not None:
+                    collector.collected.recorded = _recorded(engine.recorder)
             finally:
                 engine.close()
                 budget.note_answers(time.monotonic() - started)
@@ -71,6 +84,16 @@ def gather(
             f"stopped with {len(collector.collected.answers)} answers, kept in {options.answers_file}"
         )
     return collector.collected
+
+
+def _recorded(recorder: StateRecorder) -> list[RecordedText]:
+    """Return what was recorded; warns of what was not."""
+    if recorder.num_left_out:
+        logger.warning(
+            "memory is too small for the target's states of %d of %d answers, so the target runs on these in every epoch",
+            recorder.num_left_out, recorder.num_left_out + len(recorder.texts),
+        )  # fmt: skip
+    return recorder.texts
 
 
 def _files(options: TrainOptions) -> list[Path]:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from specdec_train.answers.state_recorder import RecordedText
 from specdec_train.heads.states import StateReader, TargetStates, logits_of
 
 logger = logging.getLogger("specdec")
 
 _MEMORY_SHARE = 0.4
-"""Share of the memory that is free when the object is created."""
+"""Share of free memory."""
+_MAX_DISTANCE = 0.5
+"""Relative distance of recorded states from those of a pass. Those of another position are more than 1 away; those of an engine
+with other arithmetic less than 0.2."""
 
 
 class KeptStates(StateReader):
@@ -33,26 +37,45 @@ class KeptStates(StateReader):
 
     def __init__(self, reader: StateReader, most_bytes: int | None = None) -> None:
         super().__init__(reader.target, reader.aux_layer_ids)
-        self._most_bytes = _free_bytes() if most_bytes is None else most_bytes
+        self._most_bytes = free_bytes() if most_bytes is None else most_bytes
         self._rows: dict[bytes, tuple[Tensor, ...]] = {}
         self.num_bytes = 0
         """Size of the cached states."""
         self.num_passes = 0
         """Number of passes over the target."""
 
+    def know(self, texts: Sequence[RecordedText]) -> None:
+        """Add recorded states. The first pass over the target checks them, and drops all if they are not the target's.
+
+        Args:
+            texts: rows without the padding. States may end before the last token.
+        """
+        for text in texts:
+            missing = len(text.ids) - len(text.states[0])
+            self._rows[torch.tensor(text.ids).numpy().tobytes()] = tuple(
+                nn.functional.pad(part.to(self.target.dtype), (0, 0, 0, missing)) for part in text.states
+            )
+        self.num_bytes = sum(part.nbytes for row in self._rows.values() for part in row)
+        self._most_bytes += self.num_bytes
+
     @torch.no_grad()
     def read(self, tokens: Tensor, places: Tensor | None = None, ids: Tensor | None = None) -> TargetStates:
         """Return the target's states and logits for `tokens [B, T]`; see `StateReader.read`."""
         lengths = _lengths(tokens)
         keys = [row[:length].numpy().tobytes() for row, length in zip(tokens.cpu(), lengths, strict=True)]
-        if not all(key in self._rows for key in keys):
+        if not self.num_passes or not all(key in self._rows for key in keys):
             self.num_passes += 1
             states = super().read(tokens, places, ids)
+            if self.num_passes == 1 and not self._agrees(keys, lengths, states):
+                logger.warning("recorded states are not those of the target, so all are computed again")
+                self._rows.clear()
+                self.num_bytes = 0
             if self.num_passes == 1 and not self._is_known_by(states, tokens, places, ids):
                 logger.warning(
                     "%s does more than project the states of its body, so these are read anew in every epoch, which is slower",
                     type(self.target).__name__,
                 )
+                self._rows.clear()
                 self._most_bytes = 0
             self._keep(keys, lengths, (states.hidden, *states.aux))
             return states
@@ -75,6 +98,15 @@ class KeptStates(StateReader):
     ) -> bool:
         """Return whether the logits of a pass can be computed from its states alone."""
         return torch.equal(states.logits, self._logits(states.hidden, tokens, places, ids))
+
+    def _agrees(self, keys: list[bytes], lengths: list[int], states: TargetStates) -> bool:
+        """Return whether the cached states of rows are those of a pass, up to the rounding of other arithmetic."""
+        for b, (key, length) in enumerate(zip(keys, lengths, strict=True)):
+            for kept, read in zip(self._rows.get(key, ()), (states.hidden, *states.aux), strict=False):
+                known, seen = kept[: length - 1].float(), read[b, : length - 1].float()
+                if not (known - seen).norm() <= _MAX_DISTANCE * seen.norm():
+                    return False
+        return True
 
     def _keep(self, keys: list[bytes], lengths: list[int], states: tuple[Tensor, ...]) -> None:
         for b, (key, length) in enumerate(zip(keys, lengths, strict=True)):
@@ -106,7 +138,8 @@ def _answering(base: nn.Module, hidden: Tensor) -> Iterator[None]:
         del base.__dict__["forward"]
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
+    """Return the bytes of memory that states may take now."""
     try:
         return int(_MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))
     except (OSError, ValueError):  # the platform does not report free memory

@@ -20,7 +20,7 @@ from specdec_plugin_mtp.saving import layer_tensors
 from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.distilled import DistilledObjective
 from specdec_train.heads.factored import whiten
-from specdec_train.heads.make import aux_layer_ids, head_config, make_draft, make_eagle, make_eagle3, make_mtp
+from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mtp, read_layers
 from specdec_train.heads.make_mlp import make_mlp
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
@@ -76,7 +76,7 @@ def make(
         eagle3, config = make_eagle3(target, recipe, documents if guessed is None else guessed)
         if recipe.is_fitted and eagle3.fc is not None:
             whiten(eagle3.fc)
-        reader = StateReader(target, aux_layer_ids(target, recipe))
+        reader = StateReader(target, read_layers(target, recipe))
         objective = _recurrent(recipe, eagle3, reader)
         return Made(eagle3, objective, eagle3.target_ids, partial(save_eagle3, eagle3, config=config))
     if recipe.method == "mtp":

@@ -20,6 +20,10 @@ from specdec_train.heads.weights import weight_of
 
 _VOCAB_STEP = 128
 """Draft vocabularies are multiples of this, as matrix products prefer."""
+LEAST_DRAFT_IDS = 8192
+"""Smallest draft vocabulary that is chosen by coverage. Few answers do not show the rare ids: of 1,700 answers of SmolLM2, 98 %
+of the tokens are 5,511 ids, which are 92 % of the tokens of other answers; 8,192 ids are 94 %, 16,384 are 97 %. Ids that do not
+occur are taken in ascending order, which is that of frequency where merges of byte pairs made them."""
 _LEFT_OUT = (
     "architectures",
     "dtype",
@@ -60,6 +64,11 @@ def aux_layer_ids(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...
     return tuple(min(round(share * num_layers), num_layers - 1) for share in recipe.aux_shares)
 
 
+def read_layers(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...]:
+    """Return the layers whose inputs a head reads beside the target's final states."""
+    return aux_layer_ids(target, recipe) if recipe.method == "eagle3" else ()
+
+
 def make_eagle(target: PreTrainedModel) -> EagleHead:
     """Return an EAGLE-1 head for a target."""
     settings = EagleSettings.from_dict(head_config(target), "the target", is_eagle3=False)
@@ -89,7 +98,7 @@ def make_eagle3(
     counts = count_ids(documents, vocab_size)
     count = min(recipe.draft_vocab_size or vocab_size, vocab_size)
     if recipe.draft_vocab_coverage:
-        count = num_covering(counts, recipe.draft_vocab_coverage)
+        count = max(num_covering(counts, recipe.draft_vocab_coverage), min(LEAST_DRAFT_IDS, vocab_size))
     aux = list(aux_layer_ids(target, recipe))
     config |= {
         "draft_vocab_size": count,

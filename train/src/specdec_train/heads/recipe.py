@@ -27,8 +27,8 @@ class HeadRecipe:
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: draft vocabulary of an EAGLE-3 head, the most frequent ids of the training text; 0
             for all ids.
-        draft_vocab_coverage: share of the training text's tokens that the draft vocabulary covers, if that
-            sets its size instead; 0 if not.
+        draft_vocab_coverage: share of the training text's tokens that the draft vocabulary covers at least, if
+            that sets its size instead (see `make.LEAST_DRAFT_IDS`); 0 if not.
         is_fitted: whether an EAGLE-3 head starts with the best linear prediction; see `closed_form.fit`.
         aux_shares: relative depths of the target layers whose inputs an EAGLE-3 head reads; empty for the
             default layers of published heads.
@@ -132,8 +132,7 @@ HEADS: dict[str, HeadRecipe] = {
 _ENDLESS = 1_000_000
 """Number of steps for a run that ends by its time limit."""
 _DRAFT_VOCAB_COVERAGE = 0.98
-"""Half of the ids that occur in a few hundred answers occur once or twice. Leaving them out makes a step of
-training, and a drafted token, cheaper: 1,901 answers of SmolLM2 have 10,695 of its 49,152 ids, 5,762 cover 98 %."""
+"""Ids that are named cost time in training and in each drafted token. `make.LEAST_DRAFT_IDS` is a lower limit."""
 
 
 def for_answers(recipe: HeadRecipe, *, has_limit: bool) -> HeadRecipe:

@@ -98,7 +98,8 @@ def train_head(
     made = make(recipe, target, data.documents, data.guessed)
     made.module.to(target.device)
     if data.packed is None and target.device.type == "cpu":  # the target dominates the cost there
-        made.objective.reader = KeptStates(made.objective.reader)
+        made.objective.reader = kept = KeptStates(made.objective.reader)
+        kept.know(data.recorded)
 
     if recipe.is_fitted and not (resume and latest_checkpoint(folder)):
         started = time.monotonic()
