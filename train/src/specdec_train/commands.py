@@ -61,6 +61,13 @@ def train(
             help="Learn a last assistant message of --prompts as it is, instead of the target's own answer.",
         ),
     ] = False,
+    finetune: Annotated[
+        str,
+        typer.Option(
+            metavar="HEAD",
+            help="Continue the training of a published eagle or eagle3 head of this target: a directory, a hub id, or zoo.",
+        ),
+    ] = "",
     max_tokens: Annotated[int, typer.Option(min=16, help="The most tokens of an answer.")] = 320,
     data: Annotated[
         list[Path] | None,
@@ -142,6 +149,7 @@ def train(
         answers=tuple(answers or ()),
         num_written=self_instruct,
         uses_given=use_given_answers,
+        finetuned_from=finetune,
         max_tokens=max_tokens,
         changes={key: value for key, value in changes.items() if value is not None},
         heldout_permille=heldout_permille,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 import specdec_zoo
@@ -87,6 +88,42 @@ def test_what_is_trained_drafts(method, target, tmp_path, capsys):
     output = llm.generate("import os\n", params, use_tqdm=False)
     assert output[0].outputs[0].token_ids == plain[0].outputs[0].token_ids
     assert output[0].metrics.num_draft_tokens > 0
+
+
+def test_a_published_head_goes_on_learning(target, tmp_path, capsys):
+    first, second = tmp_path / "first", tmp_path / "second"
+    steps = ["--num-steps", "2", "--json"]
+    size = ["--draft-vocab-size", "512"]
+    assert run(["train", "eagle3", *options(target, first, *steps, *size)]) == 0
+    before = json.loads(capsys.readouterr().out)
+    assert run(["train", "eagle3", *options(target, second, *steps, "--finetune", str(first))]) == 0
+    after = json.loads(capsys.readouterr().out)
+    assert after["heldout_divergence"] < before["heldout_divergence"]
+    old, new = (load_file(folder / "model.safetensors") for folder in (first, second))
+    assert torch.equal(old["d2t"], new["d2t"])
+    assert not torch.equal(old["fc.weight"], new["fc.weight"])
+    assert json.loads((first / "config.json").read_text()) == json.loads((second / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "expected"),
+    [
+        (
+            "mtp",
+            ["--finetune", "zoo"],
+            "--finetune continues the training of eagle and eagle3 heads, not of mtp",
+        ),
+        ("eagle3", ["--finetune", "no/such/head"], "no/such/head"),
+        ("eagle3", ["--finetune", "zoo"], "it is a head of another target"),
+        ("eagle3", ["--finetune", "zoo", "--draft-vocab-size", "9"], "cannot change the draft vocabulary"),
+    ],
+)
+def test_a_head_that_cannot_go_on_is_said_in_a_line(method, arguments, expected, target, tmp_path, capsys):
+    assert run(["train", method, *options(target, tmp_path / "head", *arguments)]) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("specdec: error: ")
+    assert expected in message
+    assert not (tmp_path / "head").exists()
 
 
 def test_a_killed_run_goes_on_as_if_nothing_had_been(target, tmp_path, monkeypatch, capsys):

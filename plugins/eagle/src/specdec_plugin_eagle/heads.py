@@ -156,15 +156,18 @@ class Eagle3Head(DraftHead):
 
     def fuse(self, states: tuple[torch.Tensor, ...]) -> torch.Tensor:
         """Fuse the states `[..., Ht]` that the head reads into one state `[..., H]`."""
+        joined = self.joined(states)
+        return joined if self.fc is None else self.fc(joined)
+
+    def joined(self, states: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """Return the input `[..., n Ht]` of `fc`: the states that the head reads, normed as configured."""
         dtype = self.norm.weight.dtype
         assert isinstance(dtype, torch.dtype)
         states = tuple(state.to(dtype) for state in states)
         if self.fc_norms is not None:
             states = tuple(norm(state) for norm, state in zip(self.fc_norms, states, strict=True))
-        fused = torch.cat(states, -1)
-        if self.fc_input_norm is not None:
-            fused = self.fc_input_norm(fused)
-        return fused if self.fc is None else self.fc(fused)
+        joined = torch.cat(states, -1)
+        return joined if self.fc_input_norm is None else self.fc_input_norm(joined)
 
     def forward(
         self,

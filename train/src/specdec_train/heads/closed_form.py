@@ -1,4 +1,5 @@
-"""Initialises an EAGLE-3 head by least squares: a linear map from the target's states to its next state."""
+"""Initialises an EAGLE-3 head by least squares: a linear map from the target's states to its next state. Whitens the inputs
+of published heads."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from specdec_train.heads.data import split_batch
 from specdec_train.heads.factored import set_whitened
 from specdec_train.heads.own_token import read_own_token
 from specdec_train.heads.places import Places
-from specdec_train.heads.states import StateReader
+from specdec_train.heads.states import StateReader, TargetStates
 from specdec_train.heads.weights import weight_of
 from specdec_train.precision import autocast
 
@@ -73,7 +74,7 @@ def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor]
     for step in range(_MOST_BATCHES):
         inputs, wanted = _rows(reader, batch_of(step).to(target.device), table, final)
         if scale is None:
-            scale = inputs.square().mean(0).sqrt().clamp_min(1e-3).reciprocal()
+            scale = _inverse_sizes(inputs)
             scale[-size:] = 1.0
         inputs = inputs * scale
         sums.inputs += inputs.T @ inputs
@@ -90,14 +91,58 @@ def fit(head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor]
     return True
 
 
-def _rows(reader: StateReader, batch: Tensor, table: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
-    """Return inputs `[N, D]` (states, next token) and the next state `[N, H]` without its norm's weight."""
-    tokens, is_answer = split_batch(batch)
+@torch.no_grad()
+def whiten_inputs(
+    head: Eagle3Head, reader: StateReader, batch_of: Callable[[int], Tensor], seconds: float
+) -> None:
+    """Whiten the inputs of `fc` of a published head; the map itself stays the same.
+
+    Args:
+        head: the head, with its `fc` trained on whitened inputs (`factored.whiten`).
+        reader: reads the target, with the layers that the head reads.
+        batch_of: training batches.
+        seconds: no further batch is read after this time, once there are enough.
+    """
+    if head.fc is None:
+        return
+    size = head.fc.in_features
+    moments, scale, count = torch.zeros(size, size, device=weight_of(head.norm).device), None, 0
+    started = time.monotonic()
+    for step in range(_MOST_BATCHES):
+        tokens, is_answer = split_batch(batch_of(step).to(reader.target.device))
+        states, at = _read(reader, tokens, is_answer)
+        aux = states.aux if head.settings.uses_aux else (states.hidden,)
+        inputs = head.joined(tuple(state.flatten(0, 1)[at - 1].float() for state in aux))
+        if scale is None:
+            scale = _inverse_sizes(inputs)
+        inputs = inputs * scale
+        moments += inputs.T @ inputs
+        count += len(inputs)
+        is_late = count >= _FEWEST_PER_INPUT * size and time.monotonic() - started >= seconds
+        if is_late or count >= _ROWS_PER_INPUT * size:
+            break
+    assert scale is not None
+    noise = _NOISE * torch.eye(size, device=scale.device)
+    set_whitened(head.fc, weight_of(head.fc) / scale, scale, moments / count + noise)
+
+
+def _inverse_sizes(inputs: Tensor) -> Tensor:
+    """Return `[D]` factors that scale the inputs `[N, D]` to size one."""
+    return inputs.square().mean(0).sqrt().clamp_min(1e-3).reciprocal()
+
+
+def _read(reader: StateReader, tokens: Tensor, is_answer: Tensor | None) -> tuple[TargetStates, Tensor]:
+    """Return the target's states of a batch, and the positions `[N]` of the flattened windows that count."""
     places = Places(tokens, is_answer)
     with autocast(tokens.device.type):
         states = reader.read(tokens[:, :-1], torch.zeros(1, dtype=torch.int64, device=tokens.device))
-    length = tokens.shape[1] - 1
-    _, _, at = places.rows(length - 1, 1, 0)
+    return states, places.rows(tokens.shape[1] - 2, 1, 0)[2]
+
+
+def _rows(reader: StateReader, batch: Tensor, table: Tensor, final: Tensor) -> tuple[Tensor, Tensor]:
+    """Return inputs `[N, D]` (states, next token) and the next state `[N, H]` without its norm's weight."""
+    tokens, is_answer = split_batch(batch)
+    states, at = _read(reader, tokens, is_answer)
     aux = torch.cat([a.flatten(0, 1)[at - 1].float() for a in states.aux], -1)
     ids = tokens[:, :-1].flatten()[at]
     embedded = F.rms_norm(table[ids].float(), (table.shape[1],))

@@ -23,7 +23,7 @@ from specdec_train.heads.gather import gather
 from specdec_train.heads.made import to_bfloat16
 from specdec_train.heads.make import read_layers
 from specdec_train.heads.measure import configs_of, measure
-from specdec_train.heads.options import TrainOptions
+from specdec_train.heads.options import FINETUNED, TrainOptions
 from specdec_train.heads.recipe import HEADS, HeadRecipe, for_answers
 from specdec_train.heads.report import coverage, report_of
 from specdec_train.heads.run import TrainedHead, train_head
@@ -64,6 +64,15 @@ def _check(options: TrainOptions) -> None:
     ):
         if key in options.changes and method not in methods:
             raise ConfigError(f"{option} says nothing for {method}: leave it out")
+    if options.finetuned_from:
+        if method not in FINETUNED:
+            raise ConfigError(
+                f"--finetune continues the training of {' and '.join(FINETUNED)} heads, not of {method}: leave it out"
+            )
+        if "draft_vocab_size" in options.changes:
+            raise ConfigError(
+                "--draft-vocab-size cannot change the draft vocabulary of the head given with --finetune: leave it out"
+            )
     if options.is_resuming:
         return
     if latest_checkpoint(work) is not None:
@@ -162,6 +171,8 @@ def _recipe(options: TrainOptions) -> HeadRecipe:
     if options.has_answers:
         recipe = for_answers(recipe, has_limit=options.minutes is not None)
     changes = dict(options.changes)
+    if options.finetuned_from:
+        changes |= {"finetuned_from": options.finetuned_from, "first_share": 0.0}
     if "draft_vocab_size" in changes:
         changes["draft_vocab_coverage"] = 0.0
     stamp = options.work / "recipe.json"

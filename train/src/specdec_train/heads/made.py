@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from specdec_plugin_eagle import EagleHead
 from specdec_plugin_eagle.saving import save_eagle, save_eagle3
 from specdec_plugin_mlp import save_mlp_speculator
 from specdec_plugin_mtp import MtpHead
@@ -20,7 +21,16 @@ from specdec_plugin_mtp.saving import layer_tensors
 from specdec_train.heads.chained import ChainedObjective
 from specdec_train.heads.distilled import DistilledObjective
 from specdec_train.heads.factored import whiten
-from specdec_train.heads.make import head_config, make_draft, make_eagle, make_eagle3, make_mtp, read_layers
+from specdec_train.heads.finetuned import shared_modules
+from specdec_train.heads.make import (
+    go_on_with,
+    head_config,
+    make_draft,
+    make_eagle,
+    make_eagle3,
+    make_mtp,
+    read_layers,
+)
 from specdec_train.heads.make_mlp import make_mlp
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
@@ -58,6 +68,8 @@ def make(
     Raises:
         ValueError: if the target's layers are unsuitable.
     """
+    if recipe.finetuned_from:
+        return _finetuned(recipe, target)
     if recipe.method == "draft":
         draft = make_draft(target, recipe, documents)
         return Made(
@@ -83,6 +95,19 @@ def make(
         mtp = make_mtp(target)
         return Made(mtp, _recurrent(recipe, mtp, StateReader(target)), None, partial(_save_mtp, mtp, target))
     raise ValueError(f"there is no head of the kind {recipe.method!r}")
+
+
+def _finetuned(recipe: HeadRecipe, target: PreTrainedModel) -> Made:
+    """Return a published head; its draft vocabulary stays the same."""
+    reader = StateReader(target, read_layers(target, recipe))
+    head, config = go_on_with(target, recipe)
+    objective = _recurrent(recipe, head, reader)
+    shared = shared_modules(head, target)
+    if isinstance(head, EagleHead):
+        return Made(head, objective, None, partial(save_eagle, head, config=config, shared=shared))
+    if head.fc is not None:
+        whiten(head.fc)
+    return Made(head, objective, head.target_ids, partial(save_eagle3, head, config=config, shared=shared))
 
 
 def _save_draft(draft: PreTrainedModel, target: PreTrainedModel, directory: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from specdec.runner import DraftHead, decoder_layers, input_embedding, output_he
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_mtp import MtpHead
 from specdec_train.heads.best_layers import best_layers
+from specdec_train.heads.finetuned import load_published, published_layers
 from specdec_train.heads.own_token import read_own_token
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
@@ -66,7 +67,9 @@ def aux_layer_ids(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...
 
 def read_layers(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, ...]:
     """Return the layers whose inputs a head reads beside the target's final states."""
-    return aux_layer_ids(target, recipe) if recipe.method == "eagle3" else ()
+    if recipe.method != "eagle3":
+        return ()
+    return published_layers(target, recipe) if recipe.finetuned_from else aux_layer_ids(target, recipe)
 
 
 def make_eagle(target: PreTrainedModel) -> EagleHead:
@@ -125,6 +128,22 @@ def make_eagle3(
         head.lm_head.weight.copy_(projection)
     read_own_token(head, target)
     _prepare(head, target)
+    return head, config
+
+
+def go_on_with(
+    target: PreTrainedModel, recipe: HeadRecipe
+) -> tuple[EagleHead | Eagle3Head, Mapping[str, Any]]:
+    """Return a published head, ready for more training, and the configuration to publish it with again.
+
+    Raises:
+        ModelError: if it cannot be loaded, or is not a head of this kind for this target.
+    """
+    head, config = load_published(target, recipe)
+    _prepare(head, target)
+    head.embed_tokens.requires_grad_(False)  # its own, if it has one
+    if isinstance(head, Eagle3Head) and head.mask_hidden is not None:
+        head.mask_hidden.requires_grad_(False)  # used by parallel drafting only
     return head, config
 
 

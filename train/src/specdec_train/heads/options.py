@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+FINETUNED = ("eagle", "eagle3")
+"""Kinds of heads whose training can be continued from a published one."""
+
 
 @dataclass(frozen=True)
 class TrainOptions:
@@ -22,6 +25,8 @@ class TrainOptions:
         answers: files of existing answers.
         num_written: number of prompts that the target writes itself.
         uses_given: whether answers in the prompt files are used as they are.
+        finetuned_from: directory or hub id of a published head whose training is continued, `zoo` for the zoo's;
+            empty for a new head.
         max_tokens: maximum number of tokens of an answer.
         changes: fields of `HeadRecipe` that differ from the kind's defaults.
         heldout_permille: share of texts or conversations held out, in thousandths.
@@ -39,6 +44,7 @@ class TrainOptions:
     answers: tuple[Path, ...] = ()
     num_written: int = 0
     uses_given: bool = False
+    finetuned_from: str = ""
     max_tokens: int = 320
     changes: Mapping[str, Any] = field(default_factory=dict)
     heldout_permille: int = 50

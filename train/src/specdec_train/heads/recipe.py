@@ -27,9 +27,11 @@ class HeadRecipe:
         regression: weight of the distance between the head's states and the target's.
         draft_vocab_size: draft vocabulary of an EAGLE-3 head, the most frequent ids of the training text; 0
             for all ids.
+        finetuned_from: directory or hub id of a published head whose training is continued, `zoo` for the zoo's;
+            empty for a new head.
         draft_vocab_coverage: share of the training text's tokens that the draft vocabulary covers at least, if
             that sets its size instead (see `make.LEAST_DRAFT_IDS`); 0 if not.
-        is_fitted: whether an EAGLE-3 head starts with the best linear prediction; see `closed_form.fit`.
+        is_fitted: whether a new EAGLE-3 head starts with the best linear prediction; see `closed_form.fit`.
         aux_shares: relative depths of the target layers whose inputs an EAGLE-3 head reads; empty for the
             default layers of published heads.
         inner_size: D of an MLP speculator; 0 for the target's hidden size. Twice that size starts best; see
@@ -59,6 +61,7 @@ class HeadRecipe:
     regression: float = 0.0
     draft_vocab_size: int = 0
     draft_vocab_coverage: float = 0.0
+    finetuned_from: str = ""
     is_fitted: bool = False
     aux_shares: tuple[float, ...] = ()
     inner_size: int = 0

@@ -18,7 +18,7 @@ from specdec_train.checkpoint import latest_checkpoint
 from specdec_train.claim import claim
 from specdec_train.heads.acceptance import Acceptance
 from specdec_train.heads.chained import ChainedObjective
-from specdec_train.heads.closed_form import fit
+from specdec_train.heads.closed_form import fit, whiten_inputs
 from specdec_train.heads.data import HeadData, split_batch
 from specdec_train.heads.factored import merge
 from specdec_train.heads.kept_states import KeptStates
@@ -105,7 +105,8 @@ def train_head(
         started = time.monotonic()
         assert isinstance(made.module, Eagle3Head) and isinstance(made.objective, RecurrentObjective)
         seconds = float("inf") if max_minutes is None else _FIT_SHARE * max_minutes * 60.0
-        fit(made.module, made.objective.reader, data.batch_of, seconds)
+        initialise = whiten_inputs if recipe.finetuned_from else fit
+        initialise(made.module, made.objective.reader, data.batch_of, seconds)
         if max_minutes is not None:
             max_minutes = max(max_minutes - (time.monotonic() - started) / 60.0, 0.0)
 
