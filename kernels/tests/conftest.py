@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -19,6 +18,9 @@ if SUPPORT not in sys.path:
     sys.path.insert(0, SUPPORT)
 
 ON_CPU, ON_GPU = pytest.mark.interpreter, pytest.mark.gpu
+
+MUTANT = "mutant_kernels"
+"""Package that a changed operation is imported from."""
 
 CheckMutant = Callable[[str, tuple[str, str] | None, Callable[[], None]], None]
 
@@ -69,18 +71,23 @@ def check_mutant(poison: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             if change is None:
                 check()
                 return
-            kernel = import_module(f"specdec_kernels.{op}.kernel")
-            assert kernel.__file__ is not None
-            source = Path(kernel.__file__).read_text()
-            assert source.count(change[0]) == 1
-            file = tmp_path / "mutant_kernel.py"
-            file.write_text(source.replace(*change))
-            spec = importlib.util.spec_from_file_location(file.stem, file)
-            assert spec is not None
-            assert spec.loader is not None
-            mutant = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(mutant)
-            monkeypatch.setattr(kernel, f"{op}_triton", getattr(mutant, f"{op}_triton"))
+            package = Path(str(import_module(f"specdec_kernels.{op}").__file__)).parent
+            sources = {
+                file.name: file.read_text() for file in package.glob("*.py") if file.stem != "reference"
+            }
+            assert sum(text.count(change[0]) for text in sources.values()) == 1
+            (tmp_path / MUTANT).mkdir()
+            for name, text in sources.items():
+                changed = text.replace(*change).replace(f"specdec_kernels.{op}.", f"{MUTANT}.")
+                (tmp_path / MUTANT / name).write_text(
+                    changed.replace(f"{MUTANT}.reference", f"specdec_kernels.{op}.reference")
+                )
+            monkeypatch.syspath_prepend(str(tmp_path))
+            launcher = "launcher" if "launcher.py" in sources else "kernel"
+            launch = getattr(import_module(f"{MUTANT}.{launcher}"), f"{op}_triton")
+            monkeypatch.setattr(import_module(f"specdec_kernels.{op}.{launcher}"), f"{op}_triton", launch)
+            for name in [name for name in sys.modules if name.partition(".")[0] == MUTANT]:
+                del sys.modules[name]
             with pytest.raises(AssertionError):
                 check()
 

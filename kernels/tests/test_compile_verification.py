@@ -104,11 +104,11 @@ def chain_arguments(dtype: torch.dtype, width: int, has_q: bool) -> tuple[Any, .
     ids=str,
 )
 def test_rejection_verify(dtype: torch.dtype, width: int, has_q: bool, compile_launches) -> None:
-    from specdec_kernels.rejection_verify import kernel
+    from specdec_kernels.rejection_verify import launcher
     from specdec_kernels.rejection_verify.config import heuristic
 
-    compiled = compile_launches(kernel)
-    kernel.rejection_verify_triton(*chain_arguments(dtype, width, has_q), heuristic(VOCAB_SIZE))
+    compiled = compile_launches(launcher)
+    launcher.rejection_verify_triton(*chain_arguments(dtype, width, has_q), heuristic(VOCAB_SIZE))
     assert set(compiled) == {"row_sums_kernel", "accept_kernel", "residual_tile_kernel", "emit_kernel"}
 
 
@@ -133,7 +133,7 @@ def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
 def test_block_verify(dtype: torch.dtype, width: int, compile_launches) -> None:
     from specdec_kernels.block_verify import kernel
     from specdec_kernels.block_verify.config import heuristic
-    from specdec_kernels.rejection_verify import kernel as shared
+    from specdec_kernels.rejection_verify import launcher as shared
 
     compiled = compile_launches(kernel, shared)
     kernel.block_verify_triton(*chain_arguments(dtype, width, True), heuristic(VOCAB_SIZE))

@@ -45,7 +45,7 @@ def workspace(num_shares: int) -> Workspace:
         ({"query": QUERY[0]}, r"query must be float32, float16 or bfloat16 \[T, H, D\], not float32 \[4, 8\]"),
         ({"query": QUERY.double()}, "not float64"),
         ({"query": torch.zeros(3, 8, 4).transpose(1, 2)}, "query must have unit stride"),
-        ({"query": torch.zeros(3, 3, 8)}, "query has H=3 heads, which is no multiple of the Hkv=2"),
+        ({"query": torch.zeros(3, 3, 8)}, "query has H=3 heads, which is not a multiple of the Hkv=2"),
         ({"key_pages": PAGES.half()}, "key_pages must be float32"),
         ({"key_pages": PAGES[..., :7]}, r"key_pages must be float32 \[num_blocks, block_size, Hkv, 8\]"),
         ({"value_pages": PAGES[:1]}, r"value_pages must be float32 \[2, 4, 2, Dv\], not float32 \[1, 4, 2, 8\]"),

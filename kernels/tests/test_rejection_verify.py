@@ -272,7 +272,7 @@ MUTANTS = {
     "takes the first uniform for all": ("tl.where(nodes == num_accepted, uniforms", "tl.where(nodes == 0, uniforms"),
     "draws from p after a rejection": ("rest = target * weight - q", "rest = target * weight"),
     "leaves the point mass in": ("tl.where(ids == drafted, 0.0, target * weight)", "target * weight"),
-    "draws the residual with another word": ("(accepted << STREAM_BITS) | RESIDUAL", "(accepted << STREAM_BITS) | ACCEPT"),
+    "draws the residual with another word": ("(accepted << STREAM_BITS) | RESIDUAL", "(accepted << STREAM_BITS) | 2"),
     "takes tiles for equally heavy": ("mass * tl.exp(heated_below(best, top, divisor))", "mass"),
     "gives nothing where nothing is left": ("tl.where(is_empty, from_p, offsets)", "offsets"),
     "believes q of every request": ("if HAS_FLAGS:\n        is_drawn", "if False:\n        is_drawn"),

@@ -148,7 +148,7 @@ G = make()
     [
         ({"query": G["query"][0]}, r"query must be float32, float16 or bfloat16 \[T, H, D\]"),
         ({"query": G["query"].double()}, "not float64"),
-        ({"query": G["query"][:, :3]}, "query has H=3 heads, which is no multiple of the Hkv=2 of key"),
+        ({"query": G["query"][:, :3]}, "query has H=3 heads, which is not a multiple of the Hkv=2 of key"),
         ({"key": G["key"][:4]}, r"key must be float32 \[5, Hkv, 16\]"),
         ({"value": G["value"][:, :1]}, r"value must be float32 \[5, 2, Dv\]"),
         ({"cos": G["cos"][0]}, r"cos must be float32 \[P, R / 2\]"),

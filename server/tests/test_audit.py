@@ -141,7 +141,7 @@ def test_divergences_without_logprobs_are_not_judged() -> None:
 def test_samples_without_tokens_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     status, _ = audited(Stub(has_logprobs=False, has_ids=False))
     assert status == 2
-    assert "tells neither token ids nor log probabilities" in one_line(capsys)
+    assert "returns neither token ids nor log probabilities" in one_line(capsys)
 
 
 def test_a_server_that_dies_half_way(capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,7 +153,7 @@ def test_a_server_that_dies_half_way(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["localhost:8000"], "is no address of a server: give one such as http://127.0.0.1:8000"),
+        (["localhost:8000"], "is not the address of a server: give one such as http://127.0.0.1:8000"),
         (["http://127.0.0.1:9"], "nobody answers at http://127.0.0.1:9"),
         (["http://127.0.0.1:9", "--off", "[1]"], "--off: give an object"),
         (["http://127.0.0.1:9", "--off", "{"], "--off '{' is not JSON"),

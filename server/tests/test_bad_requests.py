@@ -70,14 +70,14 @@ def post(path: str, body: bytes) -> tuple[int, str]:
         ({"max_tokens": True}, "max_tokens: true"),
         ({"temperature": False}, "temperature: false"),
         ({"prompt": [True, 2]}, "prompt: [true, 2]"),
-        ({"prompt": [[1, True]]}, "true and false are none"),
+        ({"prompt": [[1, True]]}, "true and false are not numbers"),
         ({"stop_token_ids": [1, True]}, "stop_token_ids"),
         ({"logit_bias": {"1": True}}, "logit_bias"),
         ({"speculative": {"num_speculative_tokens": True}}, "speculative"),
         ({"stop_token_ids": [1, 2, "x"]}, 'stop_token_ids[2]: "x" is not'),
         ({"response_format": {"type": "jsn"}}, 'response_format.type: "jsn" is not'),
         ({"stream": True, "stream_options": {"include_usage": 7}}, "stream_options.include_usage: 7 is not"),
-        ({"prompt": "\ud800"}, "half a character"),
+        ({"prompt": "\ud800"}, "an unpaired surrogate"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place(body: dict[str, Any], told: str) -> None:
@@ -97,8 +97,8 @@ def test_booleans_that_are_meant_are_taken() -> None:
     [
         (b'{"prompt": "x",\n "n": }', "at line 2, column 7: Expecting value"),
         (b"{", "at line 1, column 2"),
-        (b"", "no JSON object"),
-        (b"[1]", "no JSON object"),
+        (b"", "not a JSON object"),
+        (b"[1]", "not a JSON object"),
         (b"\xff\xfe", "at line 1, column 1"),
         (b"[" * 100_000, "error parsing the body"),
         (b'{"n": ' + b"9" * 5000 + b"}", "error parsing the body"),

@@ -98,7 +98,7 @@ def test_json_objects_are_kept_to(client: OpenAI) -> None:
         ({"messages": [{"content": "x"}]}, "no role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]: type 'web_search'"),
-        ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, "tools[0]: the name is letters"),
+        ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, "tools[0]: the name must be letters"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}] * 2}, "two have the same name"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "any"}, "tool_choice"),
         (
@@ -112,8 +112,11 @@ def test_json_objects_are_kept_to(client: OpenAI) -> None:
         ({"functions": []}, "use tools"),
         ({"top_logprobs": 2}, "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "--max-logprobs"),
-        ({"chat_template_kwargs": {"chat_template": "{{ 1 }}"}}, "'chat_template' is no variable"),
-        ({"chat_template_kwargs": {"request_id": "x"}}, "'request_id' is no variable"),
+        (
+            {"chat_template_kwargs": {"chat_template": "{{ 1 }}"}},
+            "'chat_template' is not a template variable",
+        ),
+        ({"chat_template_kwargs": {"request_id": "x"}}, "'request_id' is not a template variable"),
         ({"tool_choice": "required"}, "tools"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, "image_url"),
         ({"max_tokens": 3, "max_completion_tokens": 4}, "two names"),

@@ -194,11 +194,11 @@ def test_what_is_wrong_is_told(client: OpenAI, served: Served) -> None:
         ("best_of", 3, "best_of = 3"),
         ("suffix", "end", "suffix"),
         ("temperature", "hot", "temperature"),
-        ("prompt", [], "prompt: there is none"),
+        ("prompt", [], "prompt is an empty list"),
         ("prompt", [5, 10**6], "outside the vocabulary"),
         ("prompt", "x " * 3000, "max_model_len"),
         ("prompt", 5, "prompt: 5 is not what it should be: a valid string or a valid list"),
-        ("prompt", "a\ud800", "half a character"),
+        ("prompt", "a\ud800", "an unpaired surrogate"),
         ("stream", "perhaps", "stream"),
         ("n", 10**8, "n = 100000000 is above 128"),
         ("n", 0, "n"),
@@ -210,7 +210,7 @@ def test_what_is_wrong_is_told(client: OpenAI, served: Served) -> None:
         ("guided_json", {}, "structured_outputs"),
         ("use_beam_search", True, "no beam search"),
         ("request_id", "a\nb", "request_id"),
-        ("bad_words", ["\ud800"], "half a character"),
+        ("bad_words", ["\ud800"], "an unpaired surrogate"),
     ):
         status, told = served.error("/v1/completions", {"prompt": "x", field: value})
         assert status == 400, told

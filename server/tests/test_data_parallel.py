@@ -113,7 +113,7 @@ def test_each_engine_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     Place(1, 2).take_device()
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     with pytest.raises(
-        ConfigError, match="--data-parallel-size 3 takes a GPU for each engine, and 2 can be seen"
+        ConfigError, match="--data-parallel-size 3 needs a GPU for each engine, and 2 are visible"
     ):
         Place(0, 3).take_device()
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

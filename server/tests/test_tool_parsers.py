@@ -276,7 +276,7 @@ def test_the_format_is_inferred_from_the_template(template: str, name: str | Non
     ("name", "message"),
     [
         ("hermess", "did you mean 'hermes'?"),
-        ("specdec_server.message.Message", "is no subclass of specdec_server.tools.parser.ToolParser"),
+        ("specdec_server.message.Message", "is not a subclass of specdec_server.tools.parser.ToolParser"),
     ],
 )
 def test_wrong_names_are_told(name: str, message: str) -> None:

@@ -171,13 +171,15 @@ def test_a_hostile_proposer_costs_its_drafts(name, counter) -> None:
 
 def test_heads_are_refused() -> None:
     drafter = Drafter({"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3})
-    message = "'eagle3' needs hidden states of the target, which llama-cpp-python does not give: use a method"
+    message = (
+        "'eagle3' needs hidden states of the target, which llama-cpp-python does not provide: use a method"
+    )
     with pytest.raises(ConfigError, match=message):
         written(drafter, made_up(1))
 
 
 def test_heads_are_refused_at_once_where_the_target_is_known() -> None:
-    with pytest.raises(ConfigError, match="llama-cpp-python does not give"):
+    with pytest.raises(ConfigError, match="llama-cpp-python does not provide"):
         Drafter(
             {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3},
             vocab_size=100,
@@ -188,7 +190,7 @@ def test_heads_are_refused_at_once_where_the_target_is_known() -> None:
 @pytest.mark.parametrize(
     ("config", "error", "message"),
     [
-        (None, ConfigError, "was given none: name a method"),
+        (None, ConfigError, "needs one that names a method"),
         ({"method": "nope", "num_speculative_tokens": 1}, PluginError, "there is no method 'nope'"),
         (NGRAM | {"prompt_lookup": 3}, ConfigError, "'prompt_lookup'"),
     ],

@@ -161,5 +161,5 @@ def test_auxiliary_layers_are_refused(module) -> None:
 
 
 def test_adaptive_is_refused_where_drafts_are_always_full(module) -> None:
-    with pytest.raises(ConfigError, match="'adaptive' is of no use in vLLM's newer model runner"):
+    with pytest.raises(ConfigError, match="'adaptive' has no effect in vLLM's newer model runner"):
         Tried(module, known({"x": TEXT}) | {"adaptive": True})

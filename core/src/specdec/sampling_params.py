@@ -125,7 +125,7 @@ class SamplingParams(BaseModel):
         if isinstance(value, Mapping):
             unknown = set(value) - {"num_speculative_tokens"}
             if unknown:
-                raise ValueError(f"knows only 'num_speculative_tokens', got {sorted(unknown)}")
+                raise ValueError(f"supports only 'num_speculative_tokens', got {sorted(unknown)}")
             if any(k < 0 for k in value.values()):
                 raise ValueError("num_speculative_tokens must be at least 0")
         return value

@@ -77,7 +77,7 @@ def test_broken_promises_are_exit_code_1_with_reason_and_remedy(capsys: pytest.C
     assert broken["verdict"] == "broken"
     assert broken["promise"].startswith("A row whose `max_nodes` is 0 gets no node")
     assert broken["reason"] == "max_nodes is 0 and [0] was drafted"
-    assert broken["mend"].startswith("leave rows with `batch.max_nodes[row] == 0` empty")
+    assert broken["fix"].startswith("leave rows with `batch.max_nodes[row] == 0` empty")
     assert promises["test_ids_are_in_the_vocabulary"]["verdict"] == "kept"
     assert "the engine raised DraftError" in promises["test_greedy_text_is_that_of_plain_decoding"]["reason"]
 
@@ -88,8 +88,8 @@ def test_what_a_plugin_prints_and_where_it_raises_are_shown(capsys: pytest.Captu
     shown = capsys.readouterr().out
     place = f"plugin.py:{PLUGIN.splitlines().index('    return batch.nothing_like_it') + 1}"
     raised = f"AttributeError: 'ProposeBatch' object has no attribute 'nothing_like_it' [{place}]"
-    assert f"| propose raised {raised} | To mend: what {place} raises; " in shown
-    assert f"| the engine raised {raised} | To mend: what {place} raises; " in shown
+    assert f"| propose raised {raised} | To fix: what {place} raises; " in shown
+    assert f"| the engine raised {raised} | To fix: what {place} raises; " in shown
     assert "copy what you change" not in shown, "advice for a promise that could not be judged"
     printed = shown.partition("\nprinted by the plugin:\n")[2].splitlines()
     assert re.fullmatch(r"  rows: 1  \(\d+ times\)", printed[0]), printed

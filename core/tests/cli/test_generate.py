@@ -265,6 +265,6 @@ def test_a_bare_prompt_that_is_not_answered_gets_a_hint(
     out, err = capfd.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "specdec: warning: the model said nothing: what it chose first ends a text",
+        "specdec: warning: the model generated no text: the first token it chose ends it",
         "specdec: hint: the model has a chat template: if it was trained on conversations, --chat asks the prompt as a message",
     ]

@@ -43,7 +43,7 @@ def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         ),
         (["my-idea", "--kind", "idea"], "--kind: 'idea' is none of proposer, head, tree, sampler, scorer"),
         (["my-idea", "--directory", "nowhere"], "--directory: there is no folder 'nowhere'"),
-        (["there"], "'there' is there already, and nothing is overwritten"),
+        (["there"], "'there' already exists, and nothing is overwritten"),
         ([], "Missing argument 'NAME'"),
     ],
 )

@@ -177,7 +177,8 @@ def test_a_hub_id_without_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     told = error_of(model="nobody/nothing")
     assert (
-        "'nobody/nothing' is no directory, and its config.json cannot be had from a hub or its cache" in told
+        "'nobody/nothing' is not a directory, and its config.json cannot be fetched from a hub or read from its cache"
+        in told
     )
     assert infer(model="nobody/eagle3-nothing").method == "eagle3"
 

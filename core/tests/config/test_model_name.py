@@ -71,7 +71,7 @@ def test_safetensors_beside_it_come_first(tmp_path: Path) -> None:
 
 def test_what_is_no_gguf_file(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(b"version https://git-lfs")
-    with pytest.raises(ModelError, match=r"a.gguf is no GGUF file, or a damaged one"):
+    with pytest.raises(ModelError, match=r"a.gguf is not a GGUF file, or is damaged"):
         local_gguf(str(tmp_path / "a.gguf"))
     with pytest.raises(ConfigError, match=r"there is no file '.*missing.gguf'"):
         local_gguf(str(tmp_path / "missing.gguf"))
@@ -110,7 +110,7 @@ def test_a_hub_that_cannot_be_reached(unreachable: None) -> None:
         with pytest.raises(ModelError) as caught:
             hub_gguf(name)
         assert str(caught.value) == (
-            f"{name} cannot be had from a hub or its cache: the hub cannot be reached"
+            f"{name} cannot be fetched from a hub or read from its cache: the hub cannot be reached"
         )
 
 

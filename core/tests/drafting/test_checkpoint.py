@@ -182,7 +182,9 @@ def test_paths_that_lead_nowhere(head: Path, monkeypatch: pytest.MonkeyPatch) ->
     refused("/nowhere/at/all", "there is no directory '/nowhere/at/all'")
     refused("no-such-head", "a hub id is 'owner/name'")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    refused("nobody/nothing", "'nobody/nothing' is no directory, and its files cannot be had from a hub")
+    refused(
+        "nobody/nothing", "'nobody/nothing' is not a directory, and its files cannot be fetched from a hub"
+    )
     with pytest.raises(ModelError, match="and revision 'v2'"):
         HeadCheckpoint("nobody/nothing", "v2")
 

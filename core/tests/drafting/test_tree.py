@@ -94,8 +94,8 @@ def test_children_are_counted() -> None:
 @pytest.mark.parametrize(
     ("paths", "message"),
     [
-        (((0,), ()), r"\[\] is no path"),
-        (((0,), (-1,)), r"\[-1\] is no path"),
+        (((0,), ()), r"\[\] is not a path"),
+        (((0,), (-1,)), r"\[-1\] is not a path"),
         (((0,), (1, 0)), r"the path \[1, 0\] needs the path \[1\]"),
         (((0,), (2,)), r"the path \[2\] needs the path \[1\]"),
         (((0,), (0, 1)), r"the path \[0, 1\] needs the path \[0, 0\]"),

@@ -23,18 +23,18 @@ SAME = {
     "a null of text": {"prompt": None, "prompt_token_ids": IDS},
 }
 WRONG = {
-    "a number": (5, "a prompt is text, .* not int"),
-    "nothing": (None, "a prompt is text, .* not NoneType"),
-    "bytes": (b"abc", "a prompt is text, .* not bytes"),
-    "nothing in a list": ([None], "a prompt is text, .* not NoneType"),
-    "a fraction": ({"prompt_token_ids": [1.7]}, "ids are integers, not 1.7"),
-    "fractions": (np.array([[1.0, 2.0]]), "ids are integers, not 1.0"),
-    "a string among ids": ({"prompt_token_ids": [1, "a"]}, "ids are integers, not 'a'"),
-    "text as ids": ({"prompt_token_ids": "hello"}, "a prompt is text, .* not str"),
-    "a flag": ([[True]], "ids are integers, not True"),
+    "a number": (5, "a prompt must be text, .* not int"),
+    "nothing": (None, "a prompt must be text, .* not NoneType"),
+    "bytes": (b"abc", "a prompt must be text, .* not bytes"),
+    "nothing in a list": ([None], "a prompt must be text, .* not NoneType"),
+    "a fraction": ({"prompt_token_ids": [1.7]}, "ids must be integers, not 1.7"),
+    "fractions": (np.array([[1.0, 2.0]]), "ids must be integers, not 1.0"),
+    "a string among ids": ({"prompt_token_ids": [1, "a"]}, "ids must be integers, not 'a'"),
+    "text as ids": ({"prompt_token_ids": "hello"}, "a prompt must be text, .* not str"),
+    "a flag": ([[True]], "ids must be integers, not True"),
     "no ids": ({"prompt_token_ids": None}, "'prompt_token_ids' or 'prompt', not nothing"),
     "another key": ({"promt": "x"}, r"'prompt_token_ids' or 'prompt', not \['promt'\]"),
-    "ids as text": ({"prompt": [1, 2]}, "'prompt' in a prompt mapping is text, not list"),
+    "ids as text": ({"prompt": [1, 2]}, "'prompt' in a prompt mapping must be text, not list"),
     "outside": ([2**40], "outside the vocabulary"),
 }
 
@@ -60,7 +60,7 @@ def test_anything_else_is_told_what_a_prompt_is(llm, kind) -> None:
 
 @pytest.mark.parametrize("params", [{"temperature": 0}, "greedy", [{"temperature": 0}]])
 def test_sampling_params_are_of_their_class(llm, params) -> None:
-    with pytest.raises(ConfigError, match="sampling_params is a SamplingParams, not"):
+    with pytest.raises(ConfigError, match="sampling_params must be a SamplingParams, not"):
         llm.generate([IDS], params)
 
 

@@ -38,7 +38,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"type": "object", "dependentRequired": {"a": ["b"]}}, "'dependentRequired'"),
     ({"type": "string", "format": "regex"}, "'format'"),
     ({"type": "string", "pattern": "^a+$", "minLength": 2}, "'minLength'"),
-    ({"minimum": 3}, "'minimum' at # is held to only beside 'type'"),
+    ({"minimum": 3}, "'minimum' at # is enforced only beside 'type'"),
     ({"minLength": 3}, "'minLength'"),
     ({"type": "number", "multipleOf": 0.5}, "'multipleOf'"),
     ({"type": "object", "required": ["a"]}, "'required' at # names 'a'"),
@@ -109,7 +109,7 @@ def test_schemas_may_refer_to_themselves_but_are_not_too_deep() -> None:
         deep = {"type": "array", "items": deep}
     with pytest.raises(ConfigError, match="nested more than 100"):
         check_schema(deep)
-    with pytest.raises(ConfigError, match="no JSON"):
+    with pytest.raises(ConfigError, match="not JSON"):
         check_schema("{")
 
 

@@ -268,7 +268,7 @@ def test_what_a_host_cannot_do_is_refused(what) -> None:
 
 
 def test_no_configuration_is_refused() -> None:
-    with pytest.raises(ConfigError, match="was given none"):
+    with pytest.raises(ConfigError, match="needs one that names a method"):
         open_proposer(None, target(), host="this engine")
     with pytest.raises(PluginError, match="nothing_of_the_kind"):
         opened({"method": "nothing_of_the_kind", "num_speculative_tokens": 3})

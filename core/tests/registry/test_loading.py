@@ -161,7 +161,7 @@ def test_a_broken_plugin_that_nobody_asked_for_breaks_nothing(site: Any) -> None
 
 def test_an_entry_point_names_a_module_and_nothing_in_it(site: Any) -> None:
     site.install("wrong", {"proposers": {"echo": "echo_plugin:Echo"}}, {"echo_plugin": ECHO})
-    assert "an entry point names a module, nothing in it; got 'echo_plugin:Echo'" in error_of()
+    assert "an entry point must name a module, not an object in it; got 'echo_plugin:Echo'" in error_of()
 
 
 def test_samplers_and_scorers_of_core_come_through_the_same_door() -> None:

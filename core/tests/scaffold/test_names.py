@@ -47,7 +47,7 @@ def test_what_is_no_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "group", "reason"),
     [
-        ("class", Group.PROPOSERS, "is a word of Python"),
+        ("class", Group.PROPOSERS, "is a Python keyword"),
         ("eagle", Group.PROPOSERS, "is that of a published method"),
         ("draft-model", Group.PROPOSERS, "is that of a published method"),
         ("strict", Group.SAMPLERS, "is taken: sampler 'strict' of specdec-core"),

@@ -73,7 +73,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     kind = KINDS["proposer"]
     names = plugin_names("my-idea", kind.group)
     (tmp_path / "my-idea").mkdir()
-    with pytest.raises(ConfigError, match="my-idea' is there already, and nothing is overwritten"):
+    with pytest.raises(ConfigError, match="my-idea' already exists, and nothing is overwritten"):
         write_package(names, kind, tmp_path)
     with pytest.raises(ConfigError, match="--directory: there is no folder"):
         write_package(names, kind, tmp_path / "absent")

@@ -1,4 +1,4 @@
-"""The suites as classes: nothing of theirs can be replaced, and every test says what it promises and what to mend."""
+"""The suites as classes: nothing of theirs can be replaced, and every test says what it promises and what to fix."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_every_test_says_what_is_promised_and_what_to_mend(suite: type) -> None:
     tests = [getattr(suite, name) for name in dir(suite) if name.startswith("test_")]
     assert len(tests) > 10
     for test in tests:
-        promise, mend = (test.__doc__ or "").split("To mend: ")
+        promise, fix = (test.__doc__ or "").split("To fix: ")
         assert promise.strip().count("\n") == 0, test.__name__
         assert promise.strip().endswith("."), test.__name__
-        assert len(mend.strip()) > 7, test.__name__
+        assert len(fix.strip()) > 7, test.__name__
 
 
 def test_an_author_sees_the_reason_and_no_traceback(tmp_path, monkeypatch) -> None:

@@ -30,7 +30,7 @@ def test_a_mutant_breaks_its_promise(name: str) -> None:
     assert report.verdict is PromiseVerdict.BROKEN
     assert report.reason
     assert "\n" not in report.reason
-    assert report.mend
+    assert report.fix
 
 
 def test_every_promise_has_a_mutant() -> None:

@@ -48,7 +48,7 @@ def test_a_mutant_breaks_its_promise(name: str) -> None:
     [report] = run_suite(type("TestMutant", (SamplerConformance,), {"sampler": sampler}), only=[test])
     assert report.verdict is PromiseVerdict.BROKEN
     assert "raised" not in report.reason or test == "test_a_step_in_which_nobody_samples"
-    assert report.mend
+    assert report.fix
 
 
 def test_every_promise_has_a_mutant() -> None:

@@ -25,7 +25,7 @@ def test_a_mutant_breaks_its_promise(name: str) -> None:
     [report] = run_suite(suite, only=[test])
     assert report.verdict is PromiseVerdict.BROKEN
     assert "raised" not in report.reason
-    assert report.mend
+    assert report.fix
 
 
 def test_every_promise_has_a_mutant() -> None:

@@ -164,7 +164,7 @@ def check_heads(query: torch.Tensor, num_kv_heads: int, name: str) -> None:
     """
     if query.shape[1] % num_kv_heads:
         raise ValueError(
-            f"query has H={query.shape[1]} heads, which is no multiple of the Hkv={num_kv_heads} of {name}"
+            f"query has H={query.shape[1]} heads, which is not a multiple of the Hkv={num_kv_heads} of {name}"
         )
 
 

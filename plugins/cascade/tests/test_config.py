@@ -48,7 +48,7 @@ def test_members_take_what_the_whole_says_unless_they_say_otherwise() -> None:
         ({"proposers": [NGRAM, {"method": "ngram"}]}, r"proposers\[1\]: .*num_speculative_tokens"),
         (
             {"proposers": [NGRAM, {**NGRAM, "adaptive": True}]},
-            r"proposers\[1\]: 'adaptive' is of the cascade as a whole",
+            r"proposers\[1\]: 'adaptive' belongs to the cascade as a whole",
         ),
         (
             {"proposers": [NGRAM, {"method": "ngram_gpu", "num_speculative_tokens": 2}]},

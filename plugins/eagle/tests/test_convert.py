@@ -215,7 +215,10 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
         ((head, out, "--to", "published"), "is in the published layout already: nothing to convert"),
         ((head, full, "--to", "speculators"), f"{full} is not empty"),
         ((head, full / "notes.txt", "--to", "speculators"), "notes.txt is a file: give a directory"),
-        ((other, out, "--to", "speculators"), "is no EAGLE head: it has no layers.0.self_attn.q_proj.weight"),
+        (
+            (other, out, "--to", "speculators"),
+            "is not an EAGLE head: it has no layers.0.self_attn.q_proj.weight",
+        ),
         ((twice, out, "--to", "speculators"), "are the same part of the head"),
         ((tmp_path / "nowhere", out, "--to", "speculators"), "nowhere"),
         ((head, out, "--to", "speculators", "--num-speculative-tokens", 0), "give 1 or more"),

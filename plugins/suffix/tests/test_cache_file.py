@@ -42,7 +42,7 @@ def test_a_compressed_file_is_read_like_any_other(file, tmp_path) -> None:
     content = small.read_bytes()
     for damaged in (content[:-1], content[:200], content.replace(content[100:110], bytes(10))):
         small.write_bytes(damaged)
-        with pytest.raises(ConfigError, match=r"no suffix cache, or is damaged .*delete it"):
+        with pytest.raises(ConfigError, match=r"not a suffix cache, or is damaged .*delete it"):
             read_responses(small, OWNER, 1000)
 
 
@@ -62,7 +62,7 @@ def test_every_truncation_is_found(file) -> None:
     content = file.read_bytes()
     for length in [*range(0, 64), *range(64, len(content), 7)]:
         file.write_bytes(content[:length])
-        with pytest.raises(ConfigError, match=r"no suffix cache, or is damaged .*delete it"):
+        with pytest.raises(ConfigError, match=r"not a suffix cache, or is damaged .*delete it"):
             read_responses(file, OWNER, 1000)
     file.write_bytes(content + b"\0")
     with pytest.raises(ConfigError, match="damaged"):
@@ -75,7 +75,7 @@ def test_foreign_files(tmp_path) -> None:
     text.write_text("not a cache at all, but longer than a header")
     huge.write_bytes(b"\xff" * 64)
     for path in (weights, text, huge):
-        with pytest.raises(ConfigError, match=rf"{path.name}.* is no suffix cache"):
+        with pytest.raises(ConfigError, match=rf"{path.name}.* is not a suffix cache"):
             read_responses(path, OWNER, 1000)
 
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_read_only_is_only_read(make_feed, tmp_path, monkeypatch)
 
 def test_a_folder_that_cannot_be_written_to_is_refused_at_the_start(make_feed, tmp_path, monkeypatch) -> None:
     with pytest.raises(
-        ConfigError, match=r"suffix_decoding_cache_path: .*is no folder that can be written to"
+        ConfigError, match=r"suffix_decoding_cache_path: .*is not a folder that can be written to"
     ):
         make_feed(suffix_decoding_cache_path=tmp_path / "none" / "file")
     monkeypatch.setattr(keeper.os, "access", lambda *_: False)
@@ -234,5 +234,5 @@ def test_an_interpreter_that_ends_has_written(tmp_path) -> None:
 def test_a_damaged_file_is_a_configuration_error_of_the_engine(tmp_path) -> None:
     (tmp_path / "cache").write_bytes(b"nonsense")
     config = {"method": "suffix", "suffix_decoding_cache_path": str(tmp_path / "cache")}
-    with pytest.raises(ConfigError, match="cache' is no suffix cache"):
+    with pytest.raises(ConfigError, match="cache' is not a suffix cache"):
         LLM("zoo", dtype="float32", speculative_config=config)

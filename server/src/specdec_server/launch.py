@@ -132,7 +132,7 @@ def _origins(text: str) -> tuple[str, ...]:
         found = json.loads(text)
         if isinstance(found, list) and all(isinstance(origin, str) for origin in found):
             return tuple(found)
-    raise ConfigError(f'--allowed-origins {text!r} is no list of texts in JSON, such as ["*"]')
+    raise ConfigError(f'--allowed-origins {text!r} is not a JSON list of strings, such as ["*"]')
 
 
 def tool_parser_named(name: str | None) -> type[ToolParser] | None:

@@ -47,7 +47,10 @@ def explained(path: str, error: RequestValidationError) -> tuple[str, str | None
     if field is None and first["type"] == "value_error":
         return first["msg"].removeprefix("Value error, "), None
     if field is None:
-        return "the body is no JSON object: send one, with the header 'Content-Type: application/json'", None
+        return (
+            "the body is not a JSON object: send one, with the header 'Content-Type: application/json'",
+            None,
+        )
     if first["type"] == "extra_forbidden" and len(inside) == 1:
         return _unknown(path, field), field
     if first["type"] == "missing" and len(inside) == 1:

@@ -33,11 +33,11 @@ def test_prompts_messages_turns_and_lines(tmp_path):
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("{no json", r"bad\.jsonl:1: no JSON"),
+        ("{no json", r"bad\.jsonl:1: not JSON"),
         ("[1]", "a JSON object is needed, not list"),
         ('{"prompt": 3}', r'needs \{"prompt"'),
         ('{"messages": [{"role": "robot", "content": "x"}]}', "a message needs a role"),
-        ('{"messages": [{"role": "assistant", "content": "x"}]}', "none of a user"),
+        ('{"messages": [{"role": "assistant", "content": "x"}]}', "there is no user message"),
         ("\n\n", "there is no prompt in"),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(target, tmp_path, monkeypat
         (["--data", "nowhere.txt"], "nowhere.txt cannot be read"),
         (["--seq-len", "100000"], "do not fill one window"),
         (["--target", "no/such/target"], "no/such/target"),
-        (["--draft-vocab-size", "64"], "--draft-vocab-size says nothing for mlp"),
+        (["--draft-vocab-size", "64"], "--draft-vocab-size has no effect for mlp"),
     ],
 )
 def test_what_does_not_do_is_said_in_a_line(arguments, expected, target, tmp_path, capsys):
@@ -170,7 +170,7 @@ def test_a_folder_that_holds_something_is_left_alone(target, tmp_path, capsys):
     (tmp_path / "head").mkdir()
     (tmp_path / "head" / "mine.txt").write_text("mine")
     assert run(["train", "mlp", *options(target, tmp_path / "head")]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert [file.name for file in (tmp_path / "head").iterdir()] == ["mine.txt"]
 
 

@@ -96,7 +96,7 @@ def test_a_stopped_run_keeps_answers_and_steps_and_its_head_can_be_written(
     assert len(first) >= 5
 
     assert run(options(prompts, out, *more)) == 2
-    assert "go on with --resume, or take them with --answers" in capsys.readouterr().err
+    assert "go on with --resume, or use them with --answers" in capsys.readouterr().err
 
     steps = []
 
@@ -122,7 +122,7 @@ def test_a_stopped_run_keeps_answers_and_steps_and_its_head_can_be_written(
     [
         ([], "nothing to learn from: give --prompts"),
         (["--prompts", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
-        (["--data", "text.txt", "--self-instruct", "3"], "--data is text of which everything counts"),
+        (["--data", "text.txt", "--self-instruct", "3"], "--data trains on every token"),
     ],
 )
 def test_what_does_not_do_is_said_in_a_line(arguments, expected, tmp_path, capsys):

@@ -54,7 +54,7 @@ class Drafter:
         tokenizer: PreTrainedTokenizerBase | None = None,
     ) -> None:
         if parse_speculative_config(speculative_config) is None:
-            raise ConfigError(f"speculative_config: {_HOST} was given none: name a method")
+            raise ConfigError(f"speculative_config: {_HOST} needs one that names a method")
         self._config = speculative_config
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
@@ -74,7 +74,7 @@ class Drafter:
             facts = facts_of_caller(sys._getframe(1))
             if facts is None:
                 raise ConfigError(
-                    "Drafter: the caller is no llama_cpp.Llama, so vocab_size and max_model_len are not known: pass both"
+                    "Drafter: the caller is not a llama_cpp.Llama, so vocab_size and max_model_len are not known: pass both"
                 )
             hosted = self._hosted = self._open(facts)
         ids = np.array(input_ids, dtype=np.intc)  # a copy: the array is the target's own memory
@@ -116,7 +116,7 @@ class Drafter:
                 raise
             raise ConfigError(
                 f"speculative_config: {speculation.config.method!r} needs hidden states of the target, which {_HOST} does not "
-                f"give: use a method that needs token ids only ({error})"
+                f"provide: use a method that needs token ids only ({error})"
             ) from None
 
     def _goes_on(self, ids: Ids) -> bool:

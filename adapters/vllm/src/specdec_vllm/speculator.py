@@ -49,8 +49,8 @@ class Speculator(BaseSpeculator):
             )
         if drafting is not None and drafting.hosted.speculation.config.adaptive:
             raise ConfigError(
-                "'adaptive' is of no use in vLLM's newer model runner, where drafts are always filled up to k tokens: leave it "
-                "out, or set VLLM_USE_V2_MODEL_RUNNER=0"
+                "'adaptive' has no effect in vLLM's newer model runner, where drafts are always filled up to k tokens: "
+                "leave it out, or set VLLM_USE_V2_MODEL_RUNNER=0"
             )
         self._drafting = drafting
         self._runner = runner

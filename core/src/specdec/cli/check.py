@@ -48,7 +48,7 @@ def check(
 ) -> None:
     """Run the conformance tests on an installed method.
 
-    One line per promise: kept, broken, or not applicable; what is broken comes with what to mend. The exit code is 1 if a
+    One line per promise: kept, broken, or not applicable; what is broken comes with what to fix. The exit code is 1 if a
     promise is broken. Samplers and scorers are checked likewise.
     """
     keys = _keys(config)
@@ -137,8 +137,8 @@ def _line(report: PromiseReport) -> str:
     parts = [report.promise.removesuffix(".")]
     if report.reason:
         parts.append(report.reason)
-    if report.mend:
-        parts.append(f"To mend: {report.mend}")
+    if report.fix:
+        parts.append(f"To fix: {report.fix}")
     parts += [f"{name.replace('_', ' ')}: {value}" for name, value in report.facts.items()]
     return " | ".join(parts)
 
@@ -156,7 +156,7 @@ def _as_json(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> 
                 "promise": report.promise,
                 "verdict": report.verdict.value,
                 "reason": report.reason,
-                "mend": report.mend,
+                "fix": report.fix,
                 "facts": report.facts,
                 "output": report.output,
             }

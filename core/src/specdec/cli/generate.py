@@ -161,7 +161,7 @@ def _tell(output: RequestOutput, tokenizer: PreTrainedTokenizerBase, *, is_chat:
     completion, prompt = output.outputs[0], output.prompt or ""
     is_ended = completion.finish_reason == "stop" and completion.stop_reason is None
     if is_ended and not completion.text.strip():
-        warn("the model said nothing: what it chose first ends a text")
+        warn("the model generated no text: the first token it chose ends it")
     has_been_written = any(token and token in prompt for token in tokenizer.all_special_tokens)
     if is_ended and tokenizer.chat_template and not is_chat and not has_been_written:
         hint(

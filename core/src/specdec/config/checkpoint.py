@@ -71,7 +71,7 @@ class Checkpoint:
             return f"there is no directory {self.model!r}"
         if "/" not in self.model:
             return f"there is no directory {self.model!r}, and a hub id is 'owner/name'"
-        return f"{self.model!r} is no directory, and its config.json cannot be had from a hub or its cache"
+        return f"{self.model!r} is not a directory, and its config.json cannot be fetched from a hub or read from its cache"
 
     def number(self, *keys: str) -> int | None:
         """Return the value of the first key of `config` that holds a positive integer; dots reach into nested mappings."""

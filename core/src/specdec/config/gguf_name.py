@@ -71,7 +71,7 @@ def hub_gguf(name: str, revision: str | None = None, gguf_file: str | None = Non
         return None if gguf_file is None else _checked(hub_file(repository, gguf_file, revision))
     except OSError as error:
         what = repository if gguf_file is None else f"{repository}/{gguf_file}"
-        raise ModelError(f"{what} cannot be had from a hub or its cache: {error}") from None
+        raise ModelError(f"{what} cannot be fetched from a hub or read from its cache: {error}") from None
 
 
 def _of_folder(folder: Path, gguf_file: str | None) -> Path | None:
@@ -105,7 +105,7 @@ def _checked(file: Path) -> Path:
             "`llama-gguf-split --merge FIRST_PART WHOLE.gguf`"
         )
     if not _starts_right(file):
-        raise ModelError(f"{file} is no GGUF file, or a damaged one: fetch it again")
+        raise ModelError(f"{file} is not a GGUF file, or is damaged: fetch it again")
     return file
 
 

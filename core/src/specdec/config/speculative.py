@@ -100,7 +100,7 @@ class SpeculativeConfig(BaseModel):
         for start, end, k in sorted(rows or ()):
             if not 1 <= start <= end:
                 raise ValueError(
-                    f"[{start}, {end}, {k}] is no range of batch sizes: 1 <= start <= end is needed"
+                    f"[{start}, {end}, {k}] is not a range of batch sizes: 1 <= start <= end is needed"
                 )
             if start <= last:
                 raise ValueError(f"[{start}, {end}, {k}] overlaps the range before it; ends are inclusive")

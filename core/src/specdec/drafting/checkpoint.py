@@ -167,7 +167,7 @@ class HeadCheckpoint:
         return (
             f"{pickles[0]} is a pickle, and only safetensors are read: convert it once, for example with "
             "safetensors.torch.save_file({k: v.clone() for k, v in "
-            f"torch.load({pickles[0].name!r}, weights_only=True).items()}}, {WEIGHTS!r}), leaving out what is no tensor"
+            f"torch.load({pickles[0].name!r}, weights_only=True).items()}}, {WEIGHTS!r}), leaving out what is not a tensor"
         )
 
 
@@ -188,8 +188,8 @@ def _directory(path: str, revision: str | None) -> Path:
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
-            f"{path!r} is no directory, and its files cannot be had from a hub or its cache ({reason}): check the name"
-            + ("" if revision is None else f" and revision {revision!r}")
+            f"{path!r} is not a directory, and its files cannot be fetched from a hub or read from its "
+            f"cache ({reason}): check the name" + ("" if revision is None else f" and revision {revision!r}")
         ) from None
 
 

@@ -133,7 +133,7 @@ def children_of(paths: tuple[tuple[int, ...], ...]) -> dict[tuple[int, ...], int
     counts: dict[tuple[int, ...], int] = {}
     for path in sorted(known, key=lambda p: (len(p), p)):
         if not path or min(path) < 0:
-            raise ValueError(f"{list(path)} is no path: one rank, counted from 0, per depth")
+            raise ValueError(f"{list(path)} is not a path: one rank, counted from 0, per depth")
         above, rank = path[:-1], path[-1]
         if above and above not in known:
             raise ValueError(f"the path {list(path)} needs the path {list(above)}")

@@ -22,8 +22,8 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
         )
     if Capability.ON_DEVICE in given and given & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
         raise ConfigError(
-            f"proposer {proposer.name!r} needs hidden states in the device form, which this version does not give: leave "
-            "ON_DEVICE out"
+            f"proposer {proposer.name!r} needs hidden states in the device form, which this version does not provide: "
+            "leave ON_DEVICE out"
         )
     beyond = given - type(proposer).capabilities
     if beyond:

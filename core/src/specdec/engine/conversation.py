@@ -47,7 +47,7 @@ def conversation_prompt(
     try:
         text = str(tokenizer.apply_chat_template(conversation, tokenize=False, **given))
     except Exception as error:  # a template is a program and may raise anything
-        raise ConfigError(f"the chat template does not take these messages: {error}") from None
+        raise ConfigError(f"the chat template rejects these messages: {error}") from None
     if length is not None:
         length.check(text)
     if first is not None:

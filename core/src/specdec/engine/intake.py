@@ -160,7 +160,9 @@ class Intake:
 
     def _check_params(self, params: object) -> None:
         if not isinstance(params, SamplingParams):
-            raise ConfigError(f"sampling_params is a SamplingParams, not {type(params).__name__}: {params!r}")
+            raise ConfigError(
+                f"sampling_params must be a SamplingParams, not {type(params).__name__}: {params!r}"
+            )
         if self._tokenizer is None:
             for name, remedy in (("stop", " or use stop_token_ids"), ("bad_words", "")):
                 if getattr(params, name):

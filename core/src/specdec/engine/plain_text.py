@@ -94,7 +94,7 @@ def _plain(
     given = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(given, Tokenizer):
         raise ConfigError(
-            "messages: a special token is spelled in them, which this tokenizer cannot take for text: leave it out"
+            "messages: they spell out a special token, which this tokenizer cannot encode as plain text: leave it out"
         )
     plain = Tokenizer.from_str(given.to_str())
     real_ids: dict[int, int] = {}

@@ -45,9 +45,11 @@ def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
     unknown = sorted(map(str, set(prompt) - set(_KEYS)))
     text, ids = (prompt.get(key) for key in _KEYS)
     if unknown or (text is None and ids is None):
-        raise ConfigError(f"a prompt mapping has 'prompt_token_ids' or 'prompt', not {unknown or 'nothing'}")
+        raise ConfigError(
+            f"a prompt mapping needs 'prompt_token_ids' or 'prompt', not {unknown or 'nothing'}"
+        )
     if not isinstance(text, str | None):
-        raise ConfigError(f"'prompt' in a prompt mapping is text, not {type(text).__name__}")
+        raise ConfigError(f"'prompt' in a prompt mapping must be text, not {type(text).__name__}")
     return text, None if ids is None else _ids(ids)
 
 
@@ -58,11 +60,11 @@ def _ids(given: object) -> list[int]:
     wrong = [kind for kind in set(map(type, given)) if kind is bool or not issubclass(kind, Integral)]
     if wrong:
         item = next(item for item in given if type(item) in wrong)
-        raise ConfigError(f"a prompt's token ids are integers, not {item!r}")
+        raise ConfigError(f"a prompt's token ids must be integers, not {item!r}")
     return [int(token_id) for token_id in given]
 
 
 def _no_prompt(given: object) -> ConfigError:
     return ConfigError(
-        f"a prompt is text, a list of token ids or {{'prompt_token_ids': [...]}}, not {type(given).__name__}"
+        f"a prompt must be text, a list of token ids or {{'prompt_token_ids': [...]}}, not {type(given).__name__}"
     )

@@ -61,7 +61,7 @@ def check_schema(schema: str | Mapping[str, Any]) -> None:
         root = json.loads(schema) if isinstance(schema, str) else schema
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"SamplingParams: structured_outputs 'json' cannot be compiled: it is no JSON: {error}"
+            f"SamplingParams: structured_outputs 'json' cannot be compiled: it is not JSON: {error}"
         ) from None
     seen: set[int] = set()
     open_schemas = [(root, "#", 0)]
@@ -154,7 +154,7 @@ def _check_types(schema: Mapping[str, Any], place: str) -> None:
         if keyword not in schema:
             continue
         if not types:
-            raise _refused(place, keyword, f'is held to only beside \'type\': add "type": "{kind}"')
+            raise _refused(place, keyword, f'is enforced only beside \'type\': add "type": "{kind}"')
     if "string" in types:
         if "format" in schema and schema["format"] not in _FORMATS:
             raise _refused(

@@ -41,7 +41,7 @@ def resolve_for_host(
         else parse_speculative_config(speculative_config, target=target.facts)
     )
     if speculation is None:
-        raise ConfigError(f"speculative_config: {host} was given none: name a method")
+        raise ConfigError(f"speculative_config: {host} needs one that names a method")
     config = speculation.config
     if speculation.sampler_class.name not in samplers:
         raise ConfigError(
@@ -101,7 +101,7 @@ def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:
     if missing:
         raise ConfigError(
             f"speculative_config: proposer {proposer.name!r} needs {_names(missing)} of the target, which {host} does not "
-            "give: use a method that needs token ids only"
+            "provide: use a method that needs token ids only"
         )
     if Capability.TREE in proposer.capabilities:
         raise ConfigError(

@@ -55,8 +55,8 @@ class SplitScorer(TransformersScorer):
             )
         if options.deterministic:
             raise ConfigError(
-                f"LLM: deterministic=True needs fused layers, which a model split over tensor_parallel_size={size} ranks has "
-                "not: give one of the two"
+                f"LLM: deterministic=True needs fused layers, which a model split over tensor_parallel_size={size} ranks "
+                "does not have: give one of the two"
             )
         device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
         if torch.device(device).type == "cuda":

@@ -129,7 +129,9 @@ class Registry:
             PluginError: naming distribution, version and cause.
         """
         if ":" in info.module:
-            raise PluginError(f"{info}: an entry point names a module, nothing in it; got {info.module!r}")
+            raise PluginError(
+                f"{info}: an entry point must name a module, not an object in it; got {info.module!r}"
+            )
         try:
             module = importlib.import_module(info.module)
         except (Exception, SystemExit) as error:

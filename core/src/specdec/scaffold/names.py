@@ -44,7 +44,7 @@ def plugin_names(name: str, group: Group) -> PluginNames:
         raise ConfigError(f"name {name!r}: use lower-case words of letters and digits, as in my-idea")
     module = name.replace("-", "_")
     if keyword.iskeyword(module):
-        raise ConfigError(f"name {name!r} is a word of Python: choose another one")
+        raise ConfigError(f"name {name!r} is a Python keyword: choose another one")
     if group is Group.PROPOSERS and (known := known_method(module) or known_method(name)) is not None:
         raise ConfigError(
             f"name {name!r} is that of a published method ({known.summary}): choose another one"

@@ -21,9 +21,7 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
         raise ConfigError(f"--directory: there is no folder {str(directory)!r}")
     folder = directory / names.folder
     if folder.exists():
-        raise ConfigError(
-            f"{str(folder)!r} is there already, and nothing is overwritten: choose another name"
-        )
+        raise ConfigError(f"{str(folder)!r} already exists, and nothing is overwritten: choose another name")
     values = {
         "cls": names.cls,
         "distribution": names.distribution,

@@ -8,7 +8,7 @@ One class in a test file is enough; pytest needs no conftest and no fixture:
         method = "my_idea"
         config = {"num_speculative_tokens": 4}
 
-Each test checks one promise. Its docstring states the promise and, after "To mend:", what to change if it is broken.
+Each test checks one promise. Its docstring states the promise and, after "To fix:", what to change if it is broken.
 `specdec check my_idea` runs the same tests. Needs pytest: `pip install "specdec-core[testing]"`.
 """
 

@@ -22,7 +22,7 @@ from specdec.testing.support import subjects
 
 TestPromises = subjects.{name}
 """
-_TO_MEND = "To mend:"
+_TO_FIX = "To fix:"
 _SETTINGS: Mapping[str, str | None] = {"PYTEST_ADDOPTS": None, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 """Makes a check independent of installed pytest plugins."""
 
@@ -46,7 +46,7 @@ class PromiseReport:
     verdict: PromiseVerdict
     reason: str = ""
     """Why it is not kept, or not applicable; one line."""
-    mend: str = ""
+    fix: str = ""
     """What to change if it is broken."""
     facts: dict[str, object] = field(default_factory=dict)
     """Measured values."""
@@ -117,7 +117,7 @@ class _Collected:
         """Record the outcome of a test, or of its setup or teardown if that fails."""
         if report.when != "call" and report.passed:
             return
-        promise, mend = _split(self._docs[report.nodeid])
+        promise, fix = _split(self._docs[report.nodeid])
         verdict = _verdict(report)
         reason = "" if verdict is PromiseVerdict.KEPT else self._raised.get(report.nodeid) or _reason(report)
         made = PromiseReport(
@@ -125,7 +125,7 @@ class _Collected:
             promise=promise,
             verdict=verdict,
             reason=reason,
-            mend=advice(reason, mend) if verdict is PromiseVerdict.BROKEN else "",
+            fix=advice(reason, fix) if verdict is PromiseVerdict.BROKEN else "",
             facts=dict(report.user_properties),
             output=report.capstdout + report.capstderr,
         )
@@ -157,9 +157,9 @@ def _text(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 def _split(doc: str) -> tuple[str, str]:
     """Return the promise and the remedy of a docstring, each as one line."""
-    head, _, mend = doc.partition(_TO_MEND)
+    head, _, fix = doc.partition(_TO_FIX)
     promise = " ".join(head.split("\n\n")[0].split())
-    return promise, " ".join(mend.split())
+    return promise, " ".join(fix.split())
 
 
 @contextmanager

@@ -12,14 +12,14 @@ import triton.language as tl
 from specdec_kernels.block_verify.config import LaunchConfig
 from specdec_kernels.gumbel_sample.kernel import load_divisor, load_logits
 from specdec_kernels.noise.keys import NoiseKeys
-from specdec_kernels.rejection_verify.kernel import (
-    Launcher,
+from specdec_kernels.rejection_verify.device_functions import (
     accept_ratio,
     node_uniforms,
     probabilities,
     residual,
     row_norm,
 )
+from specdec_kernels.rejection_verify.launcher import Launcher
 
 
 @triton.jit

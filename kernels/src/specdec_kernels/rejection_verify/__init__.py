@@ -61,7 +61,7 @@ def rejection_verify(
         return out
     if backend_for(logits) is Backend.REFERENCE:
         return written(out, rejection_verify_reference(*given))
-    from specdec_kernels.rejection_verify.kernel import rejection_verify_triton  # imports Triton
+    from specdec_kernels.rejection_verify.launcher import rejection_verify_triton  # imports Triton
 
     chosen = config or launch_config(
         "rejection_verify", heuristic, candidates, logits.device, logits.shape[1]

@@ -77,11 +77,11 @@ def _member(keys: dict[str, Any], place: str, resolve: ResolveSpeculation) -> Me
     alien = sorted(set(keys) & set(type(resolved.config).model_fields) - _COMMON)
     if alien:
         raise ConfigError(
-            f"speculative_config: {place}: {alien[0]!r} is of the cascade as a whole: put it beside 'proposers'"
+            f"speculative_config: {place}: {alien[0]!r} belongs to the cascade as a whole: put it beside 'proposers'"
         )
     if Capability.ON_DEVICE in resolved.proposer_class.capabilities:
         raise ConfigError(
-            f"speculative_config: {place}: {resolved.proposer_class.name!r} drafts on the device, where a cascade does not "
-            "choose: take a method of the host"
+            f"speculative_config: {place}: {resolved.proposer_class.name!r} drafts on the device, and a cascade chooses on "
+            "the host: use a method that drafts there"
         )
     return Member(resolved.proposer_class, resolved.proposer_config)

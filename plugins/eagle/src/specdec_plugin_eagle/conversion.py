@@ -125,8 +125,8 @@ def _is_eagle3(modules: dict[str, str], checkpoint: HeadCheckpoint) -> bool:
         if "fc.weight" in found:
             return False
     raise ModelError(
-        f"{checkpoint} is no EAGLE head: it has no layers.0.self_attn.q_proj.weight (or midlayer.), or neither fc.weight nor "
-        "hidden_norm.weight beside it"
+        f"{checkpoint} is not an EAGLE head: it has no layers.0.self_attn.q_proj.weight (or midlayer.), or neither "
+        "fc.weight nor hidden_norm.weight beside it"
     )
 
 

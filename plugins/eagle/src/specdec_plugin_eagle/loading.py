@@ -205,7 +205,7 @@ def _target_ids(
         if settings.num_logits != target.info.vocab_size:
             raise ModelError(
                 f"{checkpoint} has no d2t, but {settings.num_logits} logits for the target's {target.info.vocab_size} "
-                "ids: without it nobody knows which ids they are"
+                "ids: without it the target ids of its logits are unknown"
             )
         return None
     offsets = checkpoint.read(published, (settings.num_logits,)).long()

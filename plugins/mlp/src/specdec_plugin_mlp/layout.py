@@ -35,7 +35,7 @@ class Layout(BaseModel):
             value = f"{key!r} = {first['input']!r}: " if key else ""
             raise ModelError(
                 f"{checkpoint.directory / 'config.json'}: {value}{first['msg'].removeprefix('Value error, ')}: fetch it again, "
-                "or mend the value"
+                "or correct the value"
             ) from None
 
 

@@ -100,7 +100,9 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
                 raise ValueError("the checksum differs")
     except _UNREADABLE as error:
         reason = str(error) or type(error).__name__
-        raise ConfigError(f"{str(path)!r} is no suffix cache, or is damaged ({reason}): {REMEDY}") from error
+        raise ConfigError(
+            f"{str(path)!r} is not a suffix cache, or is damaged ({reason}): {REMEDY}"
+        ) from error
     if version != VERSION:
         _refuse(path, f"has version {version} of the format, this package reads version {VERSION}")
     if owner != (tokenizer or ""):

@@ -52,7 +52,7 @@ class CacheKeeper:
         elif not (self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK)):
             raise ConfigError(
                 f"suffix_decoding_cache_path: {str(self._path)!r} does not exist and cannot be made: "
-                f"{str(self._path.parent)!r} is no folder that can be written to"
+                f"{str(self._path.parent)!r} is not a folder that can be written to"
             )
         self._num_saved = self._memory.num_added
 

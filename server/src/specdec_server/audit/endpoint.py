@@ -40,7 +40,9 @@ class Endpoint:
 
     def __init__(self, client: httpx2.AsyncClient, url: str, model: str | None) -> None:
         if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
-            raise ConfigError(f"{url!r} is no address of a server: give one such as http://127.0.0.1:8000")
+            raise ConfigError(
+                f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8000"
+            )
         self.url = re.sub(r"(/v1)?/*$", "", url.rstrip("/"))
         self.model = model or ""
         self.num_answered = 0

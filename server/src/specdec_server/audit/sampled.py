@@ -115,7 +115,7 @@ def _filled(answer: Answer, length: int, side: Side) -> tuple[Token, ...]:
     """Return exactly `length` symbols, padded with `END` after the end of a text."""
     if answer.tokens is None:
         raise ConfigError(
-            f"{side.endpoint.url} tells neither token ids nor log probabilities, so distributions cannot be compared: serve "
+            f"{side.endpoint.url} returns neither token ids nor log probabilities, so distributions cannot be compared: serve "
             "the model with logprobs, or leave samples out with --temperature 0"
         )
     return (*answer.tokens[:length], *[END] * (length - len(answer.tokens)))

@@ -29,7 +29,7 @@ class Place:
             return
         if num_devices < self.num_engines:
             raise ConfigError(
-                f"--data-parallel-size {self.num_engines} takes a GPU for each engine, and {num_devices} can be seen: "
+                f"--data-parallel-size {self.num_engines} needs a GPU for each engine, and {num_devices} are visible: "
                 "give a smaller size, or --device cpu"
             )
         seen = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -105,7 +105,7 @@ def template_variables(given: dict[str, Any] | None) -> dict[str, Any]:
     wrong = sorted(_RESERVED & set(given or ()))
     if wrong:
         raise ConfigError(
-            f"chat_template_kwargs: {wrong[0]!r} is no variable of a template that requests may set"
+            f"chat_template_kwargs: {wrong[0]!r} is not a template variable that requests may set"
         )
     return given or {}
 
@@ -117,7 +117,7 @@ def text_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         ConfigError: if there is none, or one is not a text message.
     """
     if not messages:
-        raise ConfigError("messages: there is none; give at least one")
+        raise ConfigError("messages is empty: give at least one")
     return [{**message, "content": _text_of(place, message)} for place, message in enumerate(messages)]
 
 
@@ -129,7 +129,7 @@ def _text_of(place: int, message: dict[str, Any]) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise ConfigError(f"messages[{place}]: content is text or a list of parts")
+        raise ConfigError(f"messages[{place}]: content must be text or a list of parts")
     wrong = [
         part.get("type")
         for part in content

@@ -50,10 +50,12 @@ def check_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"Unicode text, and {error.object[error.start]!r} is half a character") from None
+        raise ValueError(
+            f"Unicode text, and {error.object[error.start]!r} is an unpaired surrogate"
+        ) from None
     is_allowed = isinstance(value, bool) and bool in kinds
     if Any not in kinds and {int, float} & kinds and not is_allowed and _has_boolean(value):
-        raise ValueError("a number, and true and false are none")
+        raise ValueError("a number; true and false are not numbers")
     return value
 
 

@@ -39,7 +39,7 @@ class CompletionRequest(GenerationRequest):
         if isinstance(given, str) or (given and isinstance(given[0], int)):
             given = [given]
         if not given:
-            raise ConfigError("prompt: there is none in the list; give at least one")
+            raise ConfigError("prompt is an empty list: give at least one")
         if len(given) * (self.n or 1) > MAX_REQUESTS:
             raise ConfigError(
                 f"{len(given)} prompts of {self.n or 1} samples are more than {MAX_REQUESTS}: send several requests"
@@ -63,7 +63,7 @@ class CompletionRequest(GenerationRequest):
                 f"best_of = {self.best_of} is not supported: ask for n samples and choose among them"
             )
         if self.suffix:
-            raise ConfigError("suffix is not supported: text cannot be made to lead to other text here")
+            raise ConfigError("suffix is not supported: text before a given suffix cannot be generated")
         told = self.prompt_logprobs
         if self.echo and told is None:  # the prompt is then part of the text
             told = self.logprobs

@@ -27,7 +27,7 @@ def messages_of(given: str | Sequence[Mapping[str, Any]]) -> Messages:
         kind = item.get("type", "message" if "role" in item else None)
         if not isinstance(kind, str) or kind not in _ADDERS:
             raise ConfigError(
-                f"input[{place}]: type {kind!r} is not supported: there are messages, reasoning and calls of functions"
+                f"input[{place}]: type {kind!r} is not supported: only messages, reasoning and function calls are"
             )
         _ADDERS[kind](found, item, f"input[{place}]")
     return found
@@ -53,7 +53,7 @@ def _add_reasoning(found: Messages, item: Mapping[str, Any], place: str) -> None
 def _add_call(found: Messages, item: Mapping[str, Any], place: str) -> None:
     names = ("call_id", "name", "arguments")
     if not all(isinstance(item.get(name), str) for name in names):
-        raise ConfigError(f"{place}: a call of a function has {', '.join(names)}, each a text")
+        raise ConfigError(f"{place}: a function call needs {', '.join(names)}, each a text")
     if not found or found[-1]["role"] != "assistant":
         found.append({"role": "assistant", "content": None})
     call = {
@@ -66,7 +66,7 @@ def _add_call(found: Messages, item: Mapping[str, Any], place: str) -> None:
 
 def _add_output(found: Messages, item: Mapping[str, Any], place: str) -> None:
     if not isinstance(item.get("call_id"), str):
-        raise ConfigError(f"{place}: the output of a call has its call_id")
+        raise ConfigError(f"{place}: the output of a call needs its call_id")
     text = _text_of(item.get("output"), f"{place}.output")
     found.append({"role": "tool", "tool_call_id": item["call_id"], "content": text})
 
@@ -92,7 +92,7 @@ def _text_of(content: object, place: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, Mapping) for part in content):
-        raise ConfigError(f"{place} is text or a list of parts")
+        raise ConfigError(f"{place} must be text or a list of parts")
     for part in content:
         if part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
             raise ConfigError(f"{place}: a part of type {part.get('type')!r} is not supported: give text")

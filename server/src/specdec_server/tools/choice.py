@@ -79,7 +79,9 @@ def _allowed(
     inner = choice.get("allowed_tools", choice)
     mode, names = (inner.get("mode"), inner.get("tools")) if isinstance(inner, Mapping) else (None, None)
     if mode not in ("auto", "required") or not isinstance(names, list) or not names:
-        raise ConfigError("tool_choice: allowed_tools has a mode, 'auto' or 'required', and a list of tools")
+        raise ConfigError(
+            "tool_choice: allowed_tools needs a mode, 'auto' or 'required', and a list of tools"
+        )
     allowed = tuple(_named(name, by_name) for name in names)
     return ToolChoice(allowed, mode, allowed, is_parallel)
 
@@ -98,17 +100,17 @@ def _named(choice: object, by_name: Mapping[str, Tool]) -> Tool:
 def _tool_of(place: int, given: Mapping[str, Any]) -> Tool:
     kind = given.get("type")
     if kind != "function":
-        raise ConfigError(f"tools[{place}]: type {kind!r} is not supported: there are functions only")
+        raise ConfigError(f"tools[{place}]: type {kind!r} is not supported: only functions are")
     function = given.get("function", given)
     if not isinstance(function, Mapping):
-        raise ConfigError(f"tools[{place}]: 'function' is no object")
+        raise ConfigError(f"tools[{place}]: 'function' is not an object")
     name, description, parameters = (function.get(key) for key in ("name", "description", "parameters"))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"tools[{place}]: the name is letters, digits, '_', '-' and '.', at most 128 of them, not {name!r:.140}"
+            f"tools[{place}]: the name must be letters, digits, '_', '-' and '.', at most 128 of them, not {name!r:.140}"
         )
     if not isinstance(description, str | None) or not isinstance(parameters, dict | None):
-        raise ConfigError(f"tools[{place}]: the description is text, and parameters are a JSON schema")
+        raise ConfigError(f"tools[{place}]: the description must be text, and parameters a JSON schema")
     return Tool(
         name,
         description or "",

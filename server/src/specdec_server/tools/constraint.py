@@ -109,4 +109,4 @@ def _format_in(tag: object) -> dict[str, Any]:
         if isinstance(found, dict) and isinstance(found.get("format"), dict):
             inner: dict[str, Any] = found["format"]
             return inner
-    raise ConfigError("structured_outputs: the structural tag is no JSON object with a 'format'")
+    raise ConfigError("structured_outputs: the structural tag is not a JSON object with a 'format'")

@@ -53,13 +53,13 @@ def _with_mappings(place: int, message: dict[str, Any]) -> dict[str, Any]:
     """Return a message with call arguments as mappings, as templates expect, instead of JSON text."""
     reasoning = message.get("reasoning_content") or message.get("reasoning")
     if reasoning is not None and not isinstance(reasoning, str):
-        raise ConfigError(f"messages[{place}]: reasoning is text, not {type(reasoning).__name__}")
+        raise ConfigError(f"messages[{place}]: reasoning must be text, not {type(reasoning).__name__}")
     if reasoning:
         message["reasoning_content"] = message["reasoning"] = reasoning
     calls = message.get("tool_calls")
     if calls is not None:
         if not isinstance(calls, list):
-            raise ConfigError(f"messages[{place}]: tool_calls is a list")
+            raise ConfigError(f"messages[{place}]: tool_calls must be a list")
         message["tool_calls"] = [
             _call(f"messages[{place}].tool_calls[{i}]", call) for i, call in enumerate(calls)
         ]
@@ -72,7 +72,7 @@ def _call(place: str, call: object) -> dict[str, Any]:
         raise ConfigError(f"{place} has no function with a name")
     arguments = function.get("arguments", {})
     if not isinstance(arguments, str | dict):
-        raise ConfigError(f"{place}: arguments are JSON text, not {type(arguments).__name__}")
+        raise ConfigError(f"{place}: arguments must be JSON text, not {type(arguments).__name__}")
     if isinstance(arguments, str):
         with suppress(ValueError, RecursionError):
             found = json.loads(arguments or "{}")

@@ -82,6 +82,6 @@ def _loaded(entry: EntryPoint, option: str) -> object:
 def _checked(given: object, name: str, base: type[Parser], option: str) -> type[Parser]:
     if not isinstance(given, type) or not issubclass(given, base):
         raise ConfigError(
-            f"{option} {name!r}: {given!r} is no subclass of {base.__module__}.{base.__qualname__}"
+            f"{option} {name!r}: {given!r} is not a subclass of {base.__module__}.{base.__qualname__}"
         )
     return given

@@ -74,7 +74,7 @@ def _question(line: str, place: str) -> Question:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"{place}: no JSON ({error})") from None
+        raise ValueError(f"{place}: not JSON ({error})") from None
     if not isinstance(record, dict):
         raise ValueError(f"{place}: a JSON object is needed, not {type(record).__name__}")
     messages, turns, prompt = (record.get(key) for key in ("messages", "turns", "prompt"))
@@ -98,5 +98,5 @@ def _conversation(messages: list[Any], place: str) -> Question:
     given = messages[-1]["content"] if messages[-1]["role"] == "assistant" else None
     asked = messages if given is None else messages[:-1]
     if not any(message["role"] == "user" for message in asked):
-        raise ValueError(f"{place}: the messages hold none of a user to be answered")
+        raise ValueError(f"{place}: there is no user message to answer")
     return Question(tuple(asked), (), given)

@@ -88,7 +88,7 @@ class ChatTemplate:
         try:
             return str(self.tokenizer.apply_chat_template(conversation, tokenize=False, **arguments))
         except Exception as error:  # a template is a program, and may fail in any way
-            raise ValueError(f"the chat template does not take these messages: {error}") from None
+            raise ValueError(f"the chat template rejects these messages: {error}") from None
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -51,19 +51,19 @@ def train_from(options: TrainOptions) -> dict[str, Any]:
 def _check(options: TrainOptions) -> None:
     out, work, method = options.out, options.work, options.method
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is there already: name another folder with --out")
+        raise ConfigError(f"{out} already exists: name another folder with --out")
     if not options.has_answers and not options.data:
         raise ConfigError("nothing to learn from: give --prompts, --self-instruct, --answers or --data")
     if options.has_answers and options.data:
         raise ConfigError(
-            "--data is text of which everything counts, and goes alone: leave it or prompts out"
+            "--data trains on every token of a text and cannot be combined with prompts or answers: leave one of them out"
         )
     for key, option, methods in (
         ("draft_vocab_size", "--draft-vocab-size", ("eagle3",)),
         ("num_steps", "--num-steps", ("eagle", "eagle3", "mtp", "mlp")),
     ):
         if key in options.changes and method not in methods:
-            raise ConfigError(f"{option} says nothing for {method}: leave it out")
+            raise ConfigError(f"{option} has no effect for {method}: leave it out")
     if options.finetuned_from:
         if method not in FINETUNED:
             raise ConfigError(
@@ -80,7 +80,7 @@ def _check(options: TrainOptions) -> None:
     own = options.answers_file
     if (options.prompts or options.num_written) and own.exists() and own not in options.answers:
         raise ConfigError(
-            f"{own} holds answers of a run that was interrupted: go on with --resume, or take them with --answers {own}"
+            f"{own} holds answers of a run that was interrupted: go on with --resume, or use them with --answers {own}"
         )
 
 

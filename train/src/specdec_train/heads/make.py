@@ -48,7 +48,8 @@ def head_config(target: PreTrainedModel) -> dict[str, Any]:
         hasattr(layer, name) for name in ("self_attn", "mlp", "input_layernorm", "post_attention_layernorm")
     ):
         raise ValueError(
-            f"{type(target).__name__}: heads are made of layers like Llama's (self_attn, mlp, two norms), which it has not"
+            f"{type(target).__name__}: heads are made of layers like Llama's (self_attn, mlp, two norms), which it does not "
+            "have"
         )
     kept = {key: value for key, value in config.items() if key not in _LEFT_OUT and value is not None}
     rope = kept.get("rope_parameters") or {}

@@ -55,7 +55,7 @@ def _text_of(line: str, place: str) -> str:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise ValueError(f"{place}: no JSON ({error})") from None
+        raise ValueError(f"{place}: not JSON ({error})") from None
     parts = [record[key] for key in _KEYS if isinstance(record, dict) and isinstance(record.get(key), str)]
     if not parts:
         raise ValueError(f'{place}: needs {{"text": ...}} or {{"prompt": ..., "response": ...}}')

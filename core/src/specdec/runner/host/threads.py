@@ -38,7 +38,7 @@ def is_available() -> bool:
     except Exception as error:  # a platform's threading may raise anything; torch's own attention still works
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         logger.warning(
-            "compiled loops do not run here (%s: %s); torch's operations are taken, two to four times slower at small batches",
+            "compiled loops do not run here (%s: %s); torch's operations are used, two to four times slower at small batches",
             type(error).__name__, reason,
         )  # fmt: skip
         return False

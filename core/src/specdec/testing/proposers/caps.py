@@ -16,7 +16,7 @@ class CapTests(ProposerSuite):
     def test_node_caps_are_kept(self) -> None:
         """No row has more nodes than its `max_nodes`, whatever the cap was in the previous step.
 
-        To mend: truncate every row to `batch.max_nodes[row]` in each call; the cap differs between rows and steps.
+        To fix: truncate every row to `batch.max_nodes[row]` in each call; the cap differs between rows and steps.
         """
         feed = self._feed()
         names = [self._add(feed, index) for index in range(4)]
@@ -33,7 +33,7 @@ class CapTests(ProposerSuite):
     def test_ids_are_in_the_vocabulary(self) -> None:
         """Every drafted id is one of the target's: 0 to vocab_size - 1.
 
-        To mend: mask the ids from `target.vocab_size` on before choosing, and map the ids of a reduced vocabulary back.
+        To fix: mask the ids from `target.vocab_size` on before choosing, and map the ids of a reduced vocabulary back.
         """
         feed = self._feed()
         feed.add("highest", [self._vocab_size - 1, 0] * (NUM_PROMPT_TOKENS // 2 + 2), NUM_PROMPT_TOKENS)
@@ -48,7 +48,7 @@ class CapTests(ProposerSuite):
     def test_no_draft_where_none_is_wanted(self) -> None:
         """A row whose `max_nodes` is 0 gets no node: in the middle of the prompt, and while speculation is off.
 
-        To mend: leave rows with `batch.max_nodes[row] == 0` empty, but still process their new tokens.
+        To fix: leave rows with `batch.max_nodes[row] == 0` empty, but still process their new tokens.
         """
         feed = self._feed()
         names = [self._add(feed, index) for index in range(2)]
@@ -66,7 +66,7 @@ class CapTests(ProposerSuite):
     def test_a_call_without_new_tokens(self) -> None:
         """A call without new tokens gives the same draft as the previous call, because the text has not changed.
 
-        To mend: support `counts[row] == 0`, for all rows at once and in a request's first call too; draft from the held tokens.
+        To fix: support `counts[row] == 0`, for all rows at once and in a request's first call too; draft from the held tokens.
         """
         feed = self._feed()
         names = [self._add(feed, index) for index in range(NUM_TEXTS)]
@@ -83,7 +83,7 @@ class CapTests(ProposerSuite):
     def test_a_context_of_one_token(self) -> None:
         """Drafting works for a request whose whole text is one token.
 
-        To mend: look back no further than the start of the text; an empty draft is fine.
+        To fix: look back no further than the start of the text; an empty draft is fine.
         """
         for text in self._texts[:NUM_TEXTS]:
             row = self._single(self._feed(), text[:1], self._k)
@@ -92,7 +92,7 @@ class CapTests(ProposerSuite):
     def test_the_end_of_the_context_window(self) -> None:
         """Up to the last token of the context window nothing is raised, and no draft exceeds the window.
 
-        To mend: respect the caps, which shrink to 0 as the window fills, and make buffers `max_model_len` long: the last
+        To fix: respect the caps, which shrink to 0 as the window fills, and make buffers `max_model_len` long: the last
         token is delivered too, and none after it.
         """
         length = self._target.max_len

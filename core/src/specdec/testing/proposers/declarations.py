@@ -23,7 +23,7 @@ class DeclarationTests(ProposerSuite):
     def test_capabilities_fit_together(self) -> None:
         """A configuration declares no more capabilities than its class, and no contradictory ones.
 
-        To mend: set `self.capabilities` in `__init__` to those of this configuration, a subset of the class attribute.
+        To fix: set `self.capabilities` in `__init__` to those of this configuration, a subset of the class attribute.
         """
         given, checked = self._capabilities, self._checked
         if beyond := given - checked.proposer_class.capabilities:
@@ -46,7 +46,7 @@ class DeclarationTests(ProposerSuite):
     def test_only_declared_parts_of_the_target_are_used(self) -> None:
         """With `TOKENS_ONLY` no weight of the target is used; otherwise only the declared parts are used.
 
-        To mend: declare EMBEDDINGS, LM_HEAD, OWN_KV for the parts of `TargetHandle` you use, and do not declare TOKENS_ONLY.
+        To fix: declare EMBEDDINGS, LM_HEAD, OWN_KV for the parts of `TargetHandle` you use, and do not declare TOKENS_ONLY.
         """
         handle = borrowed(self._target.handle, self._capabilities)
         try:
@@ -63,7 +63,7 @@ class DeclarationTests(ProposerSuite):
     def test_it_drafts(self) -> None:
         """Something is drafted on some of the kit's texts; without drafts nothing can be checked.
 
-        To mend: set `prompts` to a few texts on which your method drafts.
+        To fix: set `prompts` to a few texts on which your method drafts.
         """
         if not any(row.tokens for row in self._observed):
             broken(f"nothing was drafted in {len(self._observed)} calls that wanted a draft")
@@ -71,7 +71,7 @@ class DeclarationTests(ProposerSuite):
     def test_trees_are_declared(self) -> None:
         """Drafts have `parents` if and only if `TREE` is declared.
 
-        To mend: declare TREE if a draft may have parents; a configuration without trees removes it from `self.capabilities`.
+        To fix: declare TREE if a draft may have parents; a configuration without trees removes it from `self.capabilities`.
         """
         drafted = [row for row in self._observed if row.tokens]
         trees = [row for row in drafted if row.is_tree]
@@ -85,7 +85,7 @@ class DeclarationTests(ProposerSuite):
     def test_q_is_declared(self) -> None:
         """Drafts have `node_probs` if and only if `DRAFT_PROBS` is declared.
 
-        To mend: declare DRAFT_PROBS if drafts carry q, and return q for every row of a sampled request.
+        To fix: declare DRAFT_PROBS if drafts carry q, and return q for every row of a sampled request.
         """
         drafted = [row for row in self._observed if row.tokens]
         given = [row for row in drafted if row.probs is not None]
@@ -99,7 +99,7 @@ class DeclarationTests(ProposerSuite):
     def test_confidence_is_a_probability(self) -> None:
         """Drafts have `confidence` if and only if it is declared, and its values lie between 0 and 1.
 
-        To mend: return an estimated probability per node, not a logit or a score, and declare CONFIDENCE.
+        To fix: return an estimated probability per node, not a logit or a score, and declare CONFIDENCE.
         """
         given = [row.confidence for row in self._observed if row.tokens and row.confidence is not None]
         is_declared = Capability.CONFIDENCE in self._capabilities
@@ -112,12 +112,12 @@ class DeclarationTests(ProposerSuite):
         for row in given:
             for value in row:
                 if math.isnan(value) or not 0.0 <= value <= 1.0:
-                    broken(f"a node's confidence is {value}, which is no probability")
+                    broken(f"a node's confidence is {value}, which is not a probability")
 
     def test_the_device_form_is_taken_without_waiting(self) -> None:
         """With `ON_DEVICE` a draft stays on the device, and no operation synchronises the host with it.
 
-        To mend: no `.item()`, no boolean indexing, no `nonzero`; return device tensors without `host_rows`. The batch has no
+        To fix: no `.item()`, no boolean indexing, no `nonzero`; return device tensors without `host_rows`. The batch has no
         host fields.
         """
         self._require(Capability.ON_DEVICE)

@@ -19,7 +19,7 @@ class DeliveryTests(ProposerSuite):
     def test_pieces_make_no_difference(self) -> None:
         """The draft after a text is the same whether its tokens were delivered at once, one by one, or in uneven pieces.
 
-        To mend: process `counts[row]` tokens from `new_token_ids` in every call, in order; any number is possible.
+        To fix: process `counts[row]` tokens from `new_token_ids` in every call, in order; any number is possible.
         """
         for index in range(NUM_TEXTS):
             for length in (55, 60):
@@ -36,7 +36,7 @@ class DeliveryTests(ProposerSuite):
     def test_tokens_are_taken_in_while_no_draft_is_wanted(self) -> None:
         """Tokens delivered while `max_nodes` is 0 are processed like all others.
 
-        To mend: process the new tokens of every row before looking at `max_nodes`; they are not delivered again.
+        To fix: process the new tokens of every row before looking at `max_nodes`; they are not delivered again.
         """
         for text in self._texts[:NUM_TEXTS]:
             feed = self._feed()
@@ -56,7 +56,7 @@ class DeliveryTests(ProposerSuite):
     def test_a_start_below_what_is_held_means_forget_from_there(self) -> None:
         """After a re-delivery from any earlier position, as after preemption or an error, only the new tokens count from there.
 
-        To mend: drop everything held from `starts[row]` on before processing the new tokens, in every data structure.
+        To fix: drop everything held from `starts[row]` on before processing the new tokens, in every data structure.
         """
         for old, other in pairwise(self._texts[:NUM_TEXTS]):
             for start in (0, 1, 23, 40, 50, 54):
@@ -76,7 +76,7 @@ class DeliveryTests(ProposerSuite):
     def test_inputs_are_not_written_to(self) -> None:
         """A batch is read-only: tokens, counts and hidden states are the engine's own memory.
 
-        To mend: copy what you change: `ids = batch.token_ids(row).copy()`, `states = batch.hidden_states.clone()`.
+        To fix: copy what you change: `ids = batch.token_ids(row).copy()`, `states = batch.hidden_states.clone()`.
         """
         feed = self._feed()
         feed.is_watching = True
@@ -89,7 +89,7 @@ class DeliveryTests(ProposerSuite):
     def test_inputs_are_not_kept(self) -> None:
         """The batch's memory is read only during the call; afterwards the engine may reuse it.
 
-        To mend: keep copies: `.tolist()`, `.copy()`, `.clone()`; a slice of an array is a view, not a copy.
+        To fix: keep copies: `.tolist()`, `.copy()`, `.clone()`; a slice of an array is a view, not a copy.
         """
         for index in range(NUM_TEXTS):
             feed = self._feed()

@@ -18,7 +18,7 @@ class DeterminismTests(ProposerSuite):
     def test_the_same_seed_gives_the_same_drafts(self) -> None:
         """Two proposers with the same inputs draft the same, whatever the state of the process's random generators.
 
-        To mend: draw with `batch.draws.sample`, never with unseeded `random`, `numpy.random` or `torch.rand`; depend on no
+        To fix: draw with `batch.draws.sample`, never with unseeded `random`, `numpy.random` or `torch.rand`; depend on no
         clock and no set order.
         """
         runs = []

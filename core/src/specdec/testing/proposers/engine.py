@@ -20,7 +20,7 @@ class EngineTests(ProposerSuite):
     def test_greedy_text_is_that_of_plain_decoding(self) -> None:
         """At temperature 0 the engine emits the same tokens with and without this proposer, and nothing is raised.
 
-        To mend: under `strict` no draft can change the text, so the cause is an error in `propose`, or a draft that the
+        To fix: under `strict` no draft can change the text, so the cause is an error in `propose`, or a draft that the
         engine rejects as invalid; the tests above show which.
         """
         self._compare_texts(0.0)
@@ -28,14 +28,14 @@ class EngineTests(ProposerSuite):
     def test_sampled_text_is_that_of_plain_decoding(self) -> None:
         """At temperature 0.8 and equal seeds the engine emits the same tokens with and without this proposer.
 
-        To mend: as for greedy text.
+        To fix: as for greedy text.
         """
         self._compare_texts(0.8)
 
     def test_cost(self, record_property: Callable[[str, object], None]) -> None:
         """The cost of a draft is measured and shown; it cannot fail.
 
-        To mend: nothing. The engine's budget is four times the target's pass, or 50 ms.
+        To fix: nothing. The engine's budget is four times the target's pass, or 50 ms.
         """
         for size in (1, 4):
             feed = self._feed()

@@ -25,7 +25,7 @@ class LawTests(ProposerSuite):
     def test_q_is_a_law(self) -> None:
         """Every row of q is a distribution over the target's ids and gives the drafted token a probability above 0.
 
-        To mend: return the softmax that the token was drawn from, after temperature and truncation, with ids that the target
+        To fix: return the softmax that the token was drawn from, after temperature and truncation, with ids that the target
         lacks masked before; row 0 belongs to the children of the last committed token, row j + 1 to those of node j. A
         `vocab_map` holds distinct target ids.
         """
@@ -37,7 +37,7 @@ class LawTests(ProposerSuite):
     def test_no_draw_is_used_twice(self) -> None:
         """Every drafted node has its own noise.
 
-        To mend: pass to `draws.sample` the node's index in its row; two nodes with the same index share their noise.
+        To fix: pass to `draws.sample` the node's index in its row; two nodes with the same index share their noise.
         """
         feed = self._drawing()
         next(self._drafts(feed))
@@ -49,7 +49,7 @@ class LawTests(ProposerSuite):
     def test_tokens_follow_their_q(self) -> None:
         """Over 20,000 drafts the drawn tokens follow their q, also conditional on the previously drawn token.
 
-        To mend: `tokens, q = batch.draws.sample(logits, rows, node)` is exact by construction; return that q unchanged.
+        To fix: `tokens, q = batch.draws.sample(logits, rows, node)` is exact by construction; return that q unchanged.
         Whether a node is in the draft may depend on earlier nodes, never on its own token: do not drop a node for its token.
         """
         tally = Tally(self._vocab_size)

@@ -21,7 +21,7 @@ class LifeTests(ProposerSuite):
     def test_rows_do_not_depend_on_each_other(self) -> None:
         """The drafts of a request are the same alone and in any batch, in any order of rows.
 
-        To mend: key state by request id and index rows with `request_ids`; learn from a request only after it has finished,
+        To fix: key state by request id and index rows with `request_ids`; learn from a request only after it has finished,
         because it may still be aborted. Draw with `batch.draws`, which depends only on the request.
         """
         for is_reversed in (False, True):
@@ -35,7 +35,7 @@ class LifeTests(ProposerSuite):
     def test_rows_join_and_leave(self) -> None:
         """A request's drafts do not change when other requests join, end, or miss some calls.
 
-        To mend: do not key state by batch position, and drop only the state of the requests that `finish` names.
+        To fix: do not key state by batch position, and drop only the state of the requests that `finish` names.
         """
         whole = story(self._k)
         paused = [*whole[:4], None, None, *whole[4:]]
@@ -55,7 +55,7 @@ class LifeTests(ProposerSuite):
     def test_a_finished_request_is_forgotten(self) -> None:
         """A new request that reuses the id of an ended one, whatever the finish reason, behaves like one with a new id.
 
-        To mend: drop everything held for an id in `finish`; after `FinishReason.ERROR` all tokens are delivered again from 0.
+        To fix: drop everything held for an id in `finish`; after `FinishReason.ERROR` all tokens are delivered again from 0.
         """
         for reason in ENDS:
             drafts = []
@@ -75,7 +75,7 @@ class LifeTests(ProposerSuite):
     def test_finishing_unknown_requests_is_harmless(self) -> None:
         """`finish` may name requests that were never seen or are already dropped, for example after an error.
 
-        To mend: drop state with `.pop(request_id, None)` and the like.
+        To fix: drop state with `.pop(request_id, None)` and the like.
         """
         feed = self._feed()
         for reason in ENDS:
@@ -89,7 +89,7 @@ class LifeTests(ProposerSuite):
     def test_aborted_requests_teach_nothing(self) -> None:
         """An aborted request does not change the drafts of other requests.
 
-        To mend: learn from a request in `finish`, and only with `FinishReason.STOP` or `LENGTH`.
+        To fix: learn from a request in `finish`, and only with `FinishReason.STOP` or `LENGTH`.
         """
         text = self._texts[0]
         for asks in (story(self._k), story(self._k)[:3]):
@@ -110,7 +110,7 @@ class LifeTests(ProposerSuite):
     def test_aborted_requests_leave_nothing_behind(self) -> None:
         """A proposer's memory does not grow with requests that were aborted or failed.
 
-        To mend: remove the request's entry from every dict, list and cache in `finish`. Memory of native code is not measured.
+        To fix: remove the request's entry from every dict, list and cache in `finish`. Memory of native code is not measured.
         """
         feed = self._feed()
         sizes = [self._size_after(feed, range(12 * block, 12 * block + 12)) for block in range(4)]

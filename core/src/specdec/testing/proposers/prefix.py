@@ -19,7 +19,7 @@ class PrefixTests(ProposerSuite):
     def test_what_is_held_of_a_prefix_is_as_good_as_told(self) -> None:
         """A request that continues after the prefix reported by `resume` drafts as if all its tokens had been delivered.
 
-        To mend: return for how many of the first tokens you hold rows or states of exactly these tokens, and 0 if you are not
+        To fix: return for how many of the first tokens you hold rows or states of exactly these tokens, and 0 if you are not
         sure; do not overwrite rows that `resume` may still report, and forget those that were overwritten.
         """
         told, resumed = (self._drafts_behind(is_resumed=is_resumed) for is_resumed in (False, True))

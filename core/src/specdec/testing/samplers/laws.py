@@ -24,63 +24,63 @@ class LawTests(SamplerSuite):
     def test_without_a_draft_tokens_follow_the_target(self) -> None:
         """Without a draft a token is drawn from p.
 
-        To mend: draw from softmax(logits) of the row of the last committed token.
+        To fix: draw from softmax(logits) of the row of the last committed token.
         """
         self._check_kind("no draft")
 
     def test_chains_without_q_leave_the_law_alone(self) -> None:
         """Drafts without q are accepted with probability p; after a rejection the correction follows p without that token.
 
-        To mend: for rows without q accept with p(x), and remove x from p before the correction is drawn.
+        To fix: for rows without q accept with p(x), and remove x from p before the correction is drawn.
         """
         self._check_kind("chains without q")
 
     def test_trees_without_q_leave_the_law_alone(self) -> None:
         """Siblings without q are tried one after another, each against the residual of p after the earlier ones.
 
-        To mend: after each rejection remove the sibling from p and renormalise.
+        To fix: after each rejection remove the sibling from p and renormalise.
         """
         self._check_kind("trees without q")
 
     def test_drawn_chains_leave_the_law_alone(self) -> None:
         """Chains drawn from q are accepted with min(1, p / q), or by a rule with the same output distribution.
 
-        To mend: on rejection draw from max(p - q, 0), normalised; after the last accepted node draw from p itself.
+        To fix: on rejection draw from max(p - q, 0), normalised; after the last accepted node draw from p itself.
         """
         self._check_kind("drawn chains")
 
     def test_independent_siblings_leave_the_law_alone(self) -> None:
         """Siblings drawn independently are each tried against the residual of the earlier ones, even if they are equal.
 
-        To mend: after a rejection p becomes max(p - q, 0), normalised; q is unchanged for the next sibling.
+        To fix: after a rejection p becomes max(p - q, 0), normalised; q is unchanged for the next sibling.
         """
         self._check_kind("siblings drawn independently")
 
     def test_siblings_without_replacement_leave_the_law_alone(self) -> None:
         """Siblings drawn without replacement are tried against q without the earlier ones, as they were drawn.
 
-        To mend: in addition to the residual of p, remove each rejected sibling from q and renormalise.
+        To fix: in addition to the residual of p, remove each rejected sibling from q and renormalise.
         """
         self._check_kind("siblings drawn without replacement")
 
     def test_a_reduced_vocabulary_leaves_the_law_alone(self) -> None:
         """With a `vocab_map`, q is over those ids alone and 0 elsewhere.
 
-        To mend: scatter q to the target's ids with `vocab_map` before comparing p and q.
+        To fix: scatter q to the target's ids with `vocab_map` before comparing p and q.
         """
         self._check_kind("chains from a reduced vocabulary")
 
     def test_rows_with_and_without_q_leave_the_law_alone(self) -> None:
         """Rows whose `has_probs` is False are point masses, whatever `node_probs` holds for them.
 
-        To mend: check `has_probs` row by row.
+        To fix: check `has_probs` row by row.
         """
         self._check_kind("rows with and without q")
 
     def test_steps_share_no_draw(self) -> None:
         """If every position has the same distribution, tokens of successive steps are independent.
 
-        To mend: key noise by the seed and the tokens committed at the start of the step (`num_tokens`), or the position.
+        To fix: key noise by the seed and the tokens committed at the start of the step (`num_tokens`), or the position.
         """
         self._require_lossless()
         world = World(torch.tensor([0.0, 0.5, -0.5, 1.0]))
@@ -90,7 +90,7 @@ class LawTests(SamplerSuite):
     def test_samples_share_no_draw(self) -> None:
         """The samples of one request, which share one seed, are independent.
 
-        To mend: key noise by the seed and `sample_indices`.
+        To fix: key noise by the seed and `sample_indices`.
         """
         self._require_lossless()
         world = World(torch.tensor([0.0, 0.5, -0.5, 1.0]))

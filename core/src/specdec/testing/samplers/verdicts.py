@@ -20,7 +20,7 @@ class VerdictTests(SamplerSuite):
     def test_the_class_says_what_it_does(self) -> None:
         """`is_lossless` and `is_greedy_exact` are set, and capabilities are ones that a sampler can use.
 
-        To mend: set both to True or False, and `capabilities` to a subset of TREE and DRAFT_PROBS; a lossless sampler is
+        To fix: set both to True or False, and `capabilities` to a subset of TREE and DRAFT_PROBS; a lossless sampler is
         exact at temperature 0.
         """
         for name in ("is_lossless", "is_greedy_exact"):
@@ -34,7 +34,7 @@ class VerdictTests(SamplerSuite):
     def test_accepted_nodes_are_a_path_and_one_token_follows(self) -> None:
         """Accepted nodes form a path from the last committed token; the emitted tokens are theirs and one more.
 
-        To mend: return for each request the indices of the accepted path in its draft's row, and `num_accepted + 1` tokens.
+        To fix: return for each request the indices of the accepted path in its draft's row, and `num_accepted + 1` tokens.
         """
         for kind in self._kinds():
             for params in (SAMPLED, GREEDY):
@@ -44,14 +44,14 @@ class VerdictTests(SamplerSuite):
     def test_a_step_in_which_nobody_samples(self) -> None:
         """An empty batch, as in a step with prefill only, gives a verdict without rows.
 
-        To mend: support `batch.num_nodes == []`; a tensor made from an empty list has a float dtype unless one is given.
+        To fix: support `batch.num_nodes == []`; a tensor made from an empty list has a float dtype unless one is given.
         """
         self._verify(self._trial(KINDS["no draft"], []))
 
     def test_temperature_zero_is_the_argmax_path(self) -> None:
         """At temperature 0 the argmax is emitted along the draft and once more after it; ties go to the lowest id.
 
-        To mend: take `argmax` of the logits, which prefers the lowest id, for rows with `sampling_params[i].is_greedy`, also
+        To fix: take `argmax` of the logits, which prefers the lowest id, for rows with `sampling_params[i].is_greedy`, also
         in a batch with sampled ones, and continue with the child of that id; of equal children, take the one with the longest
         path.
         """
@@ -69,7 +69,7 @@ class VerdictTests(SamplerSuite):
     def test_forbidden_ids_are_never_emitted(self) -> None:
         """An id whose p-logit is -inf is not emitted, drafted or not, at any temperature.
 
-        To mend: reject drafted ids with p = 0, and draw the last token from p, or from a residual that is 0 where p is 0.
+        To fix: reject drafted ids with p = 0, and draw the last token from p, or from a residual that is 0 where p is 0.
         """
         self._require_exact()
         logits = random_logits(3)
@@ -92,7 +92,7 @@ class VerdictTests(SamplerSuite):
     def test_the_same_seed_gives_the_same_verdict(self) -> None:
         """A verdict is a function of logits, draft and seeds.
 
-        To mend: draw with `specdec.noise`, keyed by seed, sample index, tokens committed at the start of the step, and node.
+        To fix: draw with `specdec.noise`, keyed by seed, sample index, tokens committed at the start of the step, and node.
         """
         for kind in self._kinds():
             verdicts = []
@@ -105,7 +105,7 @@ class VerdictTests(SamplerSuite):
     def test_requests_do_not_depend_on_each_other(self) -> None:
         """A request's verdict is the same alone and in any batch.
 
-        To mend: key noise by the request, never by its row, and do not read other requests' rows.
+        To fix: key noise by the request, never by its row, and do not read other requests' rows.
         """
         for kind in self._kinds():
             trial = self._trial(kind, [SAMPLED, GREEDY, SAMPLED] * 6)
@@ -118,7 +118,7 @@ class VerdictTests(SamplerSuite):
     def test_inputs_are_not_written_to(self) -> None:
         """Logits and drafts are read-only: the engine computes log probabilities from them afterwards.
 
-        To mend: use no in-place operation on `scores.logits`, `scores.raw_logits` or the draft's tensors.
+        To fix: use no in-place operation on `scores.logits`, `scores.raw_logits` or the draft's tensors.
         """
         for kind in self._kinds():
             trial = self._trial(kind, [SAMPLED, GREEDY] * 8)

@@ -27,7 +27,7 @@ class ScorerConformance(ScorerSuite):
     def test_the_handle_describes_the_target(self) -> None:
         """`load` returns the target's facts, and a cache with room for a whole context.
 
-        To mend: fill `TargetInfo` from the loaded model, and allocate the cache for `max_num_seqs` requests if it fits.
+        To fix: fill `TargetInfo` from the loaded model, and allocate the cache for `max_num_seqs` requests if it fits.
         """
         info, config = self._handle().info, reference_model(self.model).config.get_text_config()
         facts = {"hidden_size": config.hidden_size, "num_layers": config.num_hidden_layers}
@@ -45,7 +45,7 @@ class ScorerConformance(ScorerSuite):
     def test_a_prompt_is_a_plain_pass(self) -> None:
         """The row of a prompt's last token equals that of a plain pass over the prompt.
 
-        To mend: positions count from 0, and the requested row is the last one of the chunk.
+        To fix: positions count from 0, and the requested row is the last one of the chunk.
         """
         for text in self._texts(1, 2, 41):
             passes = self._passes()
@@ -56,7 +56,7 @@ class ScorerConformance(ScorerSuite):
     def test_pieces_of_a_prompt_make_no_difference(self) -> None:
         """A prompt that runs in chunks gives the same rows as one that runs at once.
 
-        To mend: write keys and values of every chunk after those of the previous chunks, and attend to all of them.
+        To fix: write keys and values of every chunk after those of the previous chunks, and attend to all of them.
         """
         [text] = self._texts(40)
         for pieces in ((1, 39), (13, 13, 14), (39, 1)):
@@ -73,21 +73,21 @@ class ScorerConformance(ScorerSuite):
     def test_rows_of_a_chain_are_those_of_its_texts(self) -> None:
         """The row of every node of a chain equals that of a plain pass over the text up to it.
 
-        To mend: node i is at position committed length + i and attends to all committed tokens and the nodes before it.
+        To fix: node i is at position committed length + i and attends to all committed tokens and the nodes before it.
         """
         self._check_draft(None)
 
     def test_rows_of_a_tree_are_those_of_its_paths(self) -> None:
         """The row of every node of a tree equals that of a plain pass over its path; other branches are not visible.
 
-        To mend: a node's position is committed length + depth, never its row, and it attends only to its ancestors.
+        To fix: a node's position is committed length + depth, never its row, and it attends only to its ancestors.
         """
         self._check_draft(_TREE)
 
     def test_the_next_step_builds_on_what_was_accepted(self) -> None:
         """After a step rejected nodes have no effect, and the accepted path of a tree is committed.
 
-        To mend: `cache.gather` moves the accepted rows together; let later rows overwrite the others.
+        To fix: `cache.gather` moves the accepted rows together; let later rows overwrite the others.
         """
         for parents, accepted in (
             (_CHAIN, ()),
@@ -114,7 +114,7 @@ class ScorerConformance(ScorerSuite):
     def test_requests_do_not_see_each_other(self) -> None:
         """A request's rows are the same in a batch with prompts, chunks, chains and trees of other lengths.
 
-        To mend: keep each request's keys in its own slots, and its attention within its own segment.
+        To fix: keep each request's keys in its own slots, and its attention within its own segment.
         """
         texts = self._texts(25, 3, 44, 17)
         passes = self._passes()
@@ -135,7 +135,7 @@ class ScorerConformance(ScorerSuite):
     def test_sampling_parameters_are_applied(self) -> None:
         """`logits` are p-logits, with temperature and truncation applied; `raw_logits` are the target's own.
 
-        To mend: pass raw logits and one `RowBlock` per request to `specdec.logits.pipeline.p_logits`, which applies all of it.
+        To fix: pass raw logits and one `RowBlock` per request to `specdec.logits.pipeline.p_logits`, which applies all of it.
         """
         params = [SamplingParams(temperature=0.5, top_k=3), SamplingParams(temperature=2.0, top_p=0.7)]
         passes = self._passes()
@@ -156,7 +156,7 @@ class ScorerConformance(ScorerSuite):
     def test_hidden_states_are_those_of_the_layers(self) -> None:
         """After `capture_hidden` passes return the final state and the inputs of the requested layers for every row.
 
-        To mend: the final state is taken after the final norm; id k is the input of layer k; rows are those of the whole pass.
+        To fix: the final state is taken after the final norm; id k is the input of layer k; rows are those of the whole pass.
         """
         scorer, passes, handle = self._new()
         layers = (0, handle.info.num_layers - 1)
@@ -177,7 +177,7 @@ class ScorerConformance(ScorerSuite):
     def test_a_pass_can_be_run_again(self) -> None:
         """While `on_pass` is set, every `score` calls it once with a function that runs the same pass again.
 
-        To mend: `if self.on_pass is not None: self.on_pass(partial(forward, batch))` after the pass, for benchmarks.
+        To fix: `if self.on_pass is not None: self.on_pass(partial(forward, batch))` after the pass, for benchmarks.
         """
         scorer, passes, _ = self._new()
         again: list[object] = []

@@ -27,7 +27,7 @@ class Conformance:
     def test_nothing_of_the_kit_is_replaced(self) -> None:
         """The tests that ran are the kit's own.
 
-        To mend: set settings only (`method`, `config`, `model`, ...), and give your own tests other names.
+        To fix: set settings only (`method`, `config`, `model`, ...), and give your own tests other names.
         """
         replaced = _replaced(type(self))
         if replaced:
@@ -64,4 +64,4 @@ def _is_everybodys(name: str) -> bool:
 
 
 def _complaint(suite: type[Conformance], replaced: list[str]) -> str:
-    return f"{suite.__name__} replaces {', '.join(replaced)} of the kit: what it would show then is no conformance"
+    return f"{suite.__name__} replaces {', '.join(replaced)} of the kit: what it would show then is not conformance"

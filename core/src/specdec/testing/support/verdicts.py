@@ -31,11 +31,9 @@ def described(error: BaseException) -> str:
     return line if place is None else f"{line} [{place}]"
 
 
-def advice(reason: str, mend: str) -> str:
+def advice(reason: str, fix: str) -> str:
     """Return what to fix for a broken promise: an exception raised by the plugin comes first, if the reason names one."""
     place = _RAISED_AT.search(reason)
     return (
-        mend
-        if place is None
-        else f"what {place[1]} raises; this promise can be judged once it raises nothing"
+        fix if place is None else f"what {place[1]} raises; this promise can be judged once it raises nothing"
     )
