@@ -98,7 +98,10 @@ def test_json_objects_are_kept_to(client: OpenAI) -> None:
         ({"messages": [{"content": "x"}]}, "no role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]: type 'web_search'"),
-        ({"tools": [{"type": "function", "function": {"name": "f g"}}]}, "tools[0]: the name must be letters"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f g"}}]},
+            "tools[0]: the name must be letters",
+        ),
         ({"tools": [{"type": "function", "function": {"name": "f"}}] * 2}, "two have the same name"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "any"}, "tool_choice"),
         (

@@ -41,7 +41,7 @@ class _Subscriber:
 
     def put(self, item: RequestOutput | BaseException) -> None:
         """Enqueue an item from the engine's thread; does nothing if the loop is closed."""
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop may be closed at any moment
             self._loop.call_soon_threadsafe(self.queue.put_nowait, item)
 
 

@@ -34,6 +34,12 @@ def test_a_head_is_fed_the_targets_ids() -> None:
     assert vocabulary.to_draft(np.array([15, 0])).tolist() == [15, 0]
 
 
+def test_a_draft_with_fewer_ids_reads_its_last_one_in_place_of_those_it_lacks() -> None:
+    fewer, more = equal_vocabulary(16, 12, CPU), equal_vocabulary(16, 20, CPU)
+    assert fewer.to_draft(np.array([11, 12, 15, 0], np.int32)).tolist() == [11, 11, 11, 0]
+    assert more.to_draft(np.array([11, 12, 15, 0], np.int32)).tolist() == [11, 12, 15, 0]
+
+
 def test_compiled_chains_take_maps_that_rise() -> None:
     count, ids = reduced_vocabulary(IDS, 16, CPU).chain_ids(4) or (0, None)
     assert count == 4

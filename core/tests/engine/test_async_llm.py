@@ -10,6 +10,7 @@ import pytest
 from speccheck.engines import scripted
 
 from specdec import AsyncLLM, ConfigError, EngineError, SamplingParams
+from specdec.async_llm import _Subscriber
 from specdec.outputs import RequestOutput
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24)
@@ -21,6 +22,14 @@ def llm(subject) -> Iterator[AsyncLLM]:
     engine = AsyncLLM(subject.model, skip_tokenizer_init=True)
     yield engine
     engine.shutdown()
+
+
+def test_a_closed_loop_is_no_error_of_the_engine():
+    async def subscribe() -> _Subscriber:
+        return _Subscriber()
+
+    subscriber = asyncio.run(subscribe())  # its loop is closed afterwards
+    subscriber.put(RuntimeError("nobody reads it"))
 
 
 async def collect(llm: AsyncLLM, prompt: list[int], request_id: str | None = None) -> list[RequestOutput]:

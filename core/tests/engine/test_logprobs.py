@@ -92,6 +92,13 @@ def test_samples_have_their_own_and_ids_have_text(subject) -> None:
     assert len(output.prompt_logprobs) == len(subject.prompts[0])
 
 
+def test_only_the_first_sample_records_the_prompt(subject) -> None:
+    llm = make_llm(subject.model)
+    params = SamplingParams(n=3, prompt_logprobs=1, max_tokens=2)
+    request, _ = llm._intake.prepare("r", subject.prompts[1], params, is_streaming=False)
+    assert [sequence.prompt_logprobs is None for sequence in request.sequences] == [False, True, True]
+
+
 def test_streams_show_as_many_as_tokens(subject) -> None:
     llm = make_llm(subject.model, scripted(k=4, texts=subject.texts))
     params = SamplingParams(temperature=0.0, max_tokens=MAX_TOKENS, logprobs=1, ignore_eos=True)

@@ -44,6 +44,11 @@ def test_rows_without_q_are_cut_as_before() -> None:
     assert num_unfit == 1 + 2
 
 
+def test_host_rows_longer_than_the_tensor_are_refused() -> None:
+    with pytest.raises(DraftError, match="a row longer than the 2 nodes"):
+        check(replace(Draft.from_lists([[1, 2]]), host_rows=((1, 2, 3),)))
+
+
 def test_token_ids_count_and_not_host_rows() -> None:
     """With q there is one truth: the ids that q is looked up at."""
     draft, _ = check(replace(drawn([[1, 2]]), host_rows=((3, 4, 5),)))

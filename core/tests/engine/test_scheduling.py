@@ -180,6 +180,40 @@ def test_every_decoding_request_gets_a_row_of_a_small_budget(subject) -> None:
     assert counts["r0"][-1] == counts["r2"][-1] == 32
 
 
+def test_drafts_leave_room_for_prompts(subject) -> None:
+    """Drafts of requests that run would take the whole budget of 40 rows: four times 1 + 9."""
+    speculation = scripted("Scripted", 9, texts=subject.texts)
+    llm = make_llm(subject.model, speculation, max_num_batched_tokens=40, enable_prefix_caching=False)
+    engine, intake = engine_of(llm), llm._intake
+    params = SamplingParams(temperature=1.0, max_tokens=60, ignore_eos=True)  # few drafts are accepted
+
+    def add(name: str, prompt: list[int]) -> None:
+        engine.add(*intake.prepare(name, prompt, params, is_streaming=True))
+
+    for index in range(4):
+        add(f"r{index}", subject.prompts[0])
+    for _ in range(3):
+        engine.step()
+    add("late", subject.prompts[3])  # 61 tokens: seven steps at 10 rows
+    late = None
+    for step in range(9):
+        for output in engine.step():
+            if output.request_id == "late" and late is None:
+                late = step
+    assert late is not None
+    assert late >= 1  # it does not take everything either
+
+
+def test_a_budget_below_the_number_of_requests_limits_that_number(subject) -> None:
+    llm = make_llm(subject.model, max_num_batched_tokens=3, max_num_seqs=6)
+    engine, intake = engine_of(llm), llm._intake
+    for index, prompt in enumerate(subject.prompts):
+        engine.add(*intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=True))
+    while engine.has_work:
+        engine.step()
+        assert len(engine._scheduler.running) <= 3
+
+
 def test_streams_may_run_side_by_side(subject) -> None:
     llm = make_llm(subject.model)
     first = llm.stream(subject.prompts[0], greedy(12))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -94,3 +95,31 @@ def test_an_error_of_a_processor_on_a_path_that_is_not_taken_ends_nothing(subjec
     assert {output.outputs[0].finish_reason for output in outputs} == {"length"}
     if sampler == "strict":
         assert [output.outputs[0].token_ids for output in outputs] == expected
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+@pytest.mark.parametrize("options", [{}, {"enforce_eager": True}, {"dtype": "bfloat16"}], ids=str)
+def test_a_drafted_token_that_overflows_costs_only_drafts(subject, kind, options, caplog) -> None:
+    """A NaN of a drafted token reaches all rows of its pass: 0 times NaN is NaN."""
+    model = copy.deepcopy(subject.model).to(getattr(torch, options.get("dtype", "float32")))
+    dead = next(t for t in range(3, 50) if not any(t in text for text in subject.texts))
+    params = PARAMS[kind].model_copy(update={"logit_bias": {dead: -100.0}})
+    plain = make_llm(model, **options)
+    expected = tokens_of(plain, subject.prompts, params)
+    model = copy.deepcopy(model)
+    with torch.no_grad():
+        model.set_output_embeddings(copy.deepcopy(model.get_output_embeddings()))
+        model.config.tie_word_embeddings = False
+        model.get_input_embeddings().weight[dead] = float("nan")
+    texts = [
+        [*prompt, *tokens[: 5 * (index % 2)], *[dead] * 20]
+        for index, (prompt, tokens) in enumerate(zip(subject.prompts, expected, strict=True))
+    ]
+    llm = make_llm(model, scripted(k=3, texts=texts), **options)
+    for output, tokens in zip(llm.generate(subject.prompts, params), expected, strict=True):
+        assert output.outputs[0].finish_reason == "length"
+        assert output.outputs[0].token_ids == tokens
+        assert output.metrics.num_accepted_tokens < 6
+    assert "gets no further drafts: with drafted tokens in the pass" in caplog.text
+    again = params.model_copy(update={"speculative": False})
+    assert tokens_of(llm, subject.prompts, again) == expected  # nothing of it is left in the prefix cache

@@ -56,7 +56,7 @@ def test_a_prompt_may_take_as_many_steps_as_it_has_pieces(
 ) -> None:
     monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", 0)
     guard = guard_of(Sleeper)
-    guard.observe_score(0.001)  # so the budget is the least there is, 50 ms
+    guard.observe_target(0.001)  # so the budget is the least there is, 50 ms
     assert guard.propose(batch_of(counts), [0] * len(counts)) is not None
     assert guard.counters.num_overruns == is_overrun
 

@@ -13,7 +13,9 @@ from specdec.runner import HeadRunner, LayerShape, SlotPool
 class HeadRows:
     """Keeps requests in the cache of a head, and reuses the rows of earlier requests with the same prefix.
 
-    A row depends only on the tokens up to its own, so blocks of rows are identified by their tokens. For heads with several
+    A row depends only on the tokens up to its own, so blocks of rows are identified by their tokens. The last slot of a block
+    (of stage s, the last s + 1) has the row of a token of the next block: where texts part at a block boundary, it may be the
+    other text's, which can only cost acceptance. For heads with several
     stages the cache also stores the carry of each row, from which the next stage continues after a rollback.
 
     Args:

@@ -21,6 +21,8 @@ class DraftVocabulary:
         vocab_size: V, the target's vocabulary size.
         device: where logits are.
         reads_target_ids: whether the draft's input takes the target's ids, whatever ids its output has.
+        num_input_ids: the draft's vocabulary size if it is below the target's and ids mean the same in both: the
+            draft reads its last id in place of ids that it lacks.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class DraftVocabulary:
         device: torch.device,
         *,
         reads_target_ids: bool = False,
+        num_input_ids: int | None = None,
     ) -> None:
         self._columns = columns if isinstance(columns, slice) else torch.from_numpy(columns).to(device)
         self._draft_ids = None if isinstance(columns, slice) else columns
@@ -42,6 +45,7 @@ class DraftVocabulary:
         self.num_ids = vocab_size if target_ids is None else len(target_ids)
         """V'."""
         self._reads_target_ids = reads_target_ids
+        self._num_input_ids = num_input_ids
         self._offsets: Int64s | None = None
         if pieces is not None:
             self._offsets = np.cumsum([0, *map(len, pieces)])
@@ -50,7 +54,8 @@ class DraftVocabulary:
     def to_draft(self, target_ids: npt.NDArray[np.integer]) -> Int64s:
         """Return the draft's ids `[m]` for a text `[n]` in the target's ids; m is n unless vocabularies differ."""
         if self._offsets is None:
-            return target_ids.astype(np.int64)
+            ids = target_ids.astype(np.int64)
+            return ids if self._num_input_ids is None else np.minimum(ids, self._num_input_ids - 1)
         if not len(target_ids):
             return np.empty(0, np.int64)
         starts, ends = self._offsets[target_ids], self._offsets[target_ids + 1]
@@ -134,7 +139,7 @@ def equal_vocabulary(num_target: int, num_draft: int, device: torch.device) -> D
     if num_draft >= num_target:
         return DraftVocabulary(slice(num_target), None, None, num_target, device)
     ids = np.arange(num_draft)
-    return DraftVocabulary(slice(num_draft), ids, None, num_target, device)
+    return DraftVocabulary(slice(num_draft), ids, None, num_target, device, num_input_ids=num_draft)
 
 
 def reduced_vocabulary(target_ids: Int64s, num_target: int, device: torch.device) -> DraftVocabulary:

@@ -91,6 +91,10 @@ class Committer:
                 num_prompt_rows += len(missing)
             row = row_of_decoding.get(index)
             outcome = None
+            if row is not None and sound is not None and _spoils(draft, row, scores, verdict, sound):
+                self._repeat_without_draft(sequence)
+                done.num_accepted.append(0)
+                continue
             if row is not None:
                 outcome = _judge(sequence, watches[sequence], row, draft, scores, verdict, sound)
                 self._count(done, sequence, outcome)
@@ -102,6 +106,14 @@ class Committer:
                 self._append(sequence, draft, scores, outcome)
             self._kv.publish(sequence)
         return done
+
+    def _repeat_without_draft(self, sequence: Sequence) -> None:
+        """Commit nothing of a sequence, so that its rows run again in the next step, and stop drafting for it."""
+        sequence.has_proposals = False
+        logger.warning(
+            "request %s gets no further drafts: with drafted tokens in the pass the logits are not numbers; the step runs "
+            "again without them, and output is not affected", sequence.request_id,
+        )  # fmt: skip
 
     def _keep_rows(self, sequence: Sequence, chunk: int, nodes: list[int]) -> None:
         """Compact the accepted rows of a tree; those of a chain are contiguous already."""
@@ -162,6 +174,17 @@ class Committer:
         if outcome.num_drafted:  # else the proposer may still have to learn of an earlier draft
             sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
             sequence.count_draft(outcome.num_drafted, num_accepted)
+
+
+def _spoils(draft: Draft, row: int, scores: Scores, verdict: Verdict, sound: list[bool]) -> bool:
+    """Return whether a row with a draft cannot be judged, because logits on its path are not numbers.
+
+    The draft may be the cause: a hidden key has weight 0 in attention, and 0 times NaN or infinity is NaN.
+    """
+    assert draft.host_rows is not None
+    if not draft.host_rows[row]:
+        return False
+    return not all(sound[scores.row_of(row, node)] for node in (-1, *verdict.accepted_nodes[row]))
 
 
 def _judge(

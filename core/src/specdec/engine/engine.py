@@ -243,6 +243,8 @@ class Engine:
         touched: dict[str, Request] = {}
         for index in plan.decoding:
             sequence = plan.sequences[index]
+            if not sequence.num_output_tokens and not sequence.is_finished:
+                continue  # its first step is repeated without a draft
             if sequence.first_token_time is None:
                 sequence.first_token_time = now
             else:
@@ -345,7 +347,7 @@ class Engine:
             self.metrics.steps_without_drafts = self._pace.num_suspended
             self.metrics.steps_with_shorter_drafts = self._pace.num_shortened
         if self._guard is not None:
-            self._guard.observe_score(times[3] - times[2])
+            self._guard.observe_target(times[4] - times[2])  # on a GPU, the verdict waits for the pass
             self.metrics.take(self._guard.counters)
         if self._delivery is not None:
             self.metrics.requests_without_states = self._delivery.num_without_states

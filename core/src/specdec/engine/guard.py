@@ -78,7 +78,7 @@ class ProposerGuard:
         self._pause_length = _FIRST_PAUSE_STEPS
         self._pause_left = 0
         self._num_calls = 0
-        self._score_s = 0.0
+        self._target_s = 0.0
         self._vocab_map: torch.Tensor | None = None  # the last one that passed the check
 
     @property
@@ -90,9 +90,9 @@ class ProposerGuard:
         """Count one step of a pause."""
         self._pause_left -= 1
 
-    def observe_score(self, seconds: float) -> None:
-        """Record the duration of the target's pass, the basis of the time budget."""
-        self._score_s = seconds if self._score_s == 0.0 else 0.9 * self._score_s + 0.1 * seconds
+    def observe_target(self, seconds: float) -> None:
+        """Record the duration of the target's pass and its verification, the basis of the time budget."""
+        self._target_s = seconds if self._target_s == 0.0 else 0.9 * self._target_s + 0.1 * seconds
 
     def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> Draft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
@@ -200,7 +200,7 @@ class ProposerGuard:
     @property
     def _budget(self) -> float:
         """Maximum seconds of a call."""
-        return max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._score_s)
+        return max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._target_s)
 
     def _overrun(self, seconds: float, budget: float, what: str) -> None:
         self.counters.num_overruns += 1

@@ -135,7 +135,7 @@ class Intake:
         sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(params.logprobs, self._decode)
-        if params.prompt_logprobs is not None:
+        if params.prompt_logprobs is not None and index == 0:
             sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._decode)
         text = None
         if self._tokenizer is not None:

@@ -51,7 +51,7 @@ class KVManager:
     def admit(self, sequence: Sequence, num_slots: int) -> bool:
         """Place a sequence, reusing a cached prefix; False if that and `num_slots` more do not fit."""
         blocks: list[int] = []
-        if self._prefixes is not None and sequence.params.prompt_logprobs is None:
+        if self._prefixes is not None and sequence.prompt_logprobs is None:
             blocks = self._prefixes.match(sequence.token_ids, sequence.num_tokens - 1)
         # Room for the cached prefix and for the first chunk after it.
         needed = self._blocks_for(min(sequence.num_tokens, len(blocks) * self.block_size + num_slots))

@@ -90,11 +90,11 @@ def _completion(sequence: Sequence, watch: StopWatch) -> CompletionOutput:
     return CompletionOutput(
         index=sequence.sample_index,
         text=watch.visible_text,
-        token_ids=sequence.output_token_ids,
+        token_ids=sequence.output_token_ids.copy(),
         finish_reason=None if sequence.finish_reason is None else sequence.finish_reason.value,
         stop_reason=sequence.stop_reason,
         logprobs=None if sequence.logprobs is None else list(sequence.logprobs.entries),
         cumulative_logprob=None if sequence.logprobs is None else sequence.logprobs.cumulative,
-        is_from_draft=list(sequence.draft_flags),
+        is_from_draft=sequence.draft_flags.copy(),
         draft_steps=None if sequence.draft_steps is None else list(sequence.draft_steps),
     )

@@ -56,6 +56,9 @@ def check_draft(
     )
     if len(offered) != size:
         raise DraftError(f"Draft.host_rows has {len(offered)} rows for a batch of {size}")
+    width = draft.token_ids.shape[1]
+    if any(len(row) > width for row in offered):
+        raise DraftError(f"Draft.host_rows has a row longer than the {width} nodes of Draft.token_ids")
     parents: list[list[int]] | None = None if draft.parents is None else draft.parents.tolist()
     is_law = None
     if any(is_drawn):

@@ -13,6 +13,9 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.waiting import WaitingQueue
 from specdec.errors import ConfigError
 
+_PROMPT_SHARE = 4
+"""While a prompt runs or waits, drafts leave it this part of the token budget: a quarter."""
+
 
 class Scheduler:
     """Continuous batching: chunked prefill, preemption by recompute, admission in `WaitingQueue` order.
@@ -20,7 +23,7 @@ class Scheduler:
     Args:
         kv: places sequences in the cache.
         caps: limits on drafting.
-        max_num_seqs: maximum number of running sequences.
+        max_num_seqs: maximum number of running sequences; never more than `max_num_batched_tokens`.
         max_num_batched_tokens: maximum number of rows in one pass.
         pace: lowers the limits where drafts do not pay off; None to keep them.
         has_priorities: whether requests with a lower `priority` are admitted first and preempted last.
@@ -38,7 +41,7 @@ class Scheduler:
     ) -> None:
         self._kv = kv
         self._caps = caps
-        self._max_num_seqs = max_num_seqs
+        self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
         self._token_budget = max_num_batched_tokens
         self._pace = pace
         self.waiting = WaitingQueue(has_priorities=has_priorities)
@@ -72,6 +75,7 @@ class Scheduler:
 
     def schedule(self) -> Plan:
         """Choose the step's rows, admitting and preempting as the cache allows."""
+        for_prompts = self._prompt_share()
         displaced = self._preempt_for_fairness()
         preempted: list[Sequence] = []
         limit = self._caps.of_batch(len(self.running))
@@ -96,7 +100,7 @@ class Scheduler:
             nodes = self._caps.of_sequence(sequence, limit) if is_decoding else 0
             if self._pace is not None:
                 nodes = self._pace.limit(sequence, nodes)
-            nodes = max(0, min(nodes, budget - chunk - num_owed))
+            nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
                 reserved = self._reserve(sequence, chunk, nodes, preempted)
                 if reserved is None:
@@ -118,6 +122,15 @@ class Scheduler:
             else:
                 self.waiting.remove(sequence)
             self._kv.release(sequence)
+
+    def _prompt_share(self) -> int:
+        """Return the rows that drafts leave to prompts: 0 if none runs, and none waits that could be admitted."""
+        is_waiting = (
+            bool(self.waiting) and len(self.running) < self._max_num_seqs and self._without_room is None
+        )
+        if is_waiting or any(map(_is_prefilling, self.running)):
+            return self._token_budget // _PROMPT_SHARE
+        return 0
 
     def _reserve(self, sequence: Sequence, chunk: int, nodes: int, preempted: list[Sequence]) -> int | None:
         """Reserve cache rows, preempting other sequences if necessary.
@@ -176,8 +189,7 @@ class Scheduler:
     def _admit(self, budget: int, chunks: dict[Sequence, tuple[int, int]]) -> int:
         while self.waiting and budget > 0 and len(self.running) < self._max_num_seqs:
             sequence = self.waiting.next(self.running)
-            first_chunk = min(sequence.num_tokens, budget)
-            if not self._kv.admit(sequence, max(first_chunk, min(sequence.num_tokens, self._token_budget))):
+            if not self._kv.admit(sequence, min(sequence.num_tokens, self._token_budget)):
                 self._without_room = sequence
                 break
             self.waiting.remove(sequence)

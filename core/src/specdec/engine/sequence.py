@@ -61,6 +61,7 @@ class Sequence:
         "num_prompt_tokens",
         "num_published",
         "num_tokens",
+        "output_token_ids",
         "params",
         "parent_id",
         "prefix_key",
@@ -102,6 +103,8 @@ class Sequence:
         self._array = np.empty(max_num_tokens, np.int32)
         self._array[: self.num_tokens] = prompt_token_ids
         self._array.flags.writeable = False
+        self.output_token_ids: list[int] = []
+        """Committed tokens after the prompt."""
         self.num_computed = 0
         """Number of tokens whose keys and values are in the cache."""
         self.first_slot = -1
@@ -144,12 +147,6 @@ class Sequence:
         """All committed tokens, prompt included, as a read-only view; its base is read-only as well."""
         return self._array[: self.num_tokens]
 
-    @property
-    def output_token_ids(self) -> list[int]:
-        """Committed tokens after the prompt."""
-        ids: list[int] = self._array[self.num_prompt_tokens : self.num_tokens].tolist()
-        return ids
-
     def missing_prompt_rows(self, chunk: int) -> range:
         """Return the positions among the next `chunk` tokens whose prompt log probabilities are missing."""
         if self.prompt_logprobs is None:
@@ -179,6 +176,7 @@ class Sequence:
         self._array.flags.writeable = True
         self._array[self.num_tokens : end] = token_ids
         self._array.flags.writeable = False
+        self.output_token_ids += token_ids
         self.num_tokens = end
         self.draft_flags += [True] * num_drafted + [False] * (count - num_drafted)
 

@@ -126,7 +126,7 @@ class HostedProposer:
             sample_index=0,
             max_num_tokens=max(end, len(prompt) + 1),
         )
-        sequence.append(list(output_token_ids)[: sequence.max_num_tokens - len(prompt)], 0)
+        sequence.append([*map(int, output_token_ids)][: sequence.max_num_tokens - len(prompt)], 0)
 
     def num_tokens(self, request_id: str) -> int:
         """Return how many tokens of a request are committed, prompt included."""
@@ -252,7 +252,7 @@ class HostedProposer:
             num_prompt_rows: prompt rows in it; `adaptive` counts a step in which a request started only if
                 this is given.
         """
-        self._guard.observe_score(seconds)
+        self._guard.observe_target(seconds)
         if self._pace is not None:
             self._pace.note_prompt_rows(num_prompt_rows)
 

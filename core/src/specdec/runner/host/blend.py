@@ -79,7 +79,7 @@ _blend_wide, _blend_narrow = _blend(_MAX_ROWS, _WIDE), _blend(1, _NARROW)
 def row_blends(weights: Any, values: Any, start: int, head: int, length: int, out: Any) -> None:
     """Write `weights[:, :L] @ values[start : start + L, head]` to `out`; a row's sums do not depend on the others.
 
-    Values are added one after another; a weight of 0 does not change a sum.
+    Values are added one after another; a weight of 0 does not change a sum, unless the value is NaN or infinite.
 
     Args:
         weights: `[n, W]` float32, rows contiguous.
