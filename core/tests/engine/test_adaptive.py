@@ -15,8 +15,8 @@ def restful(monkeypatch):
     monkeypatch.setattr(batch_size_costs, "_FIRST_STEPS", 2)
     monkeypatch.setattr(batch_size_costs, "_PLAIN_STEPS", 2)
     monkeypatch.setattr(backoff, "_TRIAL_STEPS", 2)
-    monkeypatch.setattr(backoff, "_FIRST_REST", 3)
-    monkeypatch.setattr(backoff, "_LONGEST_REST", 3)
+    monkeypatch.setattr(backoff, "_FIRST_SUSPENSION", 3)
+    monkeypatch.setattr(backoff, "_LONGEST_SUSPENSION", 3)
     monkeypatch.setattr(backoff, "_TO_BEGIN", 1e9)
     monkeypatch.setattr(backoff, "_TO_GO_ON", 1e9)
 
@@ -54,8 +54,8 @@ def test_what_ends_during_a_rest_is_told_to_proposers_of_tokens(subject, restful
 
 def test_states_of_a_long_rest_are_delivered_before_there_are_too_many(subject, restful, monkeypatch) -> None:
     monkeypatch.setattr("specdec.engine.delivery._MAX_KEPT", 20)
-    monkeypatch.setattr(backoff, "_FIRST_REST", 10**6)
-    monkeypatch.setattr(backoff, "_LONGEST_REST", 10**6)
+    monkeypatch.setattr(backoff, "_FIRST_SUSPENSION", 10**6)
+    monkeypatch.setattr(backoff, "_LONGEST_SUSPENSION", 10**6)
     llm = make_llm(
         subject.model, scripted("HiddenRecorder", 3, texts=subject.texts, adaptive=True), max_num_seqs=1
     )
@@ -112,8 +112,8 @@ def test_steps_in_which_the_proposer_fails_say_nothing_of_drafts(subject, monkey
 
 
 def test_a_proposer_that_rests_is_not_called_for_the_end_of_a_text(subject, restful, monkeypatch) -> None:
-    monkeypatch.setattr(backoff, "_FIRST_REST", 10**6)
-    monkeypatch.setattr(backoff, "_LONGEST_REST", 10**6)
+    monkeypatch.setattr(backoff, "_FIRST_SUSPENSION", 10**6)
+    monkeypatch.setattr(backoff, "_LONGEST_SUSPENSION", 10**6)
     llm = make_llm(
         subject.model, scripted("HiddenRecorder", 3, texts=subject.texts, adaptive=True), max_num_seqs=1
     )

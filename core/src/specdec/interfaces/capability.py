@@ -42,9 +42,6 @@ class Capability(Enum):
     ON_DEVICE = "on_device"
     """Takes the device form of `ProposeBatch` and returns device tensors without synchronising with the host."""
 
-    GRAPH_CAPTURABLE = "graph_capturable"
-    """`propose` has static shapes and no host work, so core may capture it in a device graph. Implies `ON_DEVICE`."""
-
     TOKENS_ONLY = "tokens_only"
     """Needs only token ids, so the same class runs in any engine. Excludes all of `NEEDED_CAPABILITIES`."""
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 _TRIAL_STEPS = 3
-_FIRST_REST, _LONGEST_REST = 16, 256
-"""Number of steps of a rest; each rest that proves right is followed by one twice as long."""
+_FIRST_SUSPENSION, _LONGEST_SUSPENSION = 16, 256
+"""Number of steps of a suspension; each one that proves right is followed by one twice as long."""
 _TRIAL_COST = 0.03
-"""Fraction of the time of a rest that the trial after it may cost."""
+"""Fraction of the time of a suspension that the trial after it may cost."""
 _TO_BEGIN, _TO_GO_ON = 1.03, 0.98
 """Drafting begins at the first speedup over steps without drafts, and ends below the second."""
 
 
 class Backoff:
-    """State of drafting: on, suspended (a rest), or tried again."""
+    """State of drafting: on, suspended, or tried again."""
 
     def __init__(self) -> None:
         self._length = self._left = self._trial_left = 0
         self._is_trying = False
 
     @property
-    def is_on(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether drafting is suspended now."""
         return self._left > 0
 
@@ -29,7 +29,7 @@ class Backoff:
         return self._trial_left > 0
 
     def decide(self, speedup: float) -> bool:
-        """Return whether to draft, given its `speedup` of throughput; may begin or end a rest."""
+        """Return whether to draft, given its `speedup` of throughput; may begin or end a suspension."""
         if self._trial_left:
             return True
         if speedup >= (_TO_BEGIN if self._left or self._is_trying else _TO_GO_ON):
@@ -37,11 +37,11 @@ class Backoff:
             self._is_trying = False
         elif not self._left:
             fair = _TRIAL_STEPS * (1.0 / max(speedup, 1e-3) - 1.0) / _TRIAL_COST
-            self._length = int(min(max(_FIRST_REST, 2 * self._length, fair), _LONGEST_REST))
+            self._length = int(min(max(_FIRST_SUSPENSION, 2 * self._length, fair), _LONGEST_SUSPENSION))
             self._left = self._length
         return not self._left
 
-    def rested(self) -> bool:
+    def count_plain_step(self) -> bool:
         """Count a step without drafts; returns whether a trial begins after it."""
         if not self._left:
             return False
@@ -51,7 +51,7 @@ class Backoff:
         self._trial_left, self._is_trying = _TRIAL_STEPS, True
         return True
 
-    def drafted(self) -> None:
+    def count_drafted_step(self) -> None:
         """Count a step with drafts."""
         if self._trial_left:
             self._trial_left -= 1

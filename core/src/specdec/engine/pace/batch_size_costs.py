@@ -75,7 +75,7 @@ class BatchSizeCosts:
         self._tries_left -= 1
         if not is_first:
             self._since_plain = 0
-        is_over = self.backoff.rested()
+        is_over = self.backoff.count_plain_step()
         if is_over:
             self.positions.fade()
             self.ingesting.fade()
@@ -84,7 +84,7 @@ class BatchSizeCosts:
 
     def count_drafted(self, *, is_deep: bool) -> None:
         """Count a step with drafts."""
-        self.backoff.drafted()
+        self.backoff.count_drafted_step()
         self._num_drafted += 1
         self._since_plain += 1
         self._since_deep = 0 if is_deep else self._since_deep + 1

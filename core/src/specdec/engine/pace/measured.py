@@ -6,7 +6,7 @@ from collections import deque
 
 _DECAY = 0.98
 """Factor on the weight of past observations per new one; about fifty count."""
-_DECAY_OVER_REST = 0.1
+_DECAY_OVER_SUSPENSION = 0.1
 _WINDOW = 11
 """Number of times that a median is taken of; outliers among them do not matter."""
 
@@ -31,8 +31,8 @@ class Mean:
 
     def fade(self) -> None:
         """Reduce the weight of past values."""
-        self._weight *= _DECAY_OVER_REST
-        self._sum *= _DECAY_OVER_REST
+        self._weight *= _DECAY_OVER_SUSPENSION
+        self._sum *= _DECAY_OVER_SUSPENSION
 
     @property
     def value(self) -> float:

@@ -21,8 +21,8 @@ class Pace:
     often the token at each draft position is accepted. For each request it measures the acceptance of its own
     drafts relative to that. It chooses the depth with the highest throughput for the running requests.
 
-    If steps without drafts have a higher throughput, drafting is suspended for the whole batch: a rest.
-    Drafts are tried again after a while, or as soon as other requests run; each rest that proves right is
+    If steps without drafts have a higher throughput, drafting is suspended for the whole batch.
+    Drafts are tried again after a while, or as soon as other requests run; each suspension that proves right is
     followed by a longer one. While a batch drafts, a request whose drafts do not pay for their rows is
     suspended alone. In a step without any drafts the proposer is not called; it receives the missed tokens
     later.
@@ -72,7 +72,7 @@ class Pace:
         if costs.is_new or costs.is_unknown:
             self._depth = self._best_depth = self._k
         elif costs.wants_plain or (
-            costs.backoff.is_on and [s.row_id for s in sequences] == self._suspended_ids
+            costs.backoff.is_suspended and [s.row_id for s in sequences] == self._suspended_ids
         ):
             self._depth = 0
         else:
@@ -140,7 +140,7 @@ class Pace:
             if limit:
                 acceptance.drafted(costs.positions.expected(drafted), accepted)
                 costs.positions.observe(limit, drafted, accepted)
-            elif acceptance.backoff.rested():
+            elif acceptance.backoff.count_plain_step():
                 acceptance.fade()
         if not depth:
             self.num_suspended += 1

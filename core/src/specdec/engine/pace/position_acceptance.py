@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _DECAY = 0.98
-_DECAY_OVER_REST = 0.7
+_DECAY_OVER_SUSPENSION = 0.7
 _LIKE_BEFORE = 4.0
 """Weight, in observations, of the prior that a position is like the one before it."""
 _FIRST_RATE = 0.6
@@ -49,9 +49,9 @@ class PositionAcceptance:
                 position.accepted += number < num_accepted
 
     def fade(self) -> None:
-        """Reduce the weight of past observations after a rest."""
+        """Reduce the weight of past observations after a suspension."""
         for position in self._positions:
-            position.fade(_DECAY_OVER_REST)
+            position.fade(_DECAY_OVER_SUSPENSION)
 
     def gains(self, limit: int) -> list[float]:
         """Return, for each of `limit` positions, how often its token is accepted."""

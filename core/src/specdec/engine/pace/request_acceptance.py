@@ -6,7 +6,7 @@ from specdec.engine.pace.backoff import Backoff
 from specdec.engine.pace.measured import Mean
 
 _DECAY = 0.95
-_DECAY_OVER_REST = 0.5
+_DECAY_OVER_SUSPENSION = 0.5
 _ENOUGH = 12.0
 """Number of expected tokens after which a request counts in `Spread`."""
 _NOISE = 1.1
@@ -54,7 +54,7 @@ class RequestAcceptance:
 
     def drafted(self, expected: float, num_accepted: int) -> None:
         """Count a step with a draft of which `expected` tokens were expected to be accepted."""
-        self.backoff.drafted()
+        self.backoff.count_drafted_step()
         self._accepted = _DECAY * self._accepted + num_accepted
         self._expected = _DECAY * self._expected + expected
         if not self._is_counted and self._expected >= _ENOUGH:
@@ -62,6 +62,6 @@ class RequestAcceptance:
             self._spread.observe(self._accepted, self._expected)
 
     def fade(self) -> None:
-        """Reduce the weight of past observations after a rest."""
-        self._accepted *= _DECAY_OVER_REST
-        self._expected *= _DECAY_OVER_REST
+        """Reduce the weight of past observations after a suspension."""
+        self._accepted *= _DECAY_OVER_SUSPENSION
+        self._expected *= _DECAY_OVER_SUSPENSION

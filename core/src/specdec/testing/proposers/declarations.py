@@ -30,8 +30,6 @@ class DeclarationTests(ProposerSuite):
             broken(f"this configuration declares {_listed(beyond)}, the class does not")
         if Capability.TOKENS_ONLY in given and (needed := given & NEEDED_CAPABILITIES):
             broken(f"TOKENS_ONLY says that nothing is needed, {_listed(needed)} that something is")
-        if Capability.GRAPH_CAPTURABLE in given and Capability.ON_DEVICE not in given:
-            broken("GRAPH_CAPTURABLE is declared without ON_DEVICE, which it implies")
         if Capability.ON_DEVICE in given and (states := given & STATES):
             broken(f"ON_DEVICE is declared with {_listed(states)}: the device form has no hidden states yet")
         layers = self._feed().proposer.aux_layer_ids
