@@ -56,8 +56,9 @@ def run(runner, forward, ids, first_slot, num_cached, tree_mask=None, depths=Non
 def test_compiled_layers_equal_the_models_own_forward(name, num_rows):
     fast, own = make_runner(name), make_runner(name)
     assert fast.max_chain_rows > 0
-    fast.capture_hidden(True, (0, 2))
-    own.capture_hidden(True, (0, 2))
+    asked = (0, 2, len(own.layers))
+    fast.capture_hidden(True, asked)
+    own.capture_hidden(True, asked)
     prompt, ids = list(range(3, 20)), [(7 * i) % 61 for i in range(num_rows)]
     run(fast, fast.forward, prompt, 16, 0)
     run(own, own.forward_reference, prompt, 16, 0)
@@ -253,6 +254,21 @@ def test_headroom_is_given_back_before_a_request_goes_without():
     for request in range(16):
         first = pool.first_slot(f"{request}")
         assert (cache.keys[0][first : first + 40] == request).all()
+
+
+@pytest.mark.parametrize("path", ["one call", "compiled layers", "torch", "own forward"])
+@pytest.mark.parametrize("num_rows", [2, 40])
+def test_the_number_of_layers_stands_for_what_the_last_one_returns(num_rows, path):
+    runner = make_runner("llama")
+    runner.capture_hidden(True, (len(runner.layers), 1))
+    if path in ("compiled layers", "torch"):
+        runner.fused._stack = None
+    if path == "torch":
+        runner.fused._host = None
+    forward = runner.forward_reference if path == "own forward" else runner.forward
+    output = run(runner, forward, [(7 * i) % 61 for i in range(num_rows)], 0, 0)
+    last, _ = output.aux_hidden_states
+    torch.testing.assert_close(runner.model.model.norm(last), output.hidden_states, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("num_rows", [2, 40])

@@ -136,9 +136,9 @@ DAMAGED: dict[str, tuple[Shape, Layout, Callable[[Tensors], Tensors] | None, str
     ),
     "aux layers": (
         THREE,
-        Layout(aux_ids=(1, 3, 8)),
+        Layout(aux_ids=(1, 3, 9)),
         None,
-        r"eagle_aux_hidden_state_layer_ids: \[1, 3, 8\], and the target has layers 0 to 7",
+        r"eagle_aux_hidden_state_layer_ids: \[1, 3, 9\], and the target has ids 0 to 8",
     ),
     "aux layers of no kind": (
         THREE,

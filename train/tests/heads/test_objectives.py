@@ -71,9 +71,10 @@ def test_heads_of_a_speculator_guess_along_the_true_tokens(target, documents):
 def test_states_are_the_inputs_of_layers_and_of_the_projection(target):
     tokens = torch.randint(1, 90, (2, 11))
     expected = target(input_ids=tokens, output_hidden_states=True)
-    states = StateReader(target, (0, 2, 5)).read(tokens)
-    for k, aux in zip((0, 2, 5), states.aux, strict=True):
+    states = StateReader(target, (0, 2, 5, 6)).read(tokens)
+    for k, aux in zip((0, 2, 5), states.aux[:3], strict=True):
         assert torch.equal(aux, expected.hidden_states[k])
+    assert torch.equal(target.model.norm(states.aux[3]), expected.hidden_states[-1])
     assert torch.equal(states.hidden, expected.hidden_states[-1])
     assert torch.equal(states.logits, expected.logits)
     assert not any(layer._forward_pre_hooks for layer in target.model.layers)

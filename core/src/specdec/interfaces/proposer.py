@@ -97,7 +97,8 @@ class Proposer(ABC):
     capabilities: frozenset[Capability] = frozenset({Capability.TOKENS_ONLY})
     """Class attribute: everything this method can do. Instance attribute: what this configuration does."""
     aux_layer_ids: tuple[int, ...] = ()
-    """With `AUX_HIDDEN_STATES`: layer ids; id k means the input of layer k."""
+    """With `AUX_HIDDEN_STATES`: layer ids; id k means the input of layer k, and the number of layers means the
+    last one's output, before the final norm."""
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         """Store the configuration; must be cheap and load no weights.

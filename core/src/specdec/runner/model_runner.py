@@ -87,9 +87,9 @@ class ModelRunner(CachedRunner):
         Raises:
             ModelError: if the model has no layer of a given id.
         """
-        wrong = [k for k in aux_layer_ids if not 0 <= k < len(self.layers)]
+        wrong = [k for k in aux_layer_ids if not 0 <= k <= len(self.layers)]
         if wrong:
-            raise ModelError(f"aux layer ids {wrong} are not in 0..{len(self.layers) - 1}")
+            raise ModelError(f"aux layer ids {wrong} are not in 0..{len(self.layers)}")
         self._wants_hidden = wants_hidden
         self._aux_ids = tuple(aux_layer_ids)
         self._graphs = self.make_graphs(self._run_whole)
@@ -190,7 +190,12 @@ class ModelRunner(CachedRunner):
             else:
                 handles.append(head.register_forward_pre_hook(lambda _, args: hidden.append(args[0])))
         for k in self._aux_ids:
-            handles.append(self.layers[k].register_forward_pre_hook(_keep_input(aux, k), with_kwargs=True))
+            if k == len(self.layers):
+                handles.append(self.layers[-1].register_forward_hook(_keep_output(aux, k)))
+            else:
+                handles.append(
+                    self.layers[k].register_forward_pre_hook(_keep_input(aux, k), with_kwargs=True)
+                )
         keep = (
             {"logits_to_keep": batch.logits_rows}
             if self._keeps_rows and batch.logits_rows is not None
@@ -242,5 +247,12 @@ def _keep_last_hidden(into: list[torch.Tensor]) -> Callable[..., None]:
 def _keep_input(into: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
     def hook(module: nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
         into[layer] = args[0] if args else kwargs["hidden_states"]
+
+    return hook
+
+
+def _keep_output(into: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
+    def hook(module: nn.Module, args: object, output: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
+        into[layer] = output if isinstance(output, torch.Tensor) else output[0]
 
     return hook

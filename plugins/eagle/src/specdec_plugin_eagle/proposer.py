@@ -57,8 +57,8 @@ def _aux_layer_ids(settings: EagleSettings, target: TargetInfo, place: str) -> t
             (2, count // 2, count - 3),
             "without eagle_aux_hidden_state_layer_ids layers 2, L / 2 and L - 3",
         )
-    if not all(0 <= layer < count for layer in ids):
+    if not all(0 <= layer <= count for layer in ids):
         raise ConfigError(
-            f"{place}: {source}: {list(ids)}, and the target has layers 0 to {count - 1}: it is a head of another target"
+            f"{place}: {source}: {list(ids)}, and the target has ids 0 to {count}: it is a head of another target"
         )
     return ids

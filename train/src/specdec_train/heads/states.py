@@ -33,7 +33,7 @@ class StateReader:
 
     Args:
         target: a causal language model of `transformers`; it is frozen.
-        aux_layer_ids: layers whose inputs are captured.
+        aux_layer_ids: layers whose inputs are captured; their number stands for the last one's output.
     """
 
     def __init__(self, target: PreTrainedModel, aux_layer_ids: Sequence[int] = ()) -> None:
@@ -54,6 +54,8 @@ class StateReader:
         layers = decoder_layers(self.target)
         handles = [
             layers[k].register_forward_pre_hook(partial(_keep_input, kept, k), with_kwargs=True)
+            if k < len(layers)
+            else layers[-1].register_forward_hook(partial(_keep_output, kept, k))
             for k in self.aux_layer_ids
         ]
         try:
@@ -105,3 +107,9 @@ def _keep_input(
     kept: dict[int, Tensor], layer: int, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
     kept[layer] = args[0] if args else kwargs["hidden_states"]
+
+
+def _keep_output(
+    kept: dict[int, Tensor], layer: int, module: nn.Module, args: object, output: Tensor | tuple[Tensor, ...]
+) -> None:
+    kept[layer] = output if isinstance(output, Tensor) else output[0]

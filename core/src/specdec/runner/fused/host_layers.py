@@ -106,6 +106,8 @@ class HostLayers:
             silu_multiply(layer.gate_up.host(buffers.normed), buffers.activated)
             weight, epsilon = self.norms[2 * index + 2]
             add_norm(residual, layer.down.host(buffers.activated), weight, epsilon, buffers.normed)
+        if len(self._layers) in aux_ids:
+            aux[len(self._layers)] = x
         return torch.from_numpy(buffers.normed.copy()), aux
 
 

@@ -111,7 +111,7 @@ class HostStack:
         self.numbers[Number.HEAD_EPSILON] = head_norms[0][1]
         self.numbers[Number.SCALING] = first.scaling
         self._cache: KVCache | None = None
-        self._nowhere = np.full(len(layers), -1)
+        self._nowhere = np.full(len(layers) + 1, -1)
         self._no_features = np.empty((0, 0), np.float32)
 
     @staticmethod

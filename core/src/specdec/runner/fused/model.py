@@ -123,6 +123,7 @@ class FusedModel:
             if index in aux_ids:
                 inputs[index] = x
             x = layer.forward(x, cos, sin, batch, runner.backend)
+        inputs[len(self._layers)] = x  # the last layer's output
         if not wants_hidden and batch.logits_rows is not None:
             x = x[batch.logits_rows]
         hidden = self._norm(x)

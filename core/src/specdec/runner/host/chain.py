@@ -87,7 +87,7 @@ def run_chain(
     weights = np.empty(num_ids, np.float32)
     wide = np.zeros(target_ids[-1] + 1 if target_ids.shape[0] else 0, np.float32)
     slots = np.empty(num_rows, np.int64)
-    nowhere = np.full(table.shape[0], -1)
+    nowhere = np.full(table.shape[0] + 1, -1)
     no_aux = np.empty((0, num_rows, frame[Part.HIDDEN]), np.float32)
     no_tree = np.empty((0, 0), np.bool_)
     all_rows = np.arange(num_rows)

@@ -78,7 +78,8 @@ def run_layers(
         slots: `[T]`.
         segments: `[5, S]`, see `HostSegments`.
         visible: `[T, W]` for trees, or empty; see `HostSegments`.
-        aux_places: `[L]` index in `aux` at which each layer's input is stored, -1 for none.
+        aux_places: `[L + 1]` index in `aux` at which each layer's input and the last one's output are stored, -1 for
+            none.
         aux: `[A, T, H]`, written.
         normed: `[T, H]`, written.
     """
@@ -129,6 +130,8 @@ def run_layers(
         else:
             x += delta
             normed[:] = x
+    if aux_places[-1] >= 0:
+        aux[aux_places[-1]] = x
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

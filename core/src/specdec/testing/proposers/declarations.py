@@ -38,8 +38,8 @@ class DeclarationTests(ProposerSuite):
                 f"aux_layer_ids is {layers}, AUX_HIDDEN_STATES {'is' if not layers else 'is not'} declared"
             )
         num_layers = self._target.handle.info.num_layers
-        if outside := [layer for layer in layers if not 0 <= layer < num_layers]:
-            broken(f"aux_layer_ids has {outside[0]}, the target's layers are 0 to {num_layers - 1}")
+        if outside := [layer for layer in layers if not 0 <= layer <= num_layers]:
+            broken(f"aux_layer_ids has {outside[0]}, the target's ids are 0 to {num_layers}")
 
     def test_only_declared_parts_of_the_target_are_used(self) -> None:
         """With `TOKENS_ONLY` no weight of the target is used; otherwise only the declared parts are used.
