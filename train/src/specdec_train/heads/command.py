@@ -24,7 +24,7 @@ from specdec_train.heads.made import to_bfloat16
 from specdec_train.heads.make import read_layers
 from specdec_train.heads.measure import configs_of, measure
 from specdec_train.heads.options import FINETUNED, TrainOptions
-from specdec_train.heads.recipe import HEADS, HeadRecipe, for_answers
+from specdec_train.heads.recipe import HEADS, HeadRecipe, finetuning, for_answers
 from specdec_train.heads.report import coverage, report_of
 from specdec_train.heads.run import TrainedHead, train_head
 from specdec_train.heads.texts import read_texts, split_texts
@@ -172,7 +172,7 @@ def _recipe(options: TrainOptions) -> HeadRecipe:
         recipe = for_answers(recipe, has_limit=options.minutes is not None)
     changes = dict(options.changes)
     if options.finetuned_from:
-        changes |= {"finetuned_from": options.finetuned_from, "first_share": 0.0}
+        recipe = finetuning(recipe, options.finetuned_from)
     if "draft_vocab_size" in changes:
         changes["draft_vocab_coverage"] = 0.0
     stamp = options.work / "recipe.json"
