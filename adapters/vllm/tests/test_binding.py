@@ -9,7 +9,7 @@ from speccheck.malformed import MALFORMED
 from stub_engine import StubParams, StubRunner
 from support import PROMPTS, add_all, bound, counted, known, proposer_of, stock_texts
 
-from specdec import FinishReason
+from specdec import ConfigError, FinishReason
 
 
 def check_told(binding, texts: dict[str, list[int]], reason=FinishReason.LENGTH) -> None:
@@ -60,6 +60,16 @@ def test_tokens_come_with_the_states_that_chose_them(wrong, piece) -> None:
             for kind, got in enumerate(row):
                 want = position + 1000.0 * kind if position else 0.0
                 assert torch.equal(got, torch.full((HIDDEN,), float(want))), f"{name} at {position}"
+
+
+def test_states_that_vllms_model_does_not_return_are_named(monkeypatch) -> None:
+    runner, _ = bound(known(stock_texts(), "ChainHiddenRecorder"))
+    monkeypatch.setattr(runner.model, "aux_layers", (0,))
+    add_all(runner)
+    with pytest.raises(
+        ConfigError, match=r"reads the auxiliary states \[0, 1\], and vLLM's model returns 1 of them"
+    ):
+        runner.run()
 
 
 @pytest.mark.parametrize("kind", MALFORMED)

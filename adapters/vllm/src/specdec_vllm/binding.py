@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specdec import FinishReason
+from specdec import ConfigError, FinishReason
 from specdec.hosting import HostedProposer
 from specdec_vllm.drafting import Drafting, Rows
 from specdec_vllm.requests import Requests
@@ -84,10 +84,23 @@ class Binding:
             scheduler_output, self._runner.input_batch.req_ids, sampled_token_ids
         )
         hosted.observe_target(time.perf_counter() - self._step_started, num_prompt_rows)
-        given = dict(zip(self._aux_layer_ids, aux_hidden_states or (), strict=True))
-        states = (hidden_states, *(given[layer] for layer in hosted.aux_layer_ids))
+        states = (hidden_states, *self._aux_states(hosted, aux_hidden_states or []))
         draft = partial(self._propose, hosted, scheduler_output, sampled_token_ids, states)
         return self._drafting.rows(num_requests, draft)
+
+    def _aux_states(self, hosted: HostedProposer, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the auxiliary states that the proposer reads.
+
+        Raises:
+            ConfigError: if vLLM's model has not returned one for each layer that it was asked for.
+        """
+        if len(given) != len(self._aux_layer_ids):
+            raise ConfigError(
+                f"proposer {hosted.name!r} reads the auxiliary states {list(self._aux_layer_ids)}, and vLLM's model returns {len(given)} "
+                "of them: use another head"
+            )
+        by_layer = dict(zip(self._aux_layer_ids, given, strict=True))
+        return [by_layer[layer] for layer in hosted.aux_layer_ids]
 
     def _propose(
         self,
