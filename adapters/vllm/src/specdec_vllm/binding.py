@@ -96,8 +96,8 @@ class Binding:
         """
         if len(given) != len(self._aux_layer_ids):
             raise ConfigError(
-                f"proposer {hosted.name!r} reads the auxiliary states {list(self._aux_layer_ids)}, and vLLM's model returns {len(given)} "
-                "of them: use another head"
+                f"proposer {hosted.name!r} reads the auxiliary states {list(self._aux_layer_ids)}, and vLLM's model returns "
+                f"{len(given)} of them: use another head"
             )
         by_layer = dict(zip(self._aux_layer_ids, given, strict=True))
         return [by_layer[layer] for layer in hosted.aux_layer_ids]
