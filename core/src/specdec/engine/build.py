@@ -19,6 +19,7 @@ from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.engine import Engine
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
+from specdec.engine.make_proposer import load_proposer, make_proposer
 from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.pace import Pace
 from specdec.engine.resumption import Resumption
@@ -96,9 +97,9 @@ def assemble(
     guard = delivery = pace = resume = None
     caps = SpeculationCaps(0)
     if speculation is not None:
-        proposer = speculation.proposer_class(speculation.proposer_config, handle.info)
+        proposer = make_proposer(speculation, handle.info)
         check_capabilities(proposer, sampler)
-        proposer.load(handle)
+        load_proposer(proposer, handle)
         guard, delivery = _contained(proposer, sampler, speculation, options, handle, scorer)
         resume = Resumption(guard, delivery)
         k = speculation.config.num_speculative_tokens

@@ -14,6 +14,11 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
     Raises:
         ConfigError: naming the capability and the remedy.
     """
+    declared: object = proposer.capabilities  # a plugin may have put anything there
+    if not (isinstance(declared, frozenset) and all(isinstance(each, Capability) for each in declared)):
+        raise ConfigError(
+            f"proposer {proposer.name!r}: capabilities is {declared!r}: give a frozenset of specdec.interfaces.Capability"
+        )
     given = proposer.capabilities
     wrong = given & NEEDED_CAPABILITIES if Capability.TOKENS_ONLY in given else frozenset()
     if wrong:

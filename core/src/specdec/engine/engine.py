@@ -9,6 +9,7 @@ from itertools import pairwise
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from specdec.engine.check_verdict import check_verdict
 from specdec.engine.commit import Committer
 from specdec.engine.constrain import constrain
 from specdec.engine.delivery import Delivery
@@ -153,7 +154,9 @@ class Engine:
         times.append(perf_counter())
         scores, is_sound = sound_rows(self._scorer.score(plan, draft))
         times.append(perf_counter())
-        verdict = self._sampler.verify(scores, draft, _verify_batch(plan, draft))
+        batch = _verify_batch(plan, draft)
+        verdict = self._sampler.verify(scores, draft, batch)
+        check_verdict(verdict, batch.num_nodes, scores.logits.shape[1], self._sampler.name)
         times.append(perf_counter())
         done = self._committer.commit(plan, draft, scores, verdict, self._watches, is_sound)
         outputs = self._show(plan)

@@ -10,6 +10,7 @@ from operator import index as as_int
 
 import torch
 
+from specdec.engine.make_proposer import line_of
 from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.draft import Draft
@@ -107,7 +108,7 @@ class ProposerGuard:
             if not self._is_fallback or (self._is_strict and isinstance(error, DraftError)):
                 raise
             self.counters.num_errors += 1
-            self._note(_described(error), "raised")
+            self._note(_described(error) + line_of(error), "raised")
             self._fail()
             return None
         if num_cut:
@@ -116,7 +117,11 @@ class ProposerGuard:
                     f"{self.proposer.name}: {num_cut} drafted nodes are malformed or above the caps"
                 )
             self.counters.num_nodes_cut += num_cut
-            self._note("malformed drafts were cut", "returned a draft that cannot be scored")
+            self._note(
+                "nodes above max_nodes, ids outside the vocabulary, parents that do not precede their nodes, or trees without "
+                "Capability.TREE; they were cut",
+                "returned a draft that cannot be scored",
+            )
         self._watch_time(time.perf_counter() - started, batch)
         return draft
 
@@ -220,7 +225,8 @@ class ProposerGuard:
         if what not in self.counters.messages:
             self.counters.messages.add(what)
             logger.warning(
-                "proposer %r %s (%s); output is not affected, this is logged once and counted",
+                "proposer %r %s (%s); output is not affected, this is logged once and counted; 'on_proposer_error': \"raise\" "
+                "and strict_drafts=True raise instead",
                 self.proposer.name, what, message,
             )  # fmt: skip
 

@@ -10,6 +10,7 @@ from specdec.engine.capabilities import check_capabilities
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.guard import ProposerGuard
+from specdec.engine.make_proposer import load_proposer, make_proposer
 from specdec.engine.pace import Pace
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
@@ -73,7 +74,7 @@ def open_proposer(
     """
     speculation = resolve_for_host(speculative_config, target, host=host, samplers=samplers)
     config = speculation.config
-    proposer = speculation.proposer_class(speculation.proposer_config, target.info)
+    proposer = make_proposer(speculation, target.info)
     check_capabilities(proposer, speculation.sampler_class(speculation.sampler_config))
     _check_host(proposer, target, host)
     _load(proposer, target)
@@ -124,7 +125,7 @@ def _load(proposer: Proposer, target: HostTarget) -> None:
         look = partial(disagreement, target.device, target.dtype, target.config)
         backend = choose_backend(options.attention_backend, target.device, look)
     lender = Lender(options, target.device, target.max_model_len, backend)
-    proposer.load(target.handle(lender, options))
+    load_proposer(proposer, target.handle(lender, options))
     bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
     if bytes_per_token:
         lender.allocate(num_slots(options, target, bytes_per_token, needed=lambda: 0))

@@ -52,6 +52,13 @@ class Role:
         for attribute in self.attributes:
             if not hasattr(candidate, attribute):
                 raise PluginError(f"{label} has no class attribute {attribute!r}")
+        given: object = getattr(candidate, "capabilities", frozenset())
+        if not isinstance(given, property) and not (
+            isinstance(given, frozenset) and all(isinstance(each, interfaces.Capability) for each in given)
+        ):
+            raise PluginError(
+                f"{label}: capabilities is {given!r}: give a frozenset of specdec.interfaces.Capability"
+            )
         if self.config is not None:
             config_base: type[Any] = getattr(interfaces, self.config)
             config = getattr(candidate, "Config", None)

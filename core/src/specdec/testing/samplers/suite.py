@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from specdec import registry
+from specdec.engine.check_verdict import problem_of
 from specdec.interfaces import Sampler, Verdict
 from specdec.sampling_params import SamplingParams
 from specdec.testing.support.conformance import Conformance
@@ -51,13 +52,9 @@ class SamplerSuite(Conformance):
             verdict = sampler.verify(trial.scores, trial.drafted.draft, trial.batch)
         except Exception as error:
             broken(f"verify raised {described(error)}")
-        if not isinstance(verdict, Verdict):
-            broken(f"verify returned {type(verdict).__name__}, not a Verdict")
-        size = len(trial.batch.num_nodes)
-        if len(verdict.accepted_nodes) != size or len(verdict.token_ids) != size:
-            broken(
-                f"{len(verdict.accepted_nodes)} rows of nodes and {len(verdict.token_ids)} of tokens for {size} requests"
-            )
+        problem = problem_of(verdict, trial.batch.num_nodes, trial.scores.logits.shape[1])
+        if problem is not None:
+            broken(f"verify returned {problem}")
         return verdict
 
     def _trial(

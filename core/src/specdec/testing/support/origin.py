@@ -6,11 +6,13 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+import _pytest
+import pluggy
 import torch
 
 import specdec
 
-_NOT_A_PLUGIN = (Path(specdec.__file__).parent, Path(torch.__file__).parent)
+_NOT_A_PLUGIN = tuple(Path(str(module.__file__)).parent for module in (specdec, torch, _pytest, pluggy))
 _STANDARD = Path(sysconfig.get_path("stdlib"))
 
 
@@ -35,6 +37,6 @@ def origin(error: BaseException) -> str | None:
 
 
 def _is_elsewhere(file: Path) -> bool:
-    """Return whether a file belongs to specdec, torch or Python."""
+    """Return whether a file belongs to specdec, torch, pytest or Python."""
     is_standard = file.is_relative_to(_STANDARD) and "site-packages" not in file.parts
     return is_standard or not file.is_absolute() or any(file.is_relative_to(home) for home in _NOT_A_PLUGIN)

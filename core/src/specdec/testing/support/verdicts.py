@@ -12,6 +12,7 @@ from specdec.testing.support.origin import origin
 NOT_APPLICABLE = "not applicable: "
 """Prefix of the reason of a skipped test."""
 _RAISED_AT = re.compile(r"\braised \w+.*\[(\S+:\d+)\]")
+_NO_DRAFT = re.compile(r"propose returned \w+, not a Draft|\bDraft\.\w+ (is|has) ")
 
 
 def broken(reason: str) -> NoReturn:
@@ -32,7 +33,9 @@ def described(error: BaseException) -> str:
 
 
 def advice(reason: str, fix: str) -> str:
-    """Return what to fix for a broken promise: an exception raised by the plugin comes first, if the reason names one."""
+    """Return what to fix for a broken promise: an exception that the plugin raised or a draft that is none comes first."""
+    if _NO_DRAFT.search(reason):
+        return "what propose returns, see specdec.interfaces.Draft; this promise can be judged once it returns drafts"
     place = _RAISED_AT.search(reason)
     return (
         fix if place is None else f"what {place[1]} raises; this promise can be judged once it raises nothing"

@@ -1,0 +1,47 @@
+"""Checks what a sampler returns: its tokens become ids of the next pass, which reads memory at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+from specdec.errors import PluginError
+from specdec.interfaces.sampler import Verdict
+
+
+def check_verdict(verdict: object, num_nodes: Sequence[int], vocab_size: int, sampler: str) -> None:
+    """Raise unless a verdict belongs to its batch.
+
+    Args:
+        verdict: the result of `Sampler.verify`.
+        num_nodes: `[B]` number of nodes of each row's draft.
+        vocab_size: the target's vocabulary size.
+        sampler: name of the sampler, for the error.
+
+    Raises:
+        PluginError: naming the sampler and what it must return.
+    """
+    problem = problem_of(verdict, num_nodes, vocab_size)
+    if problem is not None:
+        raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
+
+
+def problem_of(verdict: object, num_nodes: Sequence[int], vocab_size: int) -> str | None:
+    """Return what is wrong with a verdict, as the end of a sentence that begins with "verify returned"; None if nothing is."""
+    if not isinstance(verdict, Verdict):
+        return f"{type(verdict).__name__}, not a Verdict"
+    nodes, token_ids, size = verdict.accepted_nodes, verdict.token_ids, len(num_nodes)
+    if len(nodes) != size or len(token_ids) != size:
+        return f"{len(nodes)} rows of accepted_nodes and {len(token_ids)} of token_ids for a batch of {size} rows"
+    for row, (path, emitted, count) in enumerate(zip(nodes, token_ids, num_nodes, strict=True)):
+        if len(emitted) != len(path) + 1:
+            given = f"{len(emitted)} token ids with {len(path)} accepted nodes in row {row}"
+            return f"{given}: give the accepted tokens and one more"
+        if path and not (min(path) >= 0 and max(path) < count):
+            return f"accepted nodes {list(path)} in row {row}, whose draft has {count} nodes"
+    if size and not (
+        min(chain.from_iterable(token_ids)) >= 0 and max(chain.from_iterable(token_ids)) < vocab_size
+    ):
+        wrong = next(t for t in chain.from_iterable(token_ids) if not 0 <= t < vocab_size)
+        return f"token id {wrong}, outside the vocabulary of {vocab_size}"
+    return None

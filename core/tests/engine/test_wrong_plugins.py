@@ -1,0 +1,104 @@
+"""Plugins that break their contract are named, with what is wrong."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
+
+from specdec import PluginError
+from specdec.interfaces import Verdict
+
+WRONG = {
+    "nothing": (lambda verdict: None, "returned NoneType, not a Verdict"),
+    "an id above the vocabulary": (
+        lambda verdict: Verdict(verdict.accepted_nodes, [[10**6] * len(row) for row in verdict.token_ids]),
+        "returned token id 1000000, outside the vocabulary of",
+    ),
+    "a negative id": (
+        lambda verdict: Verdict(verdict.accepted_nodes, [[-1] * len(row) for row in verdict.token_ids]),
+        "returned token id -1, outside the vocabulary of",
+    ),
+    "no token": (
+        lambda verdict: Verdict([[] for _ in verdict.token_ids], [[] for _ in verdict.token_ids]),
+        "returned 0 token ids with 0 accepted nodes in row 0: give the accepted tokens and one more",
+    ),
+    "too few rows": (
+        lambda verdict: Verdict(verdict.accepted_nodes[:-1], verdict.token_ids[:-1]),
+        r"returned \d rows of accepted_nodes and \d of token_ids for a batch of \d rows",
+    ),
+    "nodes that nobody drafted": (
+        lambda verdict: Verdict([[40] for _ in verdict.token_ids], [[1, 2] for _ in verdict.token_ids]),
+        r"returned accepted nodes \[40\] in row 0, whose draft has \d nodes",
+    ),
+}
+
+PROPOSER = """
+from specdec import Draft, Proposer
+
+
+class Mine(Proposer):
+    name = "mine"
+
+    def __init__(self, config, target):
+        super().__init__(config, target)
+        {init}
+
+    def load(self, target):
+        {load}
+
+    def propose(self, batch):
+        {propose}
+        return Draft.empty(batch.batch_size)
+"""
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_verdict_names_the_sampler(subject, kind) -> None:
+    llm = make_llm(subject.model, scripted(k=3, texts=subject.texts))
+    engine, (change, message) = engine_of(llm), WRONG[kind]
+    sampler = engine._sampler
+    verify = sampler.verify
+    sampler.verify = lambda *arguments: change(verify(*arguments))
+    with pytest.raises(PluginError, match=f"sampler 'strict': verify {message}"):
+        llm.generate(subject.prompts, greedy(8), use_tqdm=False)
+
+
+def proposer(tmp_path: Path, **parts: str) -> dict[str, object]:
+    file = tmp_path / "mine.py"
+    file.write_text(PROPOSER.format(**{"init": "pass", "load": "pass", "propose": "pass"} | parts))
+    return {"method": f"{file}:Mine", "num_speculative_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("part", "line", "message"),
+    [
+        ("init", "open('no weights')", r"__init__ raised FileNotFoundError: .*no weights.* at .*mine\.py:10"),
+        ("load", "[][1]", r"load raised IndexError: .* at .*mine\.py:13"),
+        ("init", "self.capabilities = {'tokens_only'}", "capabilities is {'tokens_only'}: give a frozenset"),
+    ],
+)
+def test_what_fails_at_load_names_the_proposer(subject, tmp_path, part, line, message) -> None:
+    with pytest.raises((PluginError, ValueError), match=f"proposer 'mine': {message}"):
+        make_llm(subject.model, proposer(tmp_path, **{part: line}))
+
+
+@pytest.mark.parametrize("value", ["frozenset({'hidden_states'})", "['tokens_only']", "3"])
+def test_a_class_whose_capabilities_are_none_is_refused(subject, tmp_path, value) -> None:
+    config = proposer(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace('name = "mine"', f'name = "mine"\n    capabilities = {value}'))
+    with pytest.raises(PluginError, match=r"class Mine: capabilities is .*: give a frozenset"):
+        make_llm(subject.model, config)
+
+
+def test_the_log_says_where_a_proposer_raised(subject, tmp_path, caplog) -> None:
+    llm = make_llm(subject.model, proposer(tmp_path, propose="{}[42]"))
+    with caplog.at_level(logging.WARNING, logger="specdec"):
+        assert tokens_of(llm, subject.prompts[:1], greedy(8)) == [subject.expected[0][:8]]
+    [message] = [record.getMessage() for record in caplog.records if "raised" in record.getMessage()]
+    assert "'mine' raised (KeyError: 42 at " in message
+    assert "mine.py:16)" in message
+    assert "'on_proposer_error'" in message
