@@ -110,7 +110,7 @@ def test_every_operation_asks_for_its_sizes_and_launches_with_what_it_gets(
     """On tensors without memory, with a launcher that only looks at its configuration."""
     pytest.importorskip("triton")
     module = import_module(f"specdec_kernels.{op}")
-    kernel = import_module(f"specdec_kernels.{op}.kernel")
+    launcher = import_module(f"specdec_kernels.{op}.{'launcher' if op == 'rejection_verify' else 'kernel'}")
     asked, launched = [], []
 
     def find(name: str, heuristic: Any, candidates: Any, device: torch.device, *asked_sizes: Any) -> Any:
@@ -119,7 +119,7 @@ def test_every_operation_asks_for_its_sizes_and_launches_with_what_it_gets(
 
     monkeypatch.setattr(module, "launch_config", find)
     monkeypatch.setattr(
-        kernel, f"{op}_triton", lambda *args, **named: launched.append((*args, *named.values()))
+        launcher, f"{op}_triton", lambda *args, **named: launched.append((*args, *named.values()))
     )
     with use_backend(Backend.TRITON):
         WORKLOADS[op].make(torch.device("meta"), *sizes)(None)

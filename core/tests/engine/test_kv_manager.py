@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
+from specdec.logits.logprobs import LogprobRecord
 from specdec.runner.kv_cache import KVCache, LayerShape
 from specdec.runner.prefix_cache import PrefixCache
 from specdec.sampling_params import SamplingParams
@@ -208,6 +209,7 @@ def test_prompt_logprobs_skip_prefix_hits() -> None:
     second = Sequence(
         "t", first.token_ids, SamplingParams(prompt_logprobs=0), seed=0, sample_index=0, max_num_tokens=50
     )
+    second.prompt_logprobs = LogprobRecord(0, str)
     assert kv.admit(second, 40)
     assert second.num_computed == 0
 
