@@ -78,3 +78,16 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--directory: there is no folder"):
         write_package(names, kind, tmp_path / "absent")
     assert list((tmp_path / "my-idea").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object, **named: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    kind = KINDS["proposer"]
+    names = plugin_names("my-idea", kind.group)
+    with pytest.raises(
+        ConfigError, match=r"--directory: .*my-idea.* cannot be written: No space left on device"
+    ):
+        write_package(names, kind, tmp_path)

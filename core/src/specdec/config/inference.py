@@ -102,9 +102,8 @@ def _known_under_current_name(method: str) -> KnownMethod | None:
 def _from_checkpoint(config: SpeculativeConfig) -> Inferred:
     model = config.model
     if model is None:
-        given = "'num_speculative_tokens' was given" if config.num_speculative_tokens else "nothing was given"
         raise ConfigError(
-            f"{PLACE}: {given} without 'method' or 'model'; methods: {', '.join(sorted(known_methods()))}"
+            f"{PLACE}: needs a 'method' or a 'model'; methods: {', '.join(sorted(known_methods()))}"
         )
     if model == ZOO:
         raise ConfigError(f"{PLACE}: 'model': 'zoo' needs a 'method' beside it: the zoo has a draft for each")

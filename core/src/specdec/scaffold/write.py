@@ -15,7 +15,7 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
     """Write the package of a plugin into a new folder of `directory` and return its files.
 
     Raises:
-        ConfigError: if `directory` does not exist, or already has such a folder.
+        ConfigError: if `directory` does not exist, cannot be written to, or already has such a folder.
     """
     if not directory.is_dir():
         raise ConfigError(f"--directory: there is no folder {str(directory)!r}")
@@ -34,8 +34,11 @@ def write_package(names: PluginNames, kind: Kind, directory: Path) -> list[Path]
     written = []
     for path, text in kind.files.items():
         file = folder / Template(path).substitute(values)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(Template(text).substitute(values), encoding="utf-8")
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(Template(text).substitute(values), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--directory: {str(file)!r} cannot be written: {error.strerror}") from None
         written.append(file)
     return written
 
