@@ -100,5 +100,5 @@ def test_the_log_says_where_a_proposer_raised(subject, tmp_path, caplog) -> None
         assert tokens_of(llm, subject.prompts[:1], greedy(8)) == [subject.expected[0][:8]]
     [message] = [record.getMessage() for record in caplog.records if "raised" in record.getMessage()]
     assert "'mine' raised (KeyError: 42 at " in message
-    assert "mine.py:16)" in message
+    assert "mine.py:16;" in message
     assert "'on_proposer_error'" in message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.utils import parametrize
 
-from specdec import ModelError
+from specdec import ConfigError, ModelError
 from specdec_plugin_eagle.conversion import plan_conversion
 from specdec_train.heads.closed_form import whiten_inputs
 from specdec_train.heads.factored import merge
@@ -117,6 +118,21 @@ def test_the_speculators_format_is_read_and_the_published_one_written(trained, t
     again = go_on(recipe, target, documents, tmp_path / "again")
     tokens = torch.tensor([documents[2][:50]])
     torch.testing.assert_close(guesses_of(again, tokens), guesses_of(before, tokens))
+
+
+def test_layers_that_the_target_does_not_have_are_named(trained, target, documents):
+    recipe, _, folder = trained
+    if recipe.method == "eagle":
+        assert read_layers(target, replace(recipe, finetuned_from=str(folder))) == ()
+        return
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    config["eagle_aux_hidden_state_layer_ids"] = config["eagle_config"][
+        "eagle_aux_hidden_state_layer_ids"
+    ] = [1, 2, 9]
+    file.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=r"9\], and the target has ids 0 to 6"):
+        read_layers(target, replace(recipe, finetuned_from=str(folder)))
 
 
 def test_a_head_of_another_target_is_refused(trained, target, documents):

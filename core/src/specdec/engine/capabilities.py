@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec.errors import ConfigError
-from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability, are_capabilities
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler
 
@@ -15,7 +15,7 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
         ConfigError: naming the capability and the remedy.
     """
     declared: object = proposer.capabilities  # a plugin may have put anything there
-    if not (isinstance(declared, frozenset) and all(isinstance(each, Capability) for each in declared)):
+    if not are_capabilities(declared):
         raise ConfigError(
             f"proposer {proposer.name!r}: capabilities is {declared!r}: give a frozenset of specdec.interfaces.Capability"
         )

@@ -108,7 +108,10 @@ class ProposerGuard:
             if not self._is_fallback or (self._is_strict and isinstance(error, DraftError)):
                 raise
             self.counters.num_errors += 1
-            self._note(_described(error) + line_of(error), "raised")
+            self._note(
+                f"{_described(error)}{line_of(error)}; 'on_proposer_error': \"raise\" lets it through",
+                "raised",
+            )
             self._fail()
             return None
         if num_cut:
@@ -119,7 +122,7 @@ class ProposerGuard:
             self.counters.num_nodes_cut += num_cut
             self._note(
                 "nodes above max_nodes, ids outside the vocabulary, parents that do not precede their nodes, or trees without "
-                "Capability.TREE; they were cut",
+                "Capability.TREE; they were cut, and strict_drafts=True raises",
                 "returned a draft that cannot be scored",
             )
         self._watch_time(time.perf_counter() - started, batch)
@@ -225,8 +228,7 @@ class ProposerGuard:
         if what not in self.counters.messages:
             self.counters.messages.add(what)
             logger.warning(
-                "proposer %r %s (%s); output is not affected, this is logged once and counted; 'on_proposer_error': \"raise\" "
-                "and strict_drafts=True raise instead",
+                "proposer %r %s (%s); output is not affected, this is logged once and counted",
                 self.proposer.name, what, message,
             )  # fmt: skip
 

@@ -56,3 +56,8 @@ NEEDED_CAPABILITIES = frozenset(
     }
 )
 """The capabilities that need something from the target."""
+
+
+def are_capabilities(value: object) -> bool:
+    """Return whether a plugin's `capabilities` is a frozenset of `Capability`."""
+    return isinstance(value, frozenset) and all(isinstance(each, Capability) for each in value)

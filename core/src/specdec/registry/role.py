@@ -36,6 +36,7 @@ class Role:
             PluginError: naming the problem and how to fix it.
         """
         from specdec import interfaces
+        from specdec.interfaces.capability import are_capabilities
 
         base: type[Any] = getattr(interfaces, self.base)
         if isinstance(candidate, base):
@@ -53,9 +54,7 @@ class Role:
             if not hasattr(candidate, attribute):
                 raise PluginError(f"{label} has no class attribute {attribute!r}")
         given: object = getattr(candidate, "capabilities", frozenset())
-        if not isinstance(given, property) and not (
-            isinstance(given, frozenset) and all(isinstance(each, interfaces.Capability) for each in given)
-        ):
+        if not isinstance(given, property) and not are_capabilities(given):
             raise PluginError(
                 f"{label}: capabilities is {given!r}: give a frozenset of specdec.interfaces.Capability"
             )

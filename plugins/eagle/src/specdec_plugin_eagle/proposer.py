@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from specdec import ConfigError
 from specdec.drafting import HeadCheckpoint, HeadProposer
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle, TargetInfo
 from specdec.runner import DraftHead
 from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
-from specdec_plugin_eagle.settings import EagleSettings
+from specdec_plugin_eagle.settings import EagleSettings, layers_read
 
 
 class EagleProposer(HeadProposer):
@@ -38,27 +37,10 @@ class Eagle3Proposer(HeadProposer):
         self._checkpoint = HeadCheckpoint(config.model, config.revision)
         settings = EagleSettings.from_dict(self._checkpoint.config, str(self._checkpoint), is_eagle3=True)
         if settings.uses_aux:
-            self.aux_layer_ids = _aux_layer_ids(settings, target, str(self._checkpoint))
+            self.aux_layer_ids = layers_read(settings, target.num_layers, str(self._checkpoint))
         else:
             self.capabilities = self.capabilities - {Capability.AUX_HIDDEN_STATES}
 
     def load_head(self, target: TargetHandle) -> DraftHead:
         """Return the head; see `load_eagle3`."""
         return load_eagle3(self._checkpoint, target, is_parallel=self.config.parallel_drafting)
-
-
-def _aux_layer_ids(settings: EagleSettings, target: TargetInfo, place: str) -> tuple[int, ...]:
-    """Return the layers whose inputs a head reads; the paper's defaults if its checkpoint names none."""
-    count = target.num_layers
-    if settings.aux_layer_ids is not None:
-        ids, source = settings.aux_layer_ids, "eagle_aux_hidden_state_layer_ids"
-    else:
-        ids, source = (
-            (2, count // 2, count - 3),
-            "without eagle_aux_hidden_state_layer_ids layers 2, L / 2 and L - 3",
-        )
-    if not all(0 <= layer <= count for layer in ids):
-        raise ConfigError(
-            f"{place}: {source}: {list(ids)}, and the target has ids 0 to {count}: it is a head of another target"
-        )
-    return ids

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig
 
-from specdec import ModelError
+from specdec import ConfigError, ModelError
 
 _SPECULATORS = "transformer_layer_config"
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -129,3 +129,28 @@ def _mask_id(config: Mapping[str, Any]) -> int | None:
     found = [inner.get("mask_token_id")] if isinstance(inner, Mapping) else []
     found += [config.get(key) for key in ("mask_token_id", "pard_token", "ptd_token_id")]
     return next((int(value) for value in found if value is not None), None)
+
+
+def layers_read(settings: EagleSettings, count: int, place: str) -> tuple[int, ...]:
+    """Return the layers whose inputs a head reads; the paper's defaults if its checkpoint names none.
+
+    Args:
+        settings: settings of an EAGLE-3 head.
+        count: number of the target's layers.
+        place: location named in errors.
+
+    Raises:
+        ConfigError: if the target does not have such layers.
+    """
+    if settings.aux_layer_ids is not None:
+        ids, source = settings.aux_layer_ids, "eagle_aux_hidden_state_layer_ids"
+    else:
+        ids, source = (
+            (2, count // 2, count - 3),
+            "without eagle_aux_hidden_state_layer_ids layers 2, L / 2 and L - 3",
+        )
+    if not all(0 <= layer <= count for layer in ids):
+        raise ConfigError(
+            f"{place}: {source}: {list(ids)}, and the target has ids 0 to {count}: it is a head of another target"
+        )
+    return ids

@@ -19,6 +19,7 @@ from specdec.scorers.lending import Lender
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
+from specdec_plugin_eagle.settings import layers_read
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
 
@@ -29,6 +30,7 @@ def published_layers(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, 
     """Return the layers whose inputs the published head reads beside the target's final states.
 
     Raises:
+        ConfigError: if it reads layers that the target does not have.
         ModelError: if it is not an EAGLE-3 head that can be loaded.
     """
     checkpoint = _checkpoint(recipe, target)
@@ -36,7 +38,7 @@ def published_layers(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, 
     if not settings.uses_aux:
         return ()
     num_layers: int = target.config.get_text_config().num_hidden_layers
-    return settings.aux_layer_ids or (2, num_layers // 2, num_layers - 3)
+    return layers_read(settings, num_layers, str(checkpoint))
 
 
 def load_published(
