@@ -133,7 +133,7 @@ HEADS: dict[str, HeadRecipe] = {
 """Default recipe of each kind."""
 
 _FINETUNING_RATE = 0.3
-"""Factor on the learning rates: at those of new heads, acceptance of the zoo's head for SmolLM2 first fell from 0.45 to 0.43."""
+"""Factor on the learning rates: at a new head's, acceptance of the zoo's head for SmolLM2 first fell from 0.45 to 0.43."""
 _ENDLESS = 1_000_000
 """Number of steps for a run that ends by its time limit."""
 _DRAFT_VOCAB_COVERAGE = 0.98
