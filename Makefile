@@ -8,8 +8,8 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 # Tests have one thread each, so one process for each core; classes and modules stay together for what their tests share.
 WORKERS ?= --numprocesses logical --maxprocesses 4 --dist loadscope
-PROJECTS := $(wildcard core/pyproject.toml kernels/pyproject.toml server/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml adapters/*/pyproject.toml)
-SOURCES := $(wildcard core/src kernels/src server/src train/src zoo/src plugins/*/src adapters/*/src)
+PROJECTS := $(wildcard bench/pyproject.toml core/pyproject.toml drafting/pyproject.toml kernels/pyproject.toml server/pyproject.toml testing/pyproject.toml train/pyproject.toml zoo/pyproject.toml plugins/*/pyproject.toml adapters/*/pyproject.toml)
+SOURCES := $(wildcard bench/src core/src drafting/src kernels/src server/src testing/src train/src zoo/src plugins/*/src adapters/*/src)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -80,7 +80,7 @@ docs: install ## write the generated parts of README.md and docs/
 
 wheels: install ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
 	$(BIN)/python scripts/wheels.py dist
-	$(BIN)/python -m pytest -m wheels tests/test_wheels.py core/tests/scaffold/test_installed.py
+	$(BIN)/python -m pytest -m wheels tests/test_wheels.py testing/tests/scaffold/test_installed.py
 
 bench: install ## measure the methods against plain decoding on the zoo
 	$(BIN)/specdec bench --model zoo --speculative-config '{"method": "ngram", "num_speculative_tokens": 5}'

@@ -20,6 +20,8 @@ import torch
 # In a fresh clone the first test that needs compiled code says that it is being compiled, whichever that is.
 logging.getLogger("specdec.compiled").setLevel(logging.ERROR)
 
+pytest_plugins = ["speccheck.site"]
+
 SKIPPED = {
     "gpu": (not torch.cuda.is_available(), "there is no GPU"),
     "interpreter": (

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from specdec.cli.demo_prompts import CHATS
+from specdec_bench.demo.prompts import CHATS
 
 DEFAULTS = (
     "--model", "smollm2", "--max-tokens", "256", "--temperature", "0", "--dtype", "bfloat16", "--deterministic",

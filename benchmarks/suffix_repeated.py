@@ -28,7 +28,7 @@ from common.stats import paired_ratio
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec.bench.statistics import distinct_ratio
+from specdec_bench.statistics import distinct_ratio
 
 _WORDS = ("value", "name", "data", "path", "line", "item", "key", "text", "size", "index", "result", "count")
 

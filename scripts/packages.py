@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +46,18 @@ class Package:
         extras = project.get("optional-dependencies", {})
         return [*project.get("dependencies", []), *(line for lines in extras.values() for line in lines)]
 
+    def siblings(self) -> list[Package]:
+        """Return this package and the official packages that it needs, transitively; extras are left out."""
+        by_name = {package.name: package for package in packages()}
+        found = [self]
+        for package in found:
+            needed = [
+                re.split(r"[^a-zA-Z0-9-]", line)[0]
+                for line in package.pyproject["project"].get("dependencies", [])
+            ]
+            found += [by_name[name] for name in needed if name in by_name and by_name[name] not in found]
+        return found
+
     def entry_points(self, group: str) -> dict[str, str]:
         """Return the entry points of a group: names and modules."""
         return dict(self.pyproject["project"].get("entry-points", {}).get(group, {}))
@@ -54,8 +67,11 @@ def packages() -> list[Package]:
     """Return every official package, core first."""
     folders = [
         "core",
+        "bench",
+        "drafting",
         "kernels",
         "server",
+        "testing",
         "train",
         "zoo",
         *sorted(f"{group}/{p.name}" for group in ("adapters", "plugins") for p in (ROOT / group).iterdir()),

@@ -37,8 +37,8 @@ MADE_ELSEWHERE = (
     *("git clone", "make ", "source ", "pip install", "cd "),
     *("specdec check my_idea", "specdec bench --suite"),
 )
-"""Commands in documents that are checked and not run here; the last two are run in core/tests/scaffold, on what is installed,
-and in core/tests/cli, on questions that may lie in the repository."""
+"""Commands in documents that are checked, not run: the last two run in testing/tests/scaffold, on installed packages, and in
+bench/tests/cli."""
 
 
 SERVES = "specdec serve "

@@ -14,8 +14,8 @@ from specdec import LLM, RequestOutput, SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.interfaces import Draft, ProposeBatch
 from specdec.loading.target import LoadedTarget, load_target
-from specdec.testing.support.rows import rows_of
 from specdec_plugin_mlp import MLPSpeculator, MLPSpeculatorLayout, save_mlp_speculator
+from specdec_testing.support.rows import rows_of
 
 BLOCK = 8
 ROOM = {"max_model_len": 160, "block_size": BLOCK, "max_num_batched_tokens": 96}

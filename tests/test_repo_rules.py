@@ -16,10 +16,13 @@ MAX_KERNEL_LINES = 600
 MAX_MEDIAN_LINES = 120
 FOLDERS = (
     "adapters",
+    "bench",
     "core",
+    "drafting",
     "kernels",
     "plugins",
     "server",
+    "testing",
     "train",
     "zoo",
     "tests",

@@ -95,7 +95,7 @@ def test_core_alone_works_and_lists_no_method(environment: Environment, built: d
 def test_a_plugin_comes_and_goes(plugin: Package, environment: Environment, built: dict[str, Path]) -> None:
     method, *others = plugin.entry_points("specdec.proposers")
     ask = f"from specdec import registry; print(registry.proposer({method!r}).name)"
-    environment.install(built["specdec-core"], built[plugin.name])
+    environment.install(*(built[package.name] for package in plugin.siblings()))
     environment.pip("check")
     assert sorted(environment.methods()) == sorted([method, *others])
     assert environment.run(ask) == method

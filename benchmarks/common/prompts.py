@@ -10,9 +10,9 @@ from typing import Any
 
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from specdec.bench.suites import Question, even_sample, load_suite
-from specdec.bench.suites.chat import Chat
 from specdec.errors import ConfigError
+from specdec_bench.suites import Question, even_sample, load_suite
+from specdec_bench.suites.chat import Chat
 
 _ANY_LENGTH = sys.maxsize
 

@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 from device.clock import synchronize
 from device.split import Borders, Split
 from specdec import SamplingParams
-from specdec.bench.forward_probe import ForwardProbe
 from specdec.interfaces.observer import StepStats
 from specdec.llm import build
+from specdec_bench.forward_probe import ForwardProbe
 
 _WARM_UP_STEPS = 4
 

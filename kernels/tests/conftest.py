@@ -13,10 +13,6 @@ import torch
 
 from specdec_kernels import Backend, use_backend
 
-SUPPORT = str(Path(__file__).parent / "support")
-if SUPPORT not in sys.path:
-    sys.path.insert(0, SUPPORT)
-
 ON_CPU, ON_GPU = pytest.mark.interpreter, pytest.mark.gpu
 
 MUTANT = "mutant_kernels"

@@ -1,11 +1,6 @@
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
 from openai import OpenAI
 from servercheck.served import Served, serving
 

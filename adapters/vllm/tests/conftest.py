@@ -1,13 +1,12 @@
-"""What the tests of the adapter share: the stub of vLLM, and the proposers of the repository's tests."""
+"""What the tests of the adapter share: the stub of vLLM."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).parent
-for folder in (HERE, HERE.parents[2] / "tests" / "support"):
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+HERE = str(Path(__file__).parent)
+if HERE not in sys.path:
+    sys.path.insert(0, HERE)
 
 from stub_engine import stub_vllm  # noqa: F401  a fixture of every test here

@@ -1,7 +1,7 @@
 """echo keeps the promises of a proposer, and finds what it should."""
 
 from specdec import LLM, SamplingParams
-from specdec.testing import ProposerConformance
+from specdec_testing import ProposerConformance
 
 
 class TestEcho(ProposerConformance):

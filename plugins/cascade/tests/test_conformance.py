@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.testing import ProposerConformance
+from specdec_testing import ProposerConformance
 
 COPIES = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +10,6 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 import specdec_zoo
-
-SUPPORT = str(Path(__file__).parents[3] / "tests" / "support")
-if SUPPORT not in sys.path:
-    sys.path.insert(0, SUPPORT)
 
 
 def save_draft(folder: Path, vocab_size: int, seed: int = 0, **keys: object) -> str:

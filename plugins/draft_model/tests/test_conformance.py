@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import specdec_zoo
-from specdec.testing import ProposerConformance
+from specdec_testing import ProposerConformance
 
 
 @cache

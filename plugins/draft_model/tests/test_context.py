@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec.drafting import DraftVocabulary, equal_vocabulary
+from specdec_drafting import DraftVocabulary, equal_vocabulary
 from specdec_plugin_draft_model.context import DraftContext
 
 SAME = equal_vocabulary(100, 100, torch.device("cpu"))

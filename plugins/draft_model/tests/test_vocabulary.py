@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 import specdec_zoo
 from specdec import LLM, ConfigError, SamplingParams
-from specdec.drafting import equal_vocabulary
+from specdec_drafting import equal_vocabulary
 from specdec_plugin_draft_model.vocabulary import shared_vocabulary
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from eagle_check.layout import Layout
 from eagle_check.shape import Shape
 from eagle_check.targets import make_head, target_model
 
-from specdec.testing import ProposerConformance
+from specdec_testing import ProposerConformance
 
 ONE = Shape(is_eagle3=False, has_own_lm_head=False)
 THREE = Shape(num_logits=40, has_map=True)

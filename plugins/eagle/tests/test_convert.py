@@ -19,7 +19,7 @@ from transformers import LlamaConfig
 
 from specdec import LLM, SamplingParams
 from specdec.cli.main import run
-from specdec.drafting import HeadCheckpoint
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_eagle import EagleSettings
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
 from specdec_plugin_eagle.saving import save_eagle, save_eagle3

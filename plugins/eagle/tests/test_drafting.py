@@ -19,7 +19,7 @@ from eagle_check.targets import make_head, make_proposer, make_reference
 from specdec import ModelError
 from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch
 from specdec.runner import slot_pool
-from specdec.testing.support.feed import Ask
+from specdec_testing.support.feed import Ask
 
 ONE = Shape(is_eagle3=False, has_own_lm_head=False)
 THREE = Shape(num_logits=40, has_map=True)

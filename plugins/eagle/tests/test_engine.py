@@ -16,9 +16,9 @@ from eagle_check.shape import VOCAB, Shape
 from eagle_check.targets import make_head, make_reference, target_model
 
 from specdec import LLM, SamplingParams
-from specdec.drafting import HeadProposer
 from specdec.interfaces import Draft, FinishReason, ProposeBatch
-from specdec.testing.support.rows import Row, rows_of
+from specdec_drafting import HeadProposer
+from specdec_testing.support.rows import Row, rows_of
 
 ONE = Shape(is_eagle3=False, has_own_lm_head=False)
 THREE = Shape(num_logits=40, has_map=True)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specdec import LLM, ConfigError, ModelError
-from specdec.drafting import HeadCheckpoint
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp import (
     MLPSpeculator,
     MLPSpeculatorLayout,

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specdec.testing import ProposerConformance
 from specdec_plugin_mlp import (
     Medusa,
     MedusaLayout,
@@ -19,6 +18,7 @@ from specdec_plugin_mlp import (
     MLPSpeculatorLayout,
     save_mlp_speculator,
 )
+from specdec_testing import ProposerConformance
 
 
 @cache

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 import specdec_zoo
 from specdec import LLM, SamplingParams
-from specdec.drafting import HeadCheckpoint
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp import load_mlp_speculator
 
 

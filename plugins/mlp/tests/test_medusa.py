@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from specdec import LLM, ConfigError, ModelError, SamplingParams
-from specdec.drafting import HeadCheckpoint
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp import Medusa, MedusaLayout, load_medusa
 
 H, V, HEADS, LAYERS = 16, 40, 3, 2

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
-
-SUPPORT = str(Path(__file__).parent / "support")
-if SUPPORT not in sys.path:
-    sys.path.insert(0, SUPPORT)
-
 from mtp_check.targets import MadeTarget, make_target
 
 

@@ -13,10 +13,10 @@ import torch
 from mtp_check.targets import scramble
 from safetensors.torch import save_file
 
-from specdec.testing import ProposerConformance
-from specdec.testing.support.tiny import tiny_model
 from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.saving import layer_tensors
+from specdec_testing import ProposerConformance
+from specdec_testing.support.tiny import tiny_model
 
 
 @cache

@@ -11,9 +11,9 @@ from mtp_check.targets import NUM_LAYERS, VOCAB_SIZE, MadeTarget
 
 from specdec.engine_options import EngineOptions
 from specdec.loading.target import load_target
-from specdec.testing.support.feed import Ask, Feed
-from specdec.testing.support.target import CheckTarget
 from specdec_plugin_mtp import MtpConfig, MtpProposer
+from specdec_testing.support.feed import Ask, Feed
+from specdec_testing.support.target import CheckTarget
 
 RUNNING = ["llama", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "mimo", "ernie"]
 TOLERANCE = 1e-5

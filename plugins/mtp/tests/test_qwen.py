@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from specdec import LLM, ModelError
-from specdec.drafting import HeadCheckpoint
 from specdec.runner import HeadRunner, PackedBatch, Segment
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.loading import load_mtp
 from specdec_plugin_mtp.tensors import MtpTensors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specdec.testing import ProposerConformance
+from specdec_testing import ProposerConformance
 
 
 class TestNgram(ProposerConformance):

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     Command = Any
 
 OFFICIAL = {
-    "audit": ("specdec-server", "Ask a server with and without speculation, and compare."),
-    "bench": ("specdec-core", "Measure methods against plain decoding on your own prompts."),
+    "audit": ("specdec-bench", "Ask a server with and without speculation, and compare."),
+    "bench": ("specdec-bench", "Measure methods against plain decoding on your own prompts."),
     "chat": ("specdec-core", "Talk to a model, accepted drafts in colour."),
-    "check": ("specdec-core", "Run the conformance tests on an installed method."),
+    "check": ("specdec-testing", "Run the conformance tests on an installed method."),
     "config": ("specdec-core", "Print the schema of speculative_config, or check one."),
     "convert": (packages_of_commands()["convert"], "Convert draft checkpoints between formats."),
-    "demo": ("specdec-core", "See speculative decoding at work on the built-in models."),
+    "demo": ("specdec-bench", "See speculative decoding at work on the built-in models."),
     "doctor": ("specdec-core", "Show versions, devices, plugins and memory."),
     "generate": ("specdec-core", "Generate text from a prompt."),
-    "new": ("specdec-core", "Write the skeleton of a plugin package."),
+    "new": ("specdec-testing", "Write the skeleton of a plugin package."),
     "plugins": ("specdec-core", "List the installed plugins."),
     "serve": ("specdec-server", "Serve a model over HTTP, with the OpenAI interface."),
     "train": ("specdec-train", "Train a draft head for a model."),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specdec.drafting import DraftVocabulary
 from specdec.interfaces.batch import HostIds
+from specdec_drafting import DraftVocabulary
 
 
 @dataclass(slots=True)

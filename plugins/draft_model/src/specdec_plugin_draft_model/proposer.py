@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import torch
 
-from specdec.drafting import ChainCall, ChainLoop, Chooser, Piece, Places, Sketch, draft_of, run
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -23,6 +22,7 @@ from specdec.interfaces import (
 )
 from specdec.interfaces.batch import HostIds
 from specdec.runner import ChainWork, NewRows, PackedBatch, SlotPool, in_inference_mode
+from specdec_drafting import ChainCall, ChainLoop, Chooser, Piece, Places, Sketch, draft_of, run
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
 from specdec_plugin_draft_model.mask_token import mask_token

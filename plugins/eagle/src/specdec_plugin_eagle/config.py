@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from specdec.drafting import HeadConfig
+from specdec_drafting import HeadConfig
 
 
 class EagleConfig(HeadConfig):

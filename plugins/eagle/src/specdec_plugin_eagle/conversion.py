@@ -10,8 +10,8 @@ from typing import Any
 from safetensors.torch import save_file
 
 from specdec import ConfigError, ModelError
-from specdec.drafting import HeadCheckpoint
-from specdec.drafting.checkpoint import WEIGHTS
+from specdec_drafting import HeadCheckpoint
+from specdec_drafting.checkpoint import WEIGHTS
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config, speculators_config
 from specdec_plugin_eagle.names import module_name, published_name, speculators_name
 from specdec_plugin_eagle.settings import EagleSettings

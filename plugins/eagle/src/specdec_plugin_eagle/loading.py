@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from specdec import ModelError
-from specdec.drafting import HeadCheckpoint
 from specdec.interfaces import TargetHandle
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_eagle.heads import Eagle3Head, EagleHead
 from specdec_plugin_eagle.names import module_name, published_by_module
 from specdec_plugin_eagle.settings import EagleSettings

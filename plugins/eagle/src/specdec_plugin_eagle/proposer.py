@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from specdec.drafting import HeadCheckpoint, HeadProposer
 from specdec.interfaces import Capability, ProposerConfig, TargetHandle, TargetInfo
 from specdec.runner import DraftHead
+from specdec_drafting import HeadCheckpoint, HeadProposer
 from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
 from specdec_plugin_eagle.settings import EagleSettings, layers_read

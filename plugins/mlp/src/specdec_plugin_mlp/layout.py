@@ -7,8 +7,8 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specdec import ConfigError, ModelError
-from specdec.drafting import HeadCheckpoint
 from specdec.interfaces import TargetInfo
+from specdec_drafting import HeadCheckpoint
 
 
 class Layout(BaseModel):

@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 
 from specdec import ConfigError
-from specdec.drafting import Chooser, DraftVocabulary, HeadCheckpoint, Sketch, draft_of
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -22,6 +21,7 @@ from specdec.interfaces import (
 )
 from specdec.interfaces.batch import HostIds
 from specdec.runner import speed_up_linears
+from specdec_drafting import Chooser, DraftVocabulary, HeadCheckpoint, Sketch, draft_of
 from specdec_plugin_mlp.config import StateHeadsConfig
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.states import LastStates

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from specdec import ModelError
-from specdec.drafting import HeadCheckpoint, HeadProposer
 from specdec.interfaces import ProposerConfig, TargetHandle
 from specdec.runner import DraftHead
+from specdec_drafting import HeadCheckpoint, HeadProposer
 from specdec_plugin_mtp.config import MtpConfig
 from specdec_plugin_mtp.loading import load_mtp
 from specdec_plugin_mtp.tensors import MtpTensors

@@ -8,8 +8,8 @@ import torch
 from safetensors import SafetensorError
 
 from specdec import ModelError
-from specdec.drafting import HeadCheckpoint
 from specdec.interfaces import CheckpointReader
+from specdec_drafting import HeadCheckpoint
 
 _QUANTISED = ("_scale_inv", ".weight_scale", ".qweight", ".weight_packed")
 

@@ -10,12 +10,12 @@ from transformers import PreTrainedModel
 
 from specdec.config import TargetFacts
 from specdec.config.zoo import ZOO, zoo_draft
-from specdec.drafting import HeadCheckpoint
 from specdec.engine_options import EngineOptions
 from specdec.hosting import HostTarget
 from specdec.interfaces import TargetHandle
 from specdec.runner import input_embedding, output_head
 from specdec.scorers.lending import Lender
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3

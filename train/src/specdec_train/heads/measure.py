@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specdec.bench import Comparison, Workload, contenders_of
 from specdec.config.fit import target_facts
 from specdec.loading.target import LoadedTarget
+from specdec_bench import Comparison, Workload, contenders_of
 from specdec_train.interruption import IsInterrupted
 
 METHODS = {

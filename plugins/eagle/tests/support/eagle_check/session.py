@@ -9,10 +9,10 @@ import torch
 
 from eagle_check.reference import Reference
 from eagle_check.targets import check
-from specdec.drafting import Choice, HeadProposer, Place
 from specdec.interfaces import FinishReason, ProposeBatch
-from specdec.testing.support.feed import Ask, Feed
-from specdec.testing.support.rows import Row
+from specdec_drafting import Choice, HeadProposer, Place
+from specdec_testing.support.feed import Ask, Feed
+from specdec_testing.support.rows import Row
 
 TOLERANCE = 1e-5
 

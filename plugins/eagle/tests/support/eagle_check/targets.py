@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from eagle_check.layout import Layout, write_head
 from eagle_check.reference import Reference
 from eagle_check.shape import VOCAB, Shape, random_tensors
-from specdec.drafting import HeadProposer
 from specdec.interfaces import TargetHandle
 from specdec.runner import DraftHead, HeadRunner
-from specdec.testing.support.target import CheckTarget, check_target
+from specdec_drafting import HeadProposer
 from specdec_plugin_eagle import Eagle3Config, Eagle3Proposer, EagleConfig, EagleProposer
+from specdec_testing.support.target import CheckTarget, check_target
 
 NUM_LAYERS = 8
 

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import torch
 
 from specdec import ModelError
-from specdec.drafting import HeadCheckpoint
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp.medusa.layout import MedusaLayout
 from specdec_plugin_mlp.medusa.model import Medusa
 from specdec_plugin_mlp.unused import tell_unused

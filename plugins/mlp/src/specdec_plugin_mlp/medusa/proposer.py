@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from specdec.drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary, reduced_vocabulary
 from specdec.interfaces import ProposerConfig
+from specdec_drafting import DraftVocabulary, HeadCheckpoint, equal_vocabulary, reduced_vocabulary
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.layout import check_target
 from specdec_plugin_mlp.medusa.checkpoint import load_medusa, read_layout

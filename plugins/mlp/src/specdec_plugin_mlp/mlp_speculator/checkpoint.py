@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from specdec import ModelError
-from specdec.drafting import HeadCheckpoint
+from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mlp.mlp_speculator.layout import MLPSpeculatorLayout
 from specdec_plugin_mlp.mlp_speculator.model import MLPSpeculator
 from specdec_plugin_mlp.unused import tell_unused

@@ -1,0 +1,95 @@
+"""The installed methods, configured for the models of the demo."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specdec import registry
+from specdec.config import TargetFacts
+from specdec.config.zoo import ZOO
+from specdec.errors import ConfigError, PluginError
+from specdec.loading.target import LoadedTarget
+from specdec.registry import Group
+from specdec.registry.catalogue import known_method, known_methods
+from specdec_bench.contender import Contender, contenders_of
+from specdec_bench.session import Session
+from specdec_bench.workload import Workload
+
+DEFAULT_TOKENS = 5
+"""k for a method without a default."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An installed method that cannot run on the model."""
+
+    method: str
+    reason: str
+    is_unfit: bool = False
+    """Whether it needs something that does not exist for this model, which is not an error."""
+
+
+def installed_methods() -> list[str]:
+    """Return the names of the installed methods, without aliases.
+
+    Aliases are known only for a method that loads; one that does not load is listed under each of its names.
+    """
+    return [info.name for info in registry.installed(Group.PROPOSERS) if not _is_alias(info.name)]
+
+
+def missing_distributions() -> list[str]:
+    """Return the packages of published methods that are not installed."""
+    installed = {info.distribution for info in registry.installed(Group.PROPOSERS)}
+    offered = {method.distribution for method in known_methods().values() if method.distribution}
+    return sorted(offered - installed)
+
+
+def contender_for(
+    method: str, target: LoadedTarget, facts: TargetFacts, workload: Workload, model: str = ZOO
+) -> Contender | LeftOut:
+    """Return the contender for an installed method on a model, or why it cannot run.
+
+    The method is tested: an engine is created and runs a few steps.
+
+    Args:
+        method: the name of the method.
+        target: the loaded model.
+        facts: facts about the model.
+        workload: the workload of the test.
+        model: the model's name, which selects the method's options for demos.
+    """
+    try:
+        contender = _configured(method, facts, model)
+        strict = {**(contender.config or {}), "on_proposer_error": "raise"}
+        session = Session(target, replace(contender, config=strict), workload)
+        session.warm_up()
+        session.close()
+    except Exception as error:  # an error of one method becomes its row in the table and must not end the run
+        lines = str(error).splitlines() or [""]
+        told = isinstance(error, ConfigError | PluginError)
+        return LeftOut(method, lines[0] if told else f"{type(error).__name__}: {lines[0]}", told)
+    return contender
+
+
+def _configured(method: str, facts: TargetFacts, model: str) -> Contender:
+    known = known_method(method)
+    config: dict[str, Any] = {"method": method}
+    if known is not None:
+        config |= known.demo_options.get(model, {})
+        if known.zoo is not None:
+            config["model"] = ZOO
+    try:
+        return contenders_of([config], facts)[1]
+    except ConfigError:
+        return contenders_of([{**config, "num_speculative_tokens": DEFAULT_TOKENS}], facts)[1]
+
+
+def _is_alias(name: str) -> bool:
+    try:
+        method = registry.proposer(name)
+    except PluginError:
+        return False
+    known = known_method(name)
+    is_published = known is not None and known.name == name
+    return name != method.name and name in method.aliases and not is_published

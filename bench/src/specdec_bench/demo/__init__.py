@@ -1,0 +1,1 @@
+"""`specdec demo`: speculative decoding at work on prompts of a few kinds."""

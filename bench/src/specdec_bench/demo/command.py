@@ -1,0 +1,215 @@
+"""`specdec demo`: runs every installed method on SmolLM2, or on the zoo's small model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from specdec import hookimpl
+from specdec.cli.output import print_json, warn
+from specdec.cli.progress import Steps, progress
+from specdec.config.zoo import PACKAGED, ZOO, packaged_model
+from specdec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from specdec.loading.target import LoadedTarget
+    from specdec_bench import Comparison, Contender, Workload
+    from specdec_bench.candidates import LeftOut
+
+TEMPERATURES = (0.8, 0.0)
+MOST_PROMPTS = 8
+MIN_ROUNDS = 2
+SECONDS = 150.0
+"""No further round starts if it would probably exceed this time."""
+
+
+@hookimpl
+def specdec_register_commands(app: typer.Typer) -> None:
+    """Add `specdec demo`."""
+    app.command("demo")(demo)
+
+
+def demo(
+    model: Annotated[
+        str | None,
+        typer.Option(help="smollm2 or zoo; default: smollm2 where its package is installed, else zoo."),
+    ] = None,
+    num_prompts: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"Prompts; default: what time allows, up to {MOST_PROMPTS}."),
+    ] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="The most tokens to generate per prompt.")] = 128,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Turns of every method at most; fewer where time is short.")
+    ] = 6,
+    seed: Annotated[int, typer.Option(help="Prompt i is sampled with seed SEED + i.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """See speculative decoding at work on a model that is there already.
+
+    Plain decoding and every installed method generate the same texts, which must not change, and then the fastest answers
+    a prompt, accepted drafts in colour. The exit code is 1 if a text changes.
+    """
+    from specdec.cli.quiet import notices_once
+
+    with notices_once():
+        is_same = _demo(_chosen(model), num_prompts, max_tokens, rounds, seed, as_json=as_json)
+    if not is_same:
+        raise typer.Exit(1)
+
+
+def _demo(
+    name: str, num_prompts: int | None, max_tokens: int, rounds: int, seed: int, *, as_json: bool
+) -> bool:
+    """Run the demo on a model; return whether no text changed."""
+    prompts = _prompts(name, num_prompts or MOST_PROMPTS)
+
+    from specdec.cli.quiet import hush_libraries
+    from specdec.engine_options import EngineOptions
+    from specdec.loading.target import load_target
+    from specdec_bench import BASELINE, Comparison, Workload
+    from specdec_bench.dataset import tokenize
+    from specdec_bench.environment import environment
+
+    hush_libraries()
+    # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
+    is_deterministic = name in PACKAGED and _has_compiled_loops()
+    target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
+    tokens = tokenize(in_chat_format(prompts, target.tokenizer), target.tokenizer, target.max_model_len)
+    base = Workload(tokens, max_tokens, seed=seed, is_deterministic=is_deterministic)
+    methods, left_out = _contenders(name, target, base)
+    contenders = [BASELINE, *methods]
+    if num_prompts is None:
+        sample = replace(base, prompts=tokens[:1])
+        tokens = tokens[: _affordable(target, sample, len(contenders))]
+    workloads = [replace(base, prompts=tokens, temperature=temperature) for temperature in TEMPERATURES]
+    in_a_round = len(workloads) * len(contenders) * len(tokens)
+    with progress(
+        "generating the same texts with every method", min(rounds, MIN_ROUNDS) * in_a_round
+    ) as steps:
+        comparisons = [Comparison(target, workload, contenders, steps.advance) for workload in workloads]
+        num_rounds = _run(comparisons, rounds, in_a_round, steps)
+    rows = [
+        {"temperature": workload.temperature, **row}
+        for comparison, workload in zip(comparisons, workloads, strict=True)
+        for row in comparison.rows()
+    ]
+    facts = environment(target, workloads[0], num_rounds)
+    facts["temperature"] = list(TEMPERATURES)
+    if as_json:
+        missed = [{"method": entry.method, "reason": entry.reason} for entry in left_out]
+        print_json({"rows": rows, "left_out": missed, "environment": facts})
+    else:
+        from specdec_bench.demo.report import print_answer, print_demo
+
+        print_demo(rows, left_out, facts)
+        if methods:
+            greedy = rows[len(contenders) + 1 :]
+            fastest = max(range(len(methods)), key=lambda index: greedy[index]["speedup"])
+            print_answer(target, methods[fastest], workloads[-1])
+    return all(row["identical_to_baseline"] for row in rows)
+
+
+def _chosen(model: str | None) -> str:
+    """Return the model's name after checking that it is installed.
+
+    Raises:
+        ConfigError: for a model that is not one of the two, or not installed.
+    """
+    if model is None:
+        try:
+            packaged_model(PACKAGED[0])
+        except ConfigError as error:
+            warn(f"the demo runs on the zoo's small model, since {PACKAGED[0]} is not there: {error}")
+            return ZOO
+        return PACKAGED[0]
+    if model not in (ZOO, *PACKAGED):
+        raise ConfigError(f"--model: {model!r} is not one of {', '.join((*PACKAGED, ZOO))}")
+    if model in PACKAGED:
+        packaged_model(model)
+    return model
+
+
+def _prompts(model: str, count: int) -> Sequence[str | list[int]]:
+    """Return questions for a chat model, or code prefixes for the zoo's model."""
+    if model in PACKAGED:
+        from specdec_bench.demo.prompts import CHATS
+
+        return CHATS[:count]
+    from specdec_bench.dataset import zoo_prompts
+
+    return zoo_prompts(count)
+
+
+def in_chat_format(
+    prompts: Sequence[str | list[int]], tokenizer: PreTrainedTokenizerBase | None
+) -> list[str | list[int]]:
+    """Return the prompts formatted with the model's chat template; unchanged if it has none."""
+    if tokenizer is None or tokenizer.chat_template is None:
+        return list(prompts)
+    from specdec.engine.conversation import conversation_prompt
+
+    return [
+        conversation_prompt(tokenizer, [{"role": "user", "content": prompt}], {})["prompt_token_ids"]
+        for prompt in prompts
+    ]
+
+
+def _has_compiled_loops() -> bool:
+    """Return whether models run on the CPU through compiled loops, whose results do not depend on the other rows."""
+    import torch
+
+    from specdec.runner.host.threads import is_available
+
+    return not torch.cuda.is_available() and is_available()
+
+
+def _contenders(
+    model: str, target: LoadedTarget, workload: Workload
+) -> tuple[list[Contender], list[LeftOut]]:
+    """Return the installed methods that run on a model, and the others with the reasons."""
+    from specdec.config.fit import target_facts
+    from specdec_bench.candidates import LeftOut, contender_for, installed_methods
+
+    assert target.path is not None
+    facts = target_facts(target.path)
+    names = installed_methods()
+    with progress("trying the installed methods", len(names)) as steps:
+        tried: list[Contender | LeftOut] = []
+        for name in names:
+            tried.append(contender_for(name, target, facts, workload, model))
+            steps.advance()
+    return (
+        [entry for entry in tried if not isinstance(entry, LeftOut)],
+        [entry for entry in tried if isinstance(entry, LeftOut)],
+    )
+
+
+def _affordable(target: LoadedTarget, sample: Workload, num_contenders: int) -> int:
+    """Return how many prompts all contenders can finish in time, estimated from plain decoding of one prompt."""
+    from specdec_bench import BASELINE, Session
+
+    session = Session(target, BASELINE, sample)
+    session.warm_up()
+    seconds = session.run().wall_s
+    session.close()
+    return max(1, int(SECONDS / (MIN_ROUNDS * len(TEMPERATURES) * num_contenders * seconds)))
+
+
+def _run(comparisons: Sequence[Comparison], most: int, in_a_round: int, steps: Steps) -> int:
+    """Run rounds, each of all comparisons, until the time is used up; return the number of rounds."""
+    started = perf_counter()
+    for done in range(1, most + 1):
+        for comparison in comparisons:
+            comparison.run_round()
+        planned = min(most, max(MIN_ROUNDS, int(SECONDS * done / (perf_counter() - started))))
+        if done >= planned:
+            return done
+        steps.expect(planned * in_a_round)
+    return most

@@ -1,0 +1,109 @@
+"""Output of `specdec demo`: a table, the methods left out, and an answer with the accepted drafts in colour."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from specdec.cli.highlight import GUESSED, PLAIN, GrowingText, paint, takes_colour
+from specdec.llm import LLM
+from specdec_bench.candidates import missing_distributions
+from specdec_bench.cli.table import WIDTH, new_table, print_wide, yes_or_no
+
+if TYPE_CHECKING:
+    from specdec.loading.target import LoadedTarget
+    from specdec.outputs import RequestOutput
+    from specdec_bench import Contender, Workload
+    from specdec_bench.candidates import LeftOut
+
+DIM = "\x1b[2m"
+PROMPT_LINES = 8
+"""Number of lines from the end of a prompt that are shown before the answer."""
+
+
+def print_demo(
+    rows: Sequence[dict[str, Any]], left_out: Sequence[LeftOut], environment: dict[str, Any]
+) -> None:
+    """Print the table and the settings of the run.
+
+    Args:
+        rows: rows of `specdec bench` for all temperatures, each with its temperature.
+        left_out: methods that cannot run, with the reasons.
+        environment: environment of the run.
+    """
+    _print_table(rows)
+    first = rows[0]
+    count = first["num_prompts"]
+    print(
+        f"\n{count} prompt{'s' if count > 1 else ''}, {environment['max_tokens']} tokens each at most, "
+        f"{environment['rounds']} rounds, {environment['dtype']} on {environment['device']}. Times are medians.\n"
+        "Accepted: mean acceptance length, tokens per verified draft. Identical: token for token what plain\n"
+        "decoding gives, sampled or not. 4-grams: distinct over all; low where text loops, which is easy to guess."
+    )
+    for entry in left_out:
+        if not entry.is_unfit:
+            print(f"left out: {entry.method}: {entry.reason}")
+    unfit = [entry.method for entry in left_out if entry.is_unfit]
+    if unfit:
+        print(fill(f"not for this model, as --json tells of each: {', '.join(unfit)}", WIDTH))
+    missing = missing_distributions()
+    if missing:
+        print(f"more methods: pip install {' '.join(missing)}")
+
+
+def print_answer(target: LoadedTarget, contender: Contender, workload: Workload) -> None:
+    """Stream a method's answer to the first prompt, with accepted drafts in colour.
+
+    Args:
+        target: the loaded model.
+        contender: the method.
+        workload: the workload whose first prompt is answered.
+    """
+    if target.tokenizer is None:
+        return
+    is_coloured = takes_colour()
+    whole = str(target.tokenizer.decode(list(workload.prompts[0]), skip_special_tokens=True))
+    prompt = "\n".join(whole.split("\n")[-PROMPT_LINES:])
+    print(f"\n{contender.name} answers:\n")
+    sys.stdout.write(f"{DIM}{prompt}{PLAIN}" if is_coloured else prompt)
+    llm = LLM(
+        target,
+        speculative_config=contender.config,
+        max_model_len=target.max_model_len,
+        max_num_seqs=1,
+        deterministic=workload.is_deterministic,
+    )
+    growing = GrowingText(target.tokenizer, list(workload.prompts[0]))
+    last: RequestOutput | None = None
+    for last in llm.stream({"prompt_token_ids": list(workload.prompts[0])}, workload.params(0)):
+        for piece in growing.update(last.outputs[0]):
+            sys.stdout.write(paint(piece, is_coloured=is_coloured))
+        sys.stdout.flush()
+    assert last is not None
+    guessed, count = sum(last.outputs[0].is_from_draft), len(last.outputs[0].token_ids)
+    green = f"{GUESSED}in green{PLAIN}" if is_coloured else "in green on a terminal"
+    print(f"\n\n{guessed} of {count} tokens were guessed by a draft ({green}).")
+    llm.shutdown()
+
+
+def _print_table(rows: Sequence[dict[str, Any]]) -> None:
+    headings = ("method", "temperature", "tokens/s", "speed-up", "95 %", "accepted", "identical", "4-grams")
+    table = new_table(*headings)
+    before = None
+    for row in rows:
+        if before is not None and row["temperature"] != before:
+            table.add_row()
+        before = row["temperature"]
+        table.add_row(
+            row["name"],
+            f"{row['temperature']:g}",
+            f"{row['tokens_per_s']:.0f}",
+            f"{row['speedup']:.2f}x",
+            f"{row['speedup_low']:.2f}-{row['speedup_high']:.2f}",
+            f"{row['mean_acceptance_length']:.2f}",
+            yes_or_no(row["identical_to_baseline"]),
+            f"{row['distinct_4gram_ratio']:.2f}",
+        )
+    print_wide(table)

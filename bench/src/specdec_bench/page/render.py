@@ -1,0 +1,84 @@
+"""Renders the rows of a report as a self-contained HTML page."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from specdec_bench.page.acceptance_chart import acceptance_chart
+from specdec_bench.page.speedup_chart import speedup_chart
+from specdec_bench.page.step_chart import step_chart
+from specdec_bench.page.svg import series
+
+Row = Mapping[str, Any]
+TOLD_APART = ("command", "versions", "suite")
+"""Keys of the environment that have their own place on the page."""
+
+
+def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[str, Any]) -> str:
+    """Return a report as HTML with inline styles and charts, light and dark mode, and a table of values for every chart.
+
+    Args:
+        rows: rows with the additional columns; for a suite the overall rows first, then those of its tasks.
+        categories: for a suite, the rows by the categories of its file; else empty.
+        environment: environment of the run.
+    """
+    pages = Environment(
+        loader=PackageLoader("specdec_bench", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    overall = [row for row in rows if row.get("category") == rows[0].get("category")]
+    suite = environment.get("suite")
+    return pages.get_template("page.html.jinja").render(
+        title=_title(environment),
+        overall=overall,
+        rows=rows,
+        categories=categories,
+        suite=suite,
+        environment=environment,
+        facts={key: value for key, value in environment.items() if key not in TOLD_APART},
+        command=shlex.join(environment["command"]),
+        configs=[(row["name"], json.dumps(row["config"])) for row in overall if row["config"] is not None],
+        speedup_chart=speedup_chart(rows) if len(overall) > 1 else None,
+        acceptance_chart=acceptance_chart(overall)
+        if any(row["acceptance_per_position"] for row in overall)
+        else None,
+        step_chart=step_chart(overall),
+        series=series,
+        shown=_shown,
+        interval=_interval,
+        bounds=_bounds(environment),
+    )
+
+
+def _title(environment: Mapping[str, Any]) -> str:
+    suite = environment.get("suite")
+    what = suite["name"] if suite else "prompts"
+    return f"specdec bench: {what} on {environment['model'] or 'a model'}"
+
+
+def _bounds(environment: Mapping[str, Any]) -> str:
+    suite = environment.get("suite")
+    if suite and suite["bounds"] == "questions":
+        return "Bounds are 95 %, by resampling the questions; a category with a single question has none."
+    if environment["rounds"] < 6:
+        return "Bounds are the smallest and the largest value of the rounds: fewer than six cannot give 95 %."
+    return "Bounds are 95 %, by rounds."
+
+
+def _interval(row: Row) -> str:
+    """Return the bounds of a speed-up; a dash for the baseline and for a single question or round, which have none."""
+    low, high = row["speedup_low"], row["speedup_high"]
+    return _shown(None) if low == high else f"{_shown(low)} to {_shown(high)}"
+
+
+def _shown(value: float | None, digits: int = 2) -> str:
+    """Return a number for a table, or a dash for None."""
+    return "-" if value is None else f"{value:.{digits}f}"

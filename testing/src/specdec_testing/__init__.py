@@ -1,0 +1,42 @@
+"""The conformance kit: test suites that a plugin must pass. Plugin authors subclass them.
+
+One class in a test file is enough; pytest needs no conftest and no fixture:
+
+    from specdec_testing import ProposerConformance
+
+    class TestMine(ProposerConformance):
+        method = "my_idea"
+        config = {"num_speculative_tokens": 4}
+
+Each test checks one promise. Its docstring states the promise and, after "To fix:", what to change if it is broken.
+`specdec check my_idea` runs the same tests.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdec_testing.proposers import ProposerConformance as ProposerConformance
+    from specdec_testing.samplers import SamplerConformance as SamplerConformance
+    from specdec_testing.scorers import ScorerConformance as ScorerConformance
+
+_HOME = {
+    "ProposerConformance": "specdec_testing.proposers",
+    "SamplerConformance": "specdec_testing.samplers",
+    "ScorerConformance": "specdec_testing.scorers",
+}
+"""The module of each name; imported on first use, so that `specdec --help` imports no torch."""
+
+__all__ = [
+    "ProposerConformance",
+    "SamplerConformance",
+    "ScorerConformance",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'specdec_testing' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -1,0 +1,113 @@
+"""Drafts depend on the delivered tokens, not on how they were delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from specdec_testing.proposers.suite import ProposerSuite
+from specdec_testing.support.feed import Ask, Feed
+from specdec_testing.support.rows import Row
+from specdec_testing.support.story import story
+from specdec_testing.support.texts import NUM_TEXTS
+from specdec_testing.support.verdicts import broken
+
+
+class DeliveryTests(ProposerSuite):
+    """Tokens in pieces, tokens while no draft is wanted, re-delivered tokens, and memory that is only lent."""
+
+    def test_pieces_make_no_difference(self) -> None:
+        """The draft after a text is the same whether its tokens were delivered at once, one by one, or in uneven pieces.
+
+        To fix: process `counts[row]` tokens from `new_token_ids` in every call, in order; any number is possible.
+        """
+        for index in range(NUM_TEXTS):
+            for length in (55, 60):
+                text = self._texts[index][:length]
+                expected = self._single(self._feed(), text, self._k)
+                for pieces in ((1,) * length, (7, 23, 1, length - 31), (39, 5, 5, length - 50, 1)):
+                    feed = self._feed()
+                    feed.add("pieces", text, 40)
+                    rows = [feed.call({"pieces": Ask(count, self._k)})["pieces"] for count in pieces]
+                    _compare(
+                        rows[-1], expected, f"tokens that came in pieces of {pieces[0]} to {max(pieces)}"
+                    )
+
+    def test_tokens_are_taken_in_while_no_draft_is_wanted(self) -> None:
+        """Tokens delivered while `max_nodes` is 0 are processed like all others.
+
+        To fix: process the new tokens of every row before looking at `max_nodes`; they are not delivered again.
+        """
+        for text in self._texts[:NUM_TEXTS]:
+            feed = self._feed()
+            feed.add("drafted", text, 40)
+            for count in (39, *[1] * 16):
+                drafted = feed.call({"drafted": Ask(count, self._k)})["drafted"]
+            feed = self._feed()
+            feed.add("off", text, 40)
+            for count in (39, *[1] * 15):
+                feed.call({"off": Ask(count, 0)})
+            _compare(
+                feed.call({"off": Ask(1, self._k)})["off"],
+                drafted,
+                "15 tokens that came while max_nodes was 0",
+            )
+
+    def test_a_start_below_what_is_held_means_forget_from_there(self) -> None:
+        """After a re-delivery from any earlier position, as after preemption or an error, only the new tokens count from there.
+
+        To fix: drop everything held from `starts[row]` on before processing the new tokens, in every data structure.
+        """
+        for old, other in pairwise(self._texts[:NUM_TEXTS]):
+            for start in (0, 1, 23, 40, 50, 54):
+                for new in (
+                    old[:56],
+                    [*old[:start], *other[start:60]],
+                    [*old[:start], *other[start : start + 3]],
+                ):
+                    expected = self._single(self._feed(), new, self._k)
+                    feed = self._told(old[:56])
+                    feed.requests["again"].text = new
+                    feed.call({"again": Ask(len(new) - start - 1, 0, start=start)})
+                    row = feed.call({"again": Ask(1, self._k)})["again"]
+                    what = f"{len(new) - start} tokens from position {start} on, when 56 had been delivered"
+                    _compare(row, expected, what)
+
+    def test_inputs_are_not_written_to(self) -> None:
+        """A batch is read-only: tokens, counts and hidden states are the engine's own memory.
+
+        To fix: copy what you change: `ids = batch.token_ids(row).copy()`, `states = batch.hidden_states.clone()`.
+        """
+        feed = self._feed()
+        feed.is_watching = True
+        names = [self._add(feed, index) for index in range(2)]
+        for ask in story(self._k):
+            feed.call(dict.fromkeys(names, ask))
+            if feed.written:
+                broken(f"propose wrote into ProposeBatch.{feed.written[0]}")
+
+    def test_inputs_are_not_kept(self) -> None:
+        """The batch's memory is read only during the call; afterwards the engine may reuse it.
+
+        To fix: keep copies: `.tolist()`, `.copy()`, `.clone()`; a slice of an array is a view, not a copy.
+        """
+        for index in range(NUM_TEXTS):
+            feed = self._feed()
+            feed.is_scribbling = True
+            name = self._add(feed, index)
+            rows = [feed.call({name: ask})[name] for ask in story(self._k)]
+            if rows != self._alone(index):
+                broken("drafts change when the engine uses the memory of earlier batches for something else")
+
+    def _told(self, text: Sequence[int]) -> Feed:
+        """Return a feed in which a text has been delivered for a request, with drafts requested in between."""
+        feed = self._feed()
+        feed.add("again", text, 40)
+        for count in (40, 5, 1, 1, len(text) - 47):
+            feed.call({"again": Ask(count, self._k)})
+        return feed
+
+
+def _compare(row: Row, expected: Row, what: str) -> None:
+    if row != expected:
+        broken(f"after {what}: {row} was drafted, for the same text told at once {expected}")

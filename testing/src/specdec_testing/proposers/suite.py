@@ -1,0 +1,103 @@
+"""Shared parts of the proposer suite: settings, and helpers that make proposers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from specdec.config.zoo import ZOO
+from specdec.interfaces import Capability, Proposer, TargetHandle
+from specdec_testing.support.checked_proposer import CheckedProposer, checked_proposer
+from specdec_testing.support.conformance import Conformance, once_per_suite
+from specdec_testing.support.feed import Ask, Feed
+from specdec_testing.support.rows import Row
+from specdec_testing.support.story import NUM_PROMPT_TOKENS, story
+from specdec_testing.support.target import CheckTarget, Model, check_target
+from specdec_testing.support.texts import texts_for
+from specdec_testing.support.tiny import DEFAULT_MODEL
+from specdec_testing.support.verdicts import not_applicable
+
+
+class ProposerSuite(Conformance):
+    """Settings and helpers of `ProposerConformance`."""
+
+    settings: ClassVar[frozenset[str]] = frozenset({"method", "config", "model", "prompts"})
+
+    method: ClassVar[str | type[Proposer]]
+    """The method: its name, its class, or a path such as `./file.py:Class`."""
+    config: ClassVar[Mapping[str, Any]] = {}
+    """The other keys of `speculative_config`."""
+    model: ClassVar[Model] = DEFAULT_MODEL
+    """The target: the one a head was made for, else `zoo`, or `tiny` (random weights), the default without the zoo."""
+    prompts: ClassVar[Sequence[str | Sequence[int]]] = ()
+    """Texts on which the method drafts, for a method that does not draft on the kit's texts."""
+
+    @property
+    def _target(self) -> CheckTarget:
+        return check_target(self.model)
+
+    @property
+    @once_per_suite
+    def _checked(self) -> CheckedProposer:
+        return checked_proposer(self.method, self.config, self.model, self._target)
+
+    @property
+    def _k(self) -> int:
+        return self._checked.num_speculative_tokens
+
+    @property
+    def _vocab_size(self) -> int:
+        return self._target.handle.info.vocab_size
+
+    @property
+    @once_per_suite
+    def _texts(self) -> list[list[int]]:
+        return texts_for(self._target.loaded, self.prompts, is_zoo=self.model == ZOO)
+
+    @property
+    @once_per_suite
+    def _capabilities(self) -> frozenset[Capability]:
+        checked = self._checked
+        config = checked.resolved.proposer_config
+        return checked.proposer_class(config, self._target.handle.info).capabilities
+
+    def _require(self, capability: Capability) -> None:
+        if capability not in self._capabilities:
+            not_applicable(f"{capability.name} is not declared")
+
+    def _feed(
+        self, *, has_feedback: bool = False, handle: TargetHandle | None = None, **changes: Any
+    ) -> Feed:
+        """Return a feed for a new proposer."""
+        return Feed(
+            self._checked.make(self._target, handle, **changes), self._target, has_feedback=has_feedback
+        )
+
+    def _single(self, feed: Feed, text: Sequence[int], cap: int, *, name: str = "single") -> Row:
+        """Return the draft after a whole text for a new request, whose last token is delivered in a separate call."""
+        feed.add(name, text, NUM_PROMPT_TOKENS)
+        if len(text) > 1:
+            feed.call({name: Ask(len(text) - 1, 0)})
+        return feed.call({name: Ask(1, cap)})[name]
+
+    def _alone(self, index: int) -> list[Row | None]:
+        """Return the drafts for text `index` without other requests, in each call of its story."""
+        if index not in self._known_alone:
+            feed = self._feed()
+            name = self._add(feed, index)
+            self._known_alone[index] = [feed.call({name: ask})[name] for ask in story(self._k)]
+        return self._known_alone[index]
+
+    @property
+    @once_per_suite
+    def _known_alone(self) -> dict[int, list[Row | None]]:
+        return {}
+
+    def _name(self, index: int) -> str:
+        return f"request-{index}"
+
+    def _add(self, feed: Feed, index: int, name: str | None = None) -> str:
+        """Add the request of text `index` to a feed; return its name."""
+        name = self._name(index) if name is None else name
+        feed.add(name, self._texts[index], NUM_PROMPT_TOKENS, seed=100 + index)
+        return name

@@ -1,0 +1,114 @@
+"""The targets that plugins are checked on, loaded once per process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from specdec import registry
+from specdec.config.model_name import resolve_name
+from specdec.engine.plan import Plan
+from specdec.engine.sequence import Sequence as EngineSequence
+from specdec.engine_options import DEFAULT_SCORER, EngineOptions
+from specdec.errors import ConfigError
+from specdec.interfaces import Draft, Scorer, TargetHandle
+from specdec.loading.target import LoadedTarget, load_target
+from specdec.sampling_params import SamplingParams
+from specdec_testing.support.tiny import TINY, tiny_model
+
+MAX_LEN = 128
+"""Maximum context length of the checks, in tokens."""
+MIN_LEN = 80
+"""Minimum context length for the texts of the checks."""
+MAX_BATCH = 64
+"""The most requests in one batch of the checks."""
+
+Model = str | PreTrainedModel
+"""A directory, a hub id, `zoo`, `tiny`, or a loaded model."""
+
+
+class CheckTarget:
+    """One target: its handle for proposers, and the hidden states of any text.
+
+    Args:
+        loaded: the loaded target, which other engines may share.
+    """
+
+    def __init__(self, loaded: LoadedTarget) -> None:
+        self.loaded = loaded
+        self.max_len = loaded.max_model_len
+        self.scorer: Scorer = registry.scorer(DEFAULT_SCORER)()
+        self.handle: TargetHandle = self.scorer.load(
+            EngineOptions(model=loaded, max_model_len=self.max_len, max_num_seqs=MAX_BATCH)
+        )
+        self.scorer.allocate()
+        self._states: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[torch.Tensor, ...]] = {}
+
+    def states(self, tokens: Sequence[int], aux_layer_ids: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
+        """Return the final state and the inputs of some layers at every position of a text, each `[n, H]`."""
+        key = (tuple(tokens), aux_layer_ids)
+        if key not in self._states:
+            self.scorer.capture_hidden(aux_layer_ids)
+            sequence = EngineSequence(
+                "states",
+                np.array(tokens, np.int32),
+                SamplingParams(),
+                seed=0,
+                sample_index=0,
+                max_num_tokens=len(tokens),
+            )
+            sequence.first_slot = 0
+            plan = Plan(sequences=[sequence], chunks=[len(tokens)], max_nodes=[0], decoding=[0], preempted=[])
+            scores = self.scorer.score(plan, Draft.empty(1))
+            assert scores.hidden_states is not None
+            self._states[key] = (scores.hidden_states.clone(), *(s.clone() for s in scores.aux_hidden_states))
+        return self._states[key]
+
+
+@cache
+def check_target(model: Model) -> CheckTarget:
+    """Return the target behind the `model` of a suite.
+
+    Raises:
+        ConfigError: if it is the zoo and that is not installed, or if its context is too short.
+        ModelError: if it cannot be served.
+    """
+    return CheckTarget(_load(model))
+
+
+@cache
+def reference_model(model: Model) -> PreTrainedModel:
+    """Return the same model without an engine, with the eager attention of `transformers`."""
+    if isinstance(model, str) and model != TINY:
+        reference: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            resolve_name(model, dtype="float32"), dtype=torch.float32, attn_implementation="eager"
+        )
+        reference.eval()
+        return reference
+    reference = copy.deepcopy(tiny_model() if isinstance(model, str) else model)
+    reference.set_attn_implementation("eager")
+    return reference
+
+
+def as_engine_model(model: Model) -> Model:
+    """Return the model for an engine; a model object is copied because engines modify it."""
+    if isinstance(model, str) and model != TINY:
+        return model
+    return copy.deepcopy(tiny_model() if isinstance(model, str) else model)
+
+
+def _load(model: Model) -> LoadedTarget:
+    # float32, because in 16 bits logits depend on the number of rows of a pass, and texts could differ without a bug.
+    given = as_engine_model(model)
+    loaded = load_target(EngineOptions(model=given, dtype="float32"))
+    longest = min(MAX_LEN, loaded.max_model_len)
+    if longest < MIN_LEN:
+        raise ConfigError(
+            f"model: checks need a context of {MIN_LEN} tokens, this target has one of {longest}"
+        )
+    return load_target(EngineOptions(model=loaded, max_model_len=longest))

@@ -1,0 +1,164 @@
+"""`specdec check`."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specdec.cli.main import run
+
+PLUGIN = """
+from specdec import Capability, Draft, Proposer
+
+class Right(Proposer):
+    name = "right"
+    def propose(self, batch):
+        return Draft.from_lists([[int(batch.token_ids(i)[-1])] * cap for i, cap in enumerate(batch.max_nodes)])
+
+class Wrong(Right):
+    name = "wrong"
+    def propose(self, batch):
+        return Draft.from_lists([[0] * (cap + 1) for cap in batch.max_nodes])
+
+def helper(batch):
+    return batch.nothing_like_it
+
+class Raising(Right):
+    name = "raising"
+    def propose(self, batch):
+        print("rows:", len(batch.request_ids))
+        helper(batch)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "plugin.py"
+    file.write_text(PLUGIN)
+    return file
+
+
+def report_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
+
+
+@pytest.mark.usefixtures("plugin")
+def test_kept_promises_are_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    config = '{"num_speculative_tokens": 3}'
+    assert run(["check", "./plugin.py:Right", "--model", "tiny", "--config", config]) == 0
+    first, heading, *lines, counts = capsys.readouterr().out.splitlines()
+    assert first == "method ./plugin.py:Right on tiny"
+    assert heading.split() == ["VERDICT", "PROMISE"]
+    assert len(lines) > 25
+    assert all(line.startswith(("kept ", "not applicable ")) for line in lines)
+    assert counts == f"{sum(line.startswith('kept') for line in lines)} kept, 7 not applicable"
+    [trees] = [line for line in lines if "`parents`" in line]
+    assert trees.endswith("| TREE is not declared, and no draft has parents")
+    assert "microseconds per draft at batch 1: " in lines[-1]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_broken_promises_are_exit_code_1_with_reason_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "./plugin.py:Wrong", "--model", "tiny", "--json"]) == 1
+    report = report_of(capsys)
+    assert (report["name"], report["kind"], report["model"]) == ("./plugin.py:Wrong", "method", "tiny")
+    assert report["config"] == {"num_speculative_tokens": 4}
+    assert not report["is_conforming"]
+    promises = {promise["name"]: promise for promise in report["promises"]}
+    broken = promises["test_no_draft_where_none_is_wanted"]
+    assert broken["verdict"] == "broken"
+    assert broken["promise"].startswith("A row whose `max_nodes` is 0 gets no node")
+    assert broken["reason"] == "max_nodes is 0 and [0] was drafted"
+    assert broken["fix"].startswith("leave rows with `batch.max_nodes[row] == 0` empty")
+    assert promises["test_ids_are_in_the_vocabulary"]["verdict"] == "kept"
+    assert "the engine raised DraftError" in promises["test_greedy_text_is_that_of_plain_decoding"]["reason"]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_what_a_plugin_prints_and_where_it_raises_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "./plugin.py:Raising", "--model", "tiny"]) == 1
+    shown = capsys.readouterr().out
+    place = f"plugin.py:{PLUGIN.splitlines().index('    return batch.nothing_like_it') + 1}"
+    raised = f"AttributeError: 'ProposeBatch' object has no attribute 'nothing_like_it' [{place}]"
+    assert f"| propose raised {raised} | To fix: what {place} raises; " in shown
+    assert f"| the engine raised {raised} | To fix: what {place} raises; " in shown
+    assert "copy what you change" not in shown, "advice for a promise that could not be judged"
+    printed = shown.partition("\nprinted by the plugin:\n")[2].splitlines()
+    assert re.fullmatch(r"  rows: 1  \(\d+ times\)", printed[0]), printed
+
+
+def test_the_target_without_the_zoo_is_tiny() -> None:
+    code = (
+        "import sys; sys.modules['specdec_zoo'] = None; from specdec_testing import ProposerConformance as P; "
+        "from specdec_testing import ScorerConformance as S; print(P.model, S.model)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "tiny tiny\n"
+
+
+def test_samplers_and_scorers_are_checked_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    rates = '{"synthetic_acceptance_rates": [0.8, 0.5]}'
+    assert run(["check", "synthetic", "--config", rates, "--json"]) == 0
+    report = report_of(capsys)
+    assert (report["kind"], report["model"]) == ("sampler", None)
+    assert run(["check", "transformers", "--model", "tiny"]) == 0
+    assert capsys.readouterr().out.startswith("scorer transformers on tiny\n")
+
+
+@pytest.mark.usefixtures("plugin")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing-like-it"], "there is no method 'nothing-like-it'"),
+        (["./absent.py:Mine"], "'./absent.py:Mine': there is no file"),
+        (
+            ["./plugin.py:Capability"],
+            "'./plugin.py:Capability' is neither a Proposer nor a Sampler nor a Scorer",
+        ),
+        (["./plugin.py:Right", "--config", "{"], "--config: not JSON"),
+        (["./plugin.py:Right", "--config", "[1]"], "--config: give an object of keys and values, not [1]"),
+        (
+            ["./plugin.py:Right", "--model", "tiny", "--config", '{"colour": 1}'],
+            "speculative_config: unknown key 'colour'",
+        ),
+        (["./plugin.py:Right", "--model", "./nowhere"], "there is no directory './nowhere'"),
+        (["synthetic"], "--config: 'synthetic_acceptance_rates' is missing"),
+        (["transformers", "--config", '{"a": 1}'], "--config: a scorer has no configuration; leave out a"),
+    ],
+)
+def test_what_the_user_can_mend(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert run(["check", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"specdec: error: {message}")
+    assert captured.err.count("\n") == 1
+
+
+def test_without_pytest_there_is_a_line_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pytest", None)
+    assert run(["check", "strict"]) == 2
+    assert capsys.readouterr().err == (
+        'specdec: error: specdec check needs pytest: pip install "specdec-testing"\n'
+    )
+
+
+def test_a_name_that_is_not_installed_is_told_before_anything_is_imported() -> None:
+    code = (
+        "import sys; from specdec.cli.main import run; code = run(['check', 'ngrma']); "
+        "assert 'torch' not in sys.modules; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "there is no method 'ngrma'" in done.stderr

@@ -1,0 +1,43 @@
+"""Proposers that keep every promise pass, and what does not apply to them is said, not passed over."""
+
+from __future__ import annotations
+
+import pytest
+from kit_subjects.toys import TOYS, kit_config
+
+from specdec.interfaces import Capability
+from specdec_testing import ProposerConformance
+from specdec_testing.runner import PromiseVerdict, run_suite
+
+NEEDS = {
+    "test_tokens_follow_their_q": Capability.DRAFT_PROBS,
+    "test_q_is_a_law": Capability.DRAFT_PROBS,
+    "test_no_draw_is_used_twice": Capability.DRAFT_PROBS,
+    "test_q_is_declared": Capability.DRAFT_PROBS,
+    "test_trees_are_declared": Capability.TREE,
+    "test_confidence_is_a_probability": Capability.CONFIDENCE,
+    "test_the_device_form_is_taken_without_waiting": Capability.ON_DEVICE,
+}
+"""Tests that ask for something only some proposers claim."""
+
+
+@pytest.mark.parametrize(
+    "toy", [pytest.param(toy, marks=pytest.mark.full if toy == "siblings" else ()) for toy in TOYS]
+)
+def test_a_right_proposer_keeps_every_promise(toy: str) -> None:
+    suite = type(
+        "TestToy", (ProposerConformance,), {"method": TOYS[toy], "config": kit_config(), "model": "tiny"}
+    )
+    reports = {report.name: report for report in run_suite(suite)}
+    broken = {
+        name: report.reason for name, report in reports.items() if report.verdict is PromiseVerdict.BROKEN
+    }
+    assert broken == {}
+    left_out = {name for name, report in reports.items() if report.verdict is PromiseVerdict.NOT_APPLICABLE}
+    assert left_out == {name for name, needed in NEEDS.items() if needed not in TOYS[toy].capabilities}
+    assert all("is not declared" in reports[name].reason for name in left_out)
+    names = list(reports)
+    assert len(names) > 25
+    assert names[:2] == ["test_nothing_of_the_kit_is_replaced", "test_capabilities_fit_together"]
+    assert names[-1] == "test_cost"
+    assert reports["test_cost"].facts["microseconds_per_draft_at_batch_1"] > 0
