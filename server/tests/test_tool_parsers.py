@@ -1,12 +1,13 @@
 """Every parser on texts as models write them; each text cut at every position, and into single characters, gives the same."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specdec import ConfigError
 from specdec_server.message import Message, MessageParser, deltas
-from specdec_server.tools import CallArguments, CallStart, Tool, ToolParser
+from specdec_server.tools import CallArguments, CallStart, Tool, ToolParser, registry
 from specdec_server.tools.json_list import JsonListParser
 from specdec_server.tools.qwen_coder import QwenCoderParser
 from specdec_server.tools.registry import TOOL_PARSERS, inferred, parser_class
@@ -270,6 +271,31 @@ def test_a_call_begins_before_its_arguments() -> None:
 def test_the_format_is_inferred_from_the_template(template: str, name: str | None) -> None:
     expected = None if name is None else parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")
     assert inferred(template) is expected
+
+
+def test_packages_that_are_broken_cost_nobody_elses_parsers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, entries in (
+        ("latin", b"\xff"),
+        ("absent", b"[specdec.tool_parsers]\nlost = no_such_module:Lost\n"),
+    ):
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_bytes(entries)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._tool_parsers.cache_clear()
+    try:
+        assert inferred("[TOOL_CALLS]") is parser_class(
+            TOOL_PARSERS, "mistral", ToolParser, "--tool-call-parser"
+        )
+    finally:
+        registry._tool_parsers.cache_clear()
+    assert (
+        "'lost' cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'; it is left out"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
