@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from specdec_server.tools.parser import BufferedParser, first_of, num_held
+from specdec_server.tools.qwen_arguments import END_PARAMETER, PARAMETER, qwen_arguments
 from specdec_server.tools.schema_types import types_of, value_of
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool
@@ -15,9 +16,7 @@ from specdec_server.tools.tool import Tool
 BEGIN = "<tool_call>"
 END = "</tool_call>"
 FUNCTION = "<function="
-PARAMETER = "<parameter="
 END_FUNCTION = "</function>"
-END_PARAMETER = "</parameter>"
 _AROUND = (PARAMETER, END_FUNCTION, END)
 _TEXT = frozenset({"string"})
 _NAME = re.compile(r"[\w.\-]+")
@@ -42,8 +41,8 @@ class QwenCoderParser(BufferedParser):
         """Return the call syntax."""
         return CallSyntax(
             before=f"{BEGIN}\n{FUNCTION}{{name}}>\n",
-            behind=f"\n{END_FUNCTION}\n{END}",
-            style="qwen_xml",
+            behind=f"{END_FUNCTION}\n{END}",
+            arguments=qwen_arguments,
             trigger=BEGIN,
         )
 
