@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from secrets import token_hex
 from time import time
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -17,6 +17,7 @@ from specdec_server.errors import error_body
 from specdec_server.piece import Growth
 from specdec_server.protocol.chat import template_variables
 from specdec_server.protocol.responses import ResponsesRequest
+from specdec_server.reading import BodyRoute, reading
 from specdec_server.responses import ResponseStore
 from specdec_server.responses.items import messages_of
 from specdec_server.responses.output import Output, copied
@@ -27,7 +28,7 @@ from specdec_server.turn import Turn, TurnRequest
 from specdec_server.usage import usage
 
 logger = logging.getLogger("specdec")
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 def _store_of(request: Request) -> ResponseStore:
@@ -36,7 +37,9 @@ def _store_of(request: Request) -> ResponseStore:
 
 
 @router.post("/v1/responses")
-async def create_response(body: ResponsesRequest, request: Request, service: Served) -> Response:
+async def create_response(
+    body: Annotated[ResponsesRequest, reading(ResponsesRequest)], request: Request, service: Served
+) -> Response:
     """Generate a response and store it for later requests."""
     store = _store_of(request)
     answer = await service.prepared(lambda: _Answer(body, service, store))
@@ -81,9 +84,13 @@ class _Answer:
         self._parser = self._turn.parser()
         self._output = Output(self._parser)
 
-    async def response(self) -> dict[str, Any]:
+    async def outputs(self) -> list[RequestOutput]:
+        """Return the finished output."""
+        return await finished(self._news)
+
+    def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response."""
-        (output,) = await finished(self._news)
+        (output,) = outputs
         self._output.add([*self._parser.feed(output.outputs[0].text), *self._parser.end()])
         return self._ended(output)[1]
 
