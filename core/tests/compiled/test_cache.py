@@ -217,20 +217,23 @@ def test_a_process_with_a_home_that_is_no_folder_says_so_once():
 
 LATE = """
 import resource
+from transformers import GPT2Config, GPT2LMHeadModel
 from specdec import LLM, SamplingParams
 from specdec.compiled.cache import CodeCache
 asked, load = [], CodeCache.load_overload
 CodeCache.load_overload = lambda cache, *given: (asked.append(cache._name), load(cache, *given))[1]
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-for method in (None, "ngram", "eagle"):
-    config = method and {"method": method, "num_speculative_tokens": 3, "model": "zoo" if method == "eagle" else None}
-    llm = LLM("zoo", dtype="float32", speculative_config=config, max_model_len=128)
+config = GPT2Config(64, n_positions=128, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+foreign = GPT2LMHeadModel(config).eval()
+for model, method in ((foreign, None), ("zoo", None), ("zoo", "eagle"), ("zoo", "eagle3")):
+    config = method and {"method": method, "num_speculative_tokens": 3, "model": "zoo"}
+    llm = LLM(model, dtype="float32", speculative_config=config, max_model_len=128)
     num_before = len(asked)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
     for temperature in (0.0, 0.8):
         params = SamplingParams(temperature=temperature, max_tokens=6, ignore_eos=True, top_k=9)
-        for prompts in (["import os"], ["import os\\nimport os\\n", "def"]):
-            llm.generate(prompts, params)
+        for lengths in ([8], [100, 20, 1]):
+            llm.generate([{"prompt_token_ids": [i % 64 for i in range(length)]} for length in lengths], params)
     assert asked[num_before:] == [], (method, asked[num_before:])
     llm.shutdown()
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
