@@ -223,7 +223,7 @@ from specdec.compiled.cache import CodeCache
 asked, load = [], CodeCache.load_overload
 CodeCache.load_overload = lambda cache, *given: (asked.append(cache._name), load(cache, *given))[1]
 _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-config = GPT2Config(64, n_positions=128, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+config = GPT2Config(vocab_size=64, n_positions=128, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
 foreign = GPT2LMHeadModel(config).eval()
 for model, method in ((foreign, None), ("zoo", None), ("zoo", "eagle"), ("zoo", "eagle3")):
     config = method and {"method": method, "num_speculative_tokens": 3, "model": "zoo"}
