@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+for tests in (Path(__file__).parent, Path(__file__).parents[2] / "tests"):
+    sys.path.insert(0, str(tests / "support"))
 
 from openai import OpenAI
 from servercheck.served import Served, serving

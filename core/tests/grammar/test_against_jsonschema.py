@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema import Draft202012Validator, FormatChecker, SchemaError
 from pydantic import BaseModel, Field
 from speccheck.grammars import accepts, accepts_value, compiled, sampled
 
 from specdec import ConfigError
+from specdec.grammar.schema import supported_part
 
 VALUES: list[Any] = [
     None, True, False, 0, 1, -1, 2, 3, 5, 9, 10, 11, 12, 99, -5, 0.5, 1.5, -0.5, 2.9, 13, "", "a", "b", "ab", "abc", "abcd",
@@ -184,3 +186,54 @@ def test_what_is_no_json() -> None:
     for schema in ('{"const": NaN}', {"const": float("inf")}, {"const": "\ud800"}, {"const": {1, 2}}):
         with pytest.raises(ConfigError, match="it is not JSON"):
             compiled({"json": schema})
+
+
+KEYWORDS = [
+    "type", "enum", "const", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "items",
+    "prefixItems", "unevaluatedItems", "unevaluatedProperties", "$ref", "anyOf", "oneOf", "allOf", "minLength", "maxLength",
+    "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
+    "minProperties", "maxProperties", "$id", "$defs", "uniqueItems", "not",
+]  # fmt: skip
+
+
+def compiled_or_refused(schema: Any) -> Any:
+    try:
+        return compiled({"json": schema})
+    except ConfigError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("keyword", KEYWORDS)
+def test_values_of_any_type(keyword: str) -> None:
+    """A keyword with a value that makes no sense is refused or ignored; with one that does, nothing else is allowed."""
+    for value in (
+        None,
+        True,
+        False,
+        5,
+        -1,
+        1.5,
+        "x",
+        "",
+        [],
+        [1],
+        [[]],
+        [{}],
+        {},
+        {"a": 1},
+        {"a": []},
+        {"a": {}},
+        1e300,
+    ):
+        for kind in ("string", "object", "array", "integer", "number", None):
+            schema = ({} if kind is None else {"type": kind}) | {keyword: value}
+            supported_part(schema)
+            found = compiled_or_refused(schema)
+            if isinstance(found, str):
+                assert "structured_outputs 'json'" in found
+                continue
+            with suppress(SchemaError):
+                Draft202012Validator.check_schema(schema)
+                validator = Draft202012Validator(schema)
+                wider = [v for v in VALUES if accepts_value(found, v) and not validator.is_valid(v)]
+                assert wider == [], schema

@@ -7,13 +7,14 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import xgrammar
 
 from specdec.grammar.compiling import compile_grammar
 from specdec.structured_outputs import StructuredOutputsParams
 
-CHARACTERS = [*map(chr, range(128)), *"é٣²日😀\u2028", "<end>"]
+CHARACTERS = [*map(chr, range(128)), *"é٣²日😀\u2028\uff5c\u2581", "<end>"]
 END = len(CHARACTERS) - 1
 FACTS = xgrammar.TokenizerInfo(CHARACTERS, vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[END])
 _COMPILER = xgrammar.GrammarCompiler(FACTS, max_threads=1)
@@ -45,7 +46,9 @@ def _walk(grammar: xgrammar.CompiledGrammar, source: random.Random, length: int)
     bits = torch.zeros(1, -(-len(CHARACTERS) // 32), dtype=torch.int32)
     for place in range(8 * length):
         matcher.fill_next_token_bitmask(bits, 0)
-        ids = [i for i in range(len(CHARACTERS)) if int(bits[0, i // 32]) >> (i % 32) & 1]
+        ids = np.flatnonzero(
+            np.unpackbits(bits.numpy().view(np.uint8), bitorder="little")[: len(CHARACTERS)]
+        ).tolist()
         if END in ids and (place > length or source.random() < 0.4):
             return text
         ids = [i for i in ids if i != END] or ids

@@ -152,6 +152,15 @@ def _inner(schema: Mapping[str, Any], place: str) -> Iterator[tuple[Any, str]]:
 
 
 def _check_one(schema: Mapping[str, Any], place: str, root: Any) -> None:
+    try:
+        _check_keywords(schema, place, root)
+    except (TypeError, AttributeError) as error:  # a keyword's value is of a type that no schema has
+        raise ConfigError(
+            f"SamplingParams: structured_outputs 'json' cannot be compiled: at {place} is no JSON schema: {error}"
+        ) from None
+
+
+def _check_keywords(schema: Mapping[str, Any], place: str, root: Any) -> None:
     for keyword in schema:
         if keyword in _UNHELD or (keyword == "uniqueItems" and schema[keyword]):
             raise UnsupportedKeyword(place, keyword, "is not supported: leave it out")

@@ -42,12 +42,12 @@ def constrained(
     if choice.is_forced:
         assert syntax is not None
         answer, is_new = syntax.forced(tools, is_parallel=choice.is_parallel), True
-    elif choice.mode == "auto" and syntax is not None:
-        if answer is not None:
+    elif choice.mode == "auto":
+        if answer is not None and syntax is not None:
             calls = syntax.forced(tools, is_parallel=choice.is_parallel)
             answer, is_new = {"type": "or", "elements": [answer, calls]}, True
         elif any(tool.is_strict for tool in choice.allowed):
-            answer, is_new = syntax.free(tools), True
+            answer, is_new = None if syntax is None else syntax.free(tools), True
             if answer is None:
                 raise ConfigError(
                     "tools: 'strict' cannot be kept to while the model may answer with text as well, since its calls begin "

@@ -18,6 +18,15 @@ END_PARAMETER = "</parameter>"
 _ANY_TEXT: dict[str, Any] = {"type": "any_text", "excludes": [END_PARAMETER]}
 _NAME = re.compile(r"[^\s<>](?:[^\n<>]*[^\s<>])?")
 _ABOUT_STRINGS = {"enum", "const", "pattern", "format", "minLength", "maxLength"}
+_AROUND_PROPERTIES = {
+    "$ref",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "patternProperties",
+    "minProperties",
+    "maxProperties",
+}
 _MAX_STEPS = 16
 
 
@@ -28,9 +37,17 @@ def qwen_arguments(tool: Tool) -> dict[str, Any]:
         ConfigError: for a strict tool with a schema that the format cannot keep to.
     """
     schema = tool.parameters
-    properties, required = schema.get("properties", {}), schema.get("required", ())
-    if "properties" not in schema and schema.get("type") != "object" and tool.is_strict:
-        raise ConfigError(f"tools: {tool.name!r} is strict: its parameters have no 'properties'")
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if (
+        not isinstance(properties, dict)
+        or not isinstance(required, list)
+        or schema.keys() & _AROUND_PROPERTIES
+    ):
+        if tool.is_strict:
+            raise ConfigError(
+                f"tools: {tool.name!r} is strict: its parameters are not listed in 'properties' alone"
+            )
+        properties, required = {}, []
     if schema.get("additionalProperties", False) not in (False, True) and tool.is_strict:
         raise ConfigError(
             f"tools: {tool.name!r} is strict: 'additionalProperties' is not supported in this format: set it to false"
