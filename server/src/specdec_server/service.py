@@ -70,6 +70,11 @@ class Service:
         return None if record is None else record.client
 
     @property
+    def owner(self) -> str:
+        """Whom the current request stores for: its key, if there are several; otherwise all clients are one."""
+        return (self.client or "") if len(self.settings.api_keys) > 1 else ""
+
+    @property
     def num_queued(self) -> int:
         """How many requests wait to be prepared or to run."""
         return self._preparation.num_requests + self.llm.num_waiting_requests
