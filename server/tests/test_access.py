@@ -32,6 +32,7 @@ def ask(
     app: Callable[..., Any],
     path: str = "/v1/completions",
     headers: dict[str, str] | None = None,
+    client: tuple[str, int] = ("10.0.0.7", 1),
     **settings: Any,
 ) -> list[Message]:
     answer: list[Message] = []
@@ -49,7 +50,7 @@ def ask(
         "on_refusal": lambda status: None,
     } | settings
     raw = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    scope = {"type": "http", "method": "POST", "path": path, "headers": raw, "client": ("10.0.0.7", 1)}
+    scope = {"type": "http", "method": "POST", "path": path, "headers": raw, "client": client}
     asyncio.run(Access(app, **given)(scope, receive, send))
     return answer
 
@@ -82,6 +83,19 @@ def test_a_line_has_the_facts_and_nothing_of_the_text(caplog: pytest.LogCaptureF
     }  # fmt: skip
     assert {name: facts[name] for name in wanted} == wanted
     assert Headers(raw=answer[0]["headers"])["x-request-id"] == "mine-1"
+
+
+@pytest.mark.parametrize("app", [generating, failing], ids=["answered", "failed"])
+def test_a_path_forges_no_line(caplog: pytest.LogCaptureFixture, app: Callable[..., Any]) -> None:
+    path = "/x\n2026-01-01 INFO specdec: all is well\x1b[2J\x85\u2028 status=200 id=me é"
+    with caplog.at_level(logging.INFO, "specdec.access"):
+        ask(app, path, client=("1.2.3.4\x1b[31m\n", 1))
+    for record in caplog.records:
+        told = record.getMessage()
+        assert told.isprintable()
+        assert told.isascii()
+        assert len(told.split(" status=")) <= 2
+        assert "/x%0A2026-01-01%20INFO" in told
 
 
 def test_who_only_looks_after_the_server_leaves_no_line(caplog: pytest.LogCaptureFixture) -> None:

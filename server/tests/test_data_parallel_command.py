@@ -119,3 +119,13 @@ def metric(url: str, name: str, least: float) -> float:
             return found[0]
         time.sleep(0.1)
     raise AssertionError(json.dumps(lines))
+
+
+def test_engines_import_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    for name in ("specdec", "torch", "pickle", "uvicorn"):
+        (tmp_path / f"{name}.py").write_text(f"print('ran', __file__)\nopen('{name}-ran', 'w').close()\n")
+    command = [SPECDEC, "serve", "zoo", "--data-parallel-size", "2", "--port", "0", "--max-num-seq", "4"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert list(tmp_path.glob("*-ran")) == [], done.stdout
+    assert done.returncode == 2
+    assert "did you mean 'max_num_seqs'?" in done.stderr

@@ -31,7 +31,7 @@ LIMITS = Limits(max_request_bytes=1000, header_timeout_s=0.3, body_timeout_s=0.3
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer with the length of the body; at `/much` with more than any buffer holds."""
-    message = await receive()
+    message = {} if scope["path"] == "/refused" else await receive()
     body = str(len(message.get("body", b""))).encode()
     await send({"type": "http.response.start", "status": 200, "headers": []})
     if scope["path"] == "/much":
@@ -43,8 +43,14 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 @contextmanager
 def listening() -> Iterator[int]:
     """Serve `echo` behind the limits; gives the port."""
+    limited = BodyLimit(echo, LIMITS)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse without reading the body at `/refused`, as the check of the key does."""
+        await (echo if scope["path"] == "/refused" else limited)(scope, receive, send)
+
     config = uvicorn.Config(
-        BodyLimit(echo, LIMITS), log_level="error", http=limited_by(LIMITS), lifespan="off", timeout_keep_alive=1
+        app, log_level="error", http=limited_by(LIMITS), lifespan="off", timeout_keep_alive=1
     )  # fmt: skip
     server = uvicorn.Server(config)
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)) as listener:
@@ -102,14 +108,34 @@ def talk(port: int, *pieces: bytes, seconds: float = 10.0) -> tuple[bytes, float
         (b"", b""),
         (b"POST / HTTP/1.1\r\nHost: x\r\n", b"HTTP/1.1 408"),
         (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", b"HTTP/1.1 408"),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc", b"HTTP/1.1 408"),
+        (b"OPTIONS / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n", b"HTTP/1.1 408"),
     ],
-    ids=["nothing", "half a header", "half a body"],
+    ids=["nothing", "half a header", "half a body", "half a body of GET", "a chunk of OPTIONS"],
 )
 def test_what_is_not_sent_in_time_is_not_waited_for(port: int, sent: bytes, status: bytes) -> None:
     answer, seconds = talk(port, sent)
     assert answer.startswith(status)
     assert bool(answer) == bool(status)
     assert seconds > 0.2
+
+
+@pytest.mark.parametrize("path", ["/", "/refused"])
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+def test_a_body_of_a_byte_now_and_then_does_not_outlive_the_limits(
+    port: int, method: bytes, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the body is waited for or the request was answered without it."""
+    monkeypatch.setattr("specdec_server.connection._BODY_GRACE_S", 0.5)
+    head = b"%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n" % (method, path.encode())
+    with closing(socket.create_connection(("127.0.0.1", port))) as connection:
+        connection.sendall(head)
+        begun = time.monotonic()
+        with suppress(ConnectionError):
+            while time.monotonic() - begun < 20:
+                connection.sendall(b"x")
+                time.sleep(0.05)
+    assert time.monotonic() - begun < 10
 
 
 def test_headers_have_a_longest_length(port: int) -> None:
@@ -202,6 +228,55 @@ def test_preparing_takes_limited_time() -> None:
         assert await preparation.run(lambda: 4, "greedy") == 4
         assert preparation.num_requests == 0
         end.set()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_granted_first", [True, False])
+@pytest.mark.parametrize("ends", ["timeout", "cancel"])
+def test_a_place_granted_when_the_wait_ends_is_not_lost(ends: str, is_granted_first: bool) -> None:
+    """Whether the place is granted or the wait ended first, both in one turn of the loop."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        preparation = Preparation(0.05 if ends == "timeout" else 60.0, num_places=1)
+        preparation._running["x"] = 1  # the only place is taken
+        waiting = asyncio.create_task(preparation.run(lambda: 5, "y"))
+        await asyncio.sleep(0)
+
+        def grant() -> None:
+            preparation._leave("x")
+
+        order = [grant, waiting.cancel] if is_granted_first else [waiting.cancel, grant]
+        if ends == "cancel":
+            for step in order:
+                loop.call_soon(step)
+        else:  # what is due at one time runs in one turn, in this order
+            due = loop.time() + 0.05
+            loop.call_at(due - 0.001 if is_granted_first else due + 0.001, grant)
+            time.sleep(0.1)
+        answer = (await asyncio.gather(waiting, return_exceptions=True))[0]
+        if ends == "timeout":
+            assert answer == 5 or answer.status == 503
+        else:
+            assert isinstance(answer, asyncio.CancelledError)
+        assert await preparation.run(lambda: 4, "z") == 4, "the place is free"
+        assert preparation.num_requests == 0
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_place_is_not_lost_where_no_thread_can_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        preparation = Preparation(5.0, num_places=1)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="start new thread"):
+                await preparation.run(lambda: 1, "x")
+        assert await preparation.run(lambda: 1, "x") == 1
 
     asyncio.run(main())
 

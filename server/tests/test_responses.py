@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError, OpenAI
-from servercheck.served import Served
+from servercheck.served import Served, serving
 
 from specdec import LLM, SamplingParams
+from specdec_server import Settings
 from specdec_server.errors import ApiError
 from specdec_server.message import MessageParser
 from specdec_server.reasoning.think import ThinkParser
@@ -178,3 +179,51 @@ def test_what_is_kept_is_bounded() -> None:
     none.put({"id": "a"}, [])
     with pytest.raises(ApiError):
         none.get("a")
+
+
+def test_bytes_come_back_when_a_response_is_overwritten_or_deleted() -> None:
+    store = ResponseStore(10, max_bytes=1000)
+    long = [{"role": "user", "content": "x" * 600}]
+    for _ in range(5):  # clients may choose ids, and choose one again
+        store.put({"id": "a"}, long)
+    store.put({"id": "b"}, [{"role": "user", "content": "x" * 250}])
+    assert store.get("a").messages == tuple(long)
+    for _ in range(5):
+        store.delete("a")
+        store.put({"id": "a"}, long)
+    assert store.get("b").response == {"id": "b"}
+    with pytest.raises(ApiError):
+        store.delete("c")
+
+
+def test_what_is_stored_belongs_to_a_key() -> None:
+    store = ResponseStore(4, max_bytes=2000)
+    store.put({"id": "r", "of": "A"}, [{"role": "user", "content": "secret"}], "A")
+    for ask in (store.get, store.delete):
+        with pytest.raises(ApiError, match="there is no response 'r'"):
+            ask("r", "B")
+    with pytest.raises(ApiError, match="send the whole conversation"):
+        store.get("r", "B", is_previous=True)
+    store.put({"id": "r", "of": "B"}, [], "B")
+    assert (store.get("r", "A").response["of"], store.get("r", "B").response["of"]) == ("A", "B")
+    for place in range(20):  # who stores much makes room by losing what is theirs
+        store.put({"id": f"many-{place}"}, [{"role": "user", "content": "x" * 300}], "B")
+    assert store.get("r", "A").response["of"] == "A"
+    with pytest.raises(ApiError):
+        store.get("many-1", "B")
+    assert store.get("many-19", "B").response == {"id": "many-19"}
+
+
+def test_two_keys_have_two_stores() -> None:
+    with serving(Settings(model_names=("zoo",), api_key=("A", "B"), log_every_s=0.0)) as served:
+        a, b = (OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0) for key in "AB")
+        mine = a.responses.create(**ASKED, extra_body={"request_id": "same"})
+        for ask in (b.responses.retrieve, b.responses.delete):
+            with pytest.raises(NotFoundError, match="there is no response"):
+                ask(mine.id)
+        with pytest.raises(BadRequestError, match="send the whole conversation"):
+            b.responses.create(**ASKED, previous_response_id=mine.id)
+        other = b.responses.create(**ASKED | {"input": "import"}, extra_body={"request_id": "same"})
+        assert other.id == mine.id
+        assert a.responses.retrieve(mine.id).output_text == mine.output_text != other.output_text
+        assert a.responses.create(**ASKED, previous_response_id=mine.id, stream=False).status == "incomplete"

@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 import pytest
 from openai import AuthenticationError, NotFoundError, OpenAI
 from servercheck.served import Served, serving
+from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from specdec import LLM, ConfigError, Draft, Scores
@@ -131,6 +132,22 @@ def test_only_who_has_the_key_gets_in() -> None:
         assert served.error("/v1/completions", {"prompt": "x"}, {"Authorization": "Bearer "})[0] == 401
         assert served.ask("/health")[0] == 200
         assert served.ask("/metrics")[0] == 200
+        is_open = {path for path in paths_of(served) if served.ask(path)[0] != 401}
+        assert is_open == {"/health", "/ping", "/version", "/metrics", "/", "/docs"}
+        assert served.ask("/server_info")[0] == 401
+        assert served.ask("/server_info", headers={"Authorization": "Bearer sesame"})[0] == 200
+
+
+def paths_of(served: Served) -> set[str]:
+    """Every path that the server has a route for."""
+    pending, found = list(served.app.routes), set()
+    while pending:
+        route = pending.pop()
+        pending += getattr(getattr(route, "original_router", None), "routes", [])
+        if isinstance(route, Route):
+            found.add(route.path.replace("{", "").replace("}", "").replace(":path", ""))
+    assert {"/server_info", "/v1/models", "/v1/completions", "/v1/responses/response_id"} <= found
+    return found
 
 
 @pytest.mark.parametrize(

@@ -1,40 +1,18 @@
 """Every parser on texts as models write them; each text cut at every position, and into single characters, gives the same."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from servercheck.parsing import CALL, CLOSE, LAST, SECTION, SEP, TOOLS, F, G, check, parsed, result
 
 from specdec import ConfigError
-from specdec_server.message import Message, MessageParser, deltas
-from specdec_server.tools import CallArguments, CallStart, Tool, ToolParser
+from specdec_server.tools import CallArguments, CallStart, ToolParser, registry
 from specdec_server.tools.json_list import JsonListParser
 from specdec_server.tools.qwen_coder import QwenCoderParser
 from specdec_server.tools.registry import TOOL_PARSERS, inferred, parser_class
 from specdec_server.tools.section import KimiParser
 
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "count": {"type": "integer"},
-        "text": {"type": "string"},
-        "where": {"anyOf": [{"$ref": "#/$defs/place"}, {"type": "null"}]},
-        "flag": {"type": "boolean"},
-        "ratio": {"type": ["number", "null"]},
-    },
-    "$defs": {"place": {"type": "object"}},
-}
-TOOLS = [Tool("f", parameters=SCHEMA), Tool("g")]
-F, G = ("f", '{"a": 1}'), ("g", "{}")
-BAR, LOW = "\uff5c", "\u2581"
-
-
-def seek(words: str) -> str:
-    return f"<{BAR}{words.replace(' ', LOW)}{BAR}>"
-
-
-SECTION, CALL, SEP, CLOSE, LAST = (
-    seek(f"tool {words}") for words in ("calls begin", "call begin", "sep", "call end", "calls end")
-)
 XML = (
     '<tool_call>\n<function=f>\n<parameter=count>\n42\n</parameter>\n<parameter=text>\nline "1"\n\n</parameter>\n'
     '<parameter=where>\n{"x":\n 1}\n</parameter>\n<parameter=flag>True</parameter>\n<parameter=ratio>\nnull\n</parameter>\n'
@@ -185,38 +163,11 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
 ]  # fmt: skip
 
 
-def parsed(parser: type[ToolParser], pieces: list[str]) -> Message:
-    """What the deltas of a stream add up to; the same events as a whole message must agree."""
-    whole, streamed, source = Message(), Message(), MessageParser(None, parser(TOOLS))
-    for events in [*(source.feed(piece) for piece in pieces), source.end()]:
-        whole.add(events, source)
-        for delta in deltas(events, source):
-            streamed.content += delta.get("content", "")
-            streamed.reasoning += delta.get("reasoning", "")
-            for call in delta.get("tool_calls", ()):
-                if "id" in call:
-                    assert call["index"] == len(streamed.calls)
-                    streamed.calls.append(whole.calls[call["index"]].__class__("", call["function"]["name"]))
-                streamed.calls[call["index"]].arguments += call["function"]["arguments"]
-    assert streamed.content == whole.content
-    assert [(c.name, c.arguments) for c in streamed.calls] == [(c.name, c.arguments) for c in whole.calls]
-    return whole
-
-
-def result(message: Message) -> tuple[str, str, list[tuple[str, str]]]:
-    return message.reasoning, message.content, [(call.name, call.arguments) for call in message.calls]
-
-
 @pytest.mark.parametrize(("name", "text", "content", "calls"), CASES)
 def test_calls_are_found_however_the_text_is_cut(
     name: str, text: str, content: str, calls: list[tuple[str, str]]
 ) -> None:
-    parser = parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")
-    expected = ("Hm" if text.startswith(THINK) else "", content, calls)
-    assert result(parsed(parser, [text])) == expected
-    assert result(parsed(parser, list(text))) == expected
-    for place in range(1, len(text)):
-        assert result(parsed(parser, [text[:place], text[place:]])) == expected, place
+    check(name, text, ("Hm" if text.startswith(THINK) else "", content, calls))
 
 
 def test_lists_of_calls() -> None:
@@ -270,6 +221,31 @@ def test_a_call_begins_before_its_arguments() -> None:
 def test_the_format_is_inferred_from_the_template(template: str, name: str | None) -> None:
     expected = None if name is None else parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")
     assert inferred(template) is expected
+
+
+def test_packages_that_are_broken_cost_nobody_elses_parsers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, entries in (
+        ("latin", b"\xff"),
+        ("absent", b"[specdec.tool_parsers]\nlost = no_such_module:Lost\n"),
+    ):
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_bytes(entries)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._tool_parsers.cache_clear()
+    try:
+        assert inferred("[TOOL_CALLS]") is parser_class(
+            TOOL_PARSERS, "mistral", ToolParser, "--tool-call-parser"
+        )
+    finally:
+        registry._tool_parsers.cache_clear()
+    assert (
+        "'lost' cannot be loaded: ModuleNotFoundError: No module named 'no_such_module'; it is left out"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-from importlib.metadata import version
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +11,6 @@ from stub_engine import StubParams
 import specdec_vllm
 from specdec import ConfigError
 from specdec_vllm import params, versions
-from specdec_vllm.compiled import keep_apart
 from specdec_vllm.drafter import Proposer
 from specdec_vllm.params import noise_seed, params_of
 from specdec_vllm.settings import read_settings
@@ -126,14 +123,3 @@ def test_unknown_names_are_missing() -> None:
     assert specdec_vllm.Proposer is Proposer
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = specdec_vllm.Nothing
-
-
-def test_compiled_code_is_kept_apart(monkeypatch) -> None:
-    monkeypatch.setenv("SPECDEC_CACHE", "/cache")
-    for given, kept in (
-        ("/cache/compiled", f"/cache/compiled-numba-{version('numba')}"),
-        ("/mine", "/mine"),
-    ):
-        monkeypatch.setenv("NUMBA_CACHE_DIR", given)
-        keep_apart()
-        assert os.environ["NUMBA_CACHE_DIR"] == kept

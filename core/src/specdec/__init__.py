@@ -9,8 +9,6 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from specdec.folders import COMPILED_VARIABLE, compiled_folder
-
 if TYPE_CHECKING:
     from specdec.async_llm import AsyncLLM as AsyncLLM
     from specdec.engine_options import EngineOptions as EngineOptions
@@ -52,10 +50,6 @@ if "OMP_WAIT_POLICY" not in os.environ:
     # core. A pass of a small model then takes a hundred times longer. OpenMP reads the variable when it is
     # loaded, so it must be set before torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
-# By default numba keeps compiled code among the sources. It reads the variable on import; child processes
-# inherit it.
-os.environ.setdefault(COMPILED_VARIABLE, str(compiled_folder()))
 
 _HOME = {
     "AsyncLLM": "specdec.async_llm",

@@ -12,13 +12,22 @@ COMPILED_VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def cache_folder() -> Path:
-    """Return the cache folder: `SPECDEC_CACHE`, or `specdec` in the user's cache folder."""
+    """Return the cache folder: `SPECDEC_CACHE`, or `specdec` in the user's cache folder; it may be impossible to make."""
     given = os.environ.get(CACHE_VARIABLE)
-    if given:
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdec"
+    return (
+        _expanded(given) if given else _expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "specdec"
+    )
 
 
 def compiled_folder() -> Path:
     """Return the folder for compiled code: `NUMBA_CACHE_DIR`, or `compiled` in the cache folder."""
-    return Path(os.environ.get(COMPILED_VARIABLE) or cache_folder() / "compiled")
+    given = os.environ.get(COMPILED_VARIABLE)
+    return _expanded(given) if given else cache_folder() / "compiled"
+
+
+def _expanded(path: str) -> Path:
+    """Expand `~`, which is `/` for a user without a home, as container runtimes set it."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # HOME is unset, and the user, or the one named after `~`, unknown
+        return Path("/", *Path(path).parts[1:])

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 
 from specdec import LLM, SamplingParams
 from specdec.cli.main import run
+from specdec.folders import compiled_folder
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
@@ -92,11 +91,19 @@ def test_warmup_leaves_nothing_to_compile(tiny_model: str, capfd: pytest.Capture
     capfd.readouterr()
     assert run(command) == 0
     out = capfd.readouterr().out
-    folder = os.environ["NUMBA_CACHE_DIR"]
+    folder = compiled_folder()
     assert re.fullmatch(
-        rf"nothing was left to compile, \d+ s; compiled code is kept in {re.escape(folder)}\n", out
+        rf"nothing was left to compile, \d+ s; compiled code is kept in {re.escape(str(folder))}\n", out
     )
-    assert list(Path(folder).glob("*/*.nbc"))
+    assert list(folder.glob("*/*.nbc"))
+
+
+def test_warmup_says_that_its_folder_cannot_be_written(
+    tiny_model: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/dev/null/compiled")
+    assert run(["warmup", "--model", tiny_model]) == 2
+    assert "compiled code cannot be kept in /dev/null/compiled (Not a directory)" in capfd.readouterr().err
 
 
 def test_warmup_refuses_a_wrong_configuration_first(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from specdec import registry
 from specdec.cli.main import run
 from specdec.cli.plugins import _print
+from specdec.folders import compiled_folder
 from specdec.registry import Group
 from specdec.registry.probe import probe, probe_all
 from specdec.registry.probe_many import probe_many
@@ -175,7 +175,7 @@ def test_doctor_tells_versions_devices_memory_and_what_loads(
     assert "specdec-core" in report["versions"]
     assert report["devices"]["cpu"].startswith(f"{torch.get_num_threads()} threads")
     assert 0 < report["memory_mb"]["available"] <= report["memory_mb"]["total"]
-    assert report["folders"]["compiled code"] == os.environ["NUMBA_CACHE_DIR"]
+    assert report["folders"]["compiled code"] == str(compiled_folder())
     assert report["plugins"]["sampler strict"] == "loads"
     assert "No module named 'no_such_library'" in report["plugins"]["method broken"]
     assert "method echo" not in report["plugins"]

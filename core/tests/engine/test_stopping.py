@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import time
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, proposer_of, scripted, spelled
 
 from specdec import FinishReason
+from specdec.engine.sequence import Sequence
+from specdec.engine.stop_strings import StopStrings
+from specdec.engine.stopping import StopWatch
+from specdec.engine.text import TextStream
 
 K = 6
 
@@ -182,3 +190,57 @@ def test_text_of_a_stream_is_that_of_the_whole(subject, llm) -> None:
     counts = [len(o.outputs[0].token_ids) for o in outputs]
     assert counts == sorted(set(counts))
     assert all(spelled(o.outputs[0].token_ids) == o.outputs[0].text for o in outputs)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    stops=st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=6),
+    pieces=st.lists(st.text("abc", max_size=4), max_size=12),
+)
+def test_the_automaton_finds_what_a_search_finds(stops, pieces) -> None:
+    automaton, state, text = StopStrings(tuple(stops)), 0, ""
+    for piece in pieces:
+        before, text = len(text), text + piece
+        state, found = automaton.scan(state, piece)
+        ends = [
+            (at, stop)
+            for stop in stops
+            for at in range(len(text) - len(stop) + 1)
+            if text.startswith(stop, at) and at + len(stop) > before
+        ]
+        assert found == (None if not ends else (min(ends)[0] - before, min(ends)[1]))
+        tails = [
+            n for n in range(len(text) + 1) if any(stop.startswith(text[len(text) - n :]) for stop in stops)
+        ]
+        assert automaton.num_held_back(state) == max(tails)
+
+
+@pytest.mark.parametrize("num_stops", [1, 20_000])
+def test_a_token_takes_the_same_time_with_many_stop_strings(num_stops) -> None:
+    stops = [f"stop {place:09d} " + "x" * 80 for place in range(num_stops)]
+    params = greedy(400, stop=stops)
+    tokenizer = letter_tokenizer()
+    sequence = Sequence("r", np.array([1], np.int32), params, seed=0, sample_index=0, max_num_tokens=401)
+    watch = StopWatch(sequence, (), TextStream(tokenizer, [1], skip_special_tokens=True))
+    begun = time.perf_counter()
+    for place in range(200):
+        assert watch.accept([place % 20]) == [place % 20]
+        sequence.append([place % 20], 0)
+        assert watch.visible_text == watch.text
+    assert time.perf_counter() - begun < 1.0  # with a search for each of 20,000 it took minutes
+
+
+def test_a_stop_string_that_began_too_early_is_neither_met_nor_held_back() -> None:
+    tokenizer = letter_tokenizer()
+    text = spelled([1, 2, 3, 4])
+    params = greedy(9, stop=[text[2:6]], min_tokens=2)
+    sequence = Sequence("r", np.array([0], np.int32), params, seed=0, sample_index=0, max_num_tokens=10)
+    watch = StopWatch(sequence, (), TextStream(tokenizer, [0], skip_special_tokens=True))
+    for token_id in (1, 2, 3, 4):
+        assert watch.accept([token_id]) == [token_id]
+        sequence.append([token_id], 0)
+        assert watch.visible_text == watch.text == spelled([1, 2, 3, 4][: sequence.num_output_tokens])
+    assert sequence.finish_reason is None
+    assert watch.accept([2, 3, 4]) == [2, 3]
+    assert sequence.stop_reason == text[2:6]
+    assert watch.text == text

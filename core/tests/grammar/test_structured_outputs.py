@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from specdec import ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
 from specdec.engine.constrain import constrain
 from specdec.engine.sequence import Sequence
-from specdec.grammar.compiler import _compile
+from specdec.grammar.compiling import _compile
 from specdec.grammar.state import GrammarState, unpacked
 from specdec.logits.rules import RequestRules
 from specdec.structured_outputs import StructuredOutputsParams

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from speccheck.naive import Constraints, naive_logits
 
 from specdec import ConfigError, SamplingParams, TargetInfo
+from specdec.logits.bans import BadWordsRule
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
 from specdec.logits.rules import RequestRules, make_rules
@@ -109,8 +111,6 @@ def test_a_drafted_path_counts_as_output(name, prompt, steps, seed) -> None:
     draft=drafts,
 )
 def test_bad_words_are_met_across_drafts(words, output, draft) -> None:
-    from specdec.logits.bans import BadWordsRule
-
     nodes, parents = draft
     params = SamplingParams(temperature=0.0, max_tokens=40)
     committed = np.array([0, *output], np.int32)
@@ -262,3 +262,16 @@ def test_rules_do_not_depend_on_the_default_type_of_numbers(name) -> None:
         assert block.rules.apply(torch.zeros(2, VOCAB, dtype=torch.float32), block).dtype is torch.float32
     finally:
         torch.set_default_dtype(before)
+
+
+def test_a_row_takes_the_same_time_with_many_bad_words() -> None:
+    words = [[9 + place % 5000, 9 + place // 5000, 3] for place in range(50_000)]
+    rules = RequestRules([BadWordsRule(words)], None)
+    committed = np.array([0, 1, 2, 9, 18], np.int32)
+    block = RowBlock(SamplingParams(temperature=0.0), [5, 6, 7, 8], None, rules, committed, 1)
+    logits = torch.zeros(5, VOCAB)
+    begun = time.perf_counter()
+    for _ in range(100):
+        out = rules.apply(logits, block)
+    assert time.perf_counter() - begun < 1.0  # comparing with each of them took five seconds
+    assert [(out[row] == -math.inf).nonzero().flatten().tolist() for row in (0, 1)] == [[3], []]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -54,7 +55,8 @@ class Access:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record = RequestRecord(scope["method"], scope["path"], client_of(scope, by_key=self._by_key))
+        client = client_of(scope, by_key=self._by_key)
+        record = RequestRecord(scope["method"], in_a_line(scope["path"]), in_a_line(client))
         given = Headers(scope=scope).get("x-request-id", "")
         if _ID.fullmatch(given):
             record.request_id = given
@@ -86,6 +88,11 @@ class Access:
             f"the server made a mistake; its log tells more about the request {record.request_id}", 500
         )
         await JSONResponse(error_body(error), 500)(scope, receive, send)
+
+
+def in_a_line(text: str) -> str:
+    """Return a text of a client as one printable word, in which everything unusual is percent-encoded."""
+    return quote(text, safe="/:@!$&'()*+,;=~[]", errors="replace")
 
 
 def line_of(record: RequestRecord) -> str:

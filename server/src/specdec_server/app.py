@@ -13,6 +13,7 @@ from specdec import AsyncLLM, __version__
 from specdec_server.access import Access
 from specdec_server.body import BodyLimit
 from specdec_server.errors import add_error_handlers
+from specdec_server.host import HostCheck
 from specdec_server.key import KeyCheck
 from specdec_server.queueing import QueueLimit
 from specdec_server.responses import ResponseStore
@@ -58,6 +59,8 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
     app.add_middleware(QueueLimit, queue=service, limit=settings.limits.max_queued_requests)
     if settings.api_keys:
         app.add_middleware(KeyCheck, keys=settings.api_keys, pages=pages)
+    else:
+        app.add_middleware(HostCheck, names=settings.allowed_hosts)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]

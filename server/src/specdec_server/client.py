@@ -18,6 +18,6 @@ def client_of(scope: Scope, *, by_key: bool) -> str:
     if by_key:
         key = Headers(scope=scope).get("authorization", "").partition(" ")[2].strip()
         if key:
-            return f"key-{hashlib.sha256(key.encode('latin-1')).hexdigest()[:8]}"
+            return f"key-{hashlib.sha256(key.encode('latin-1')).hexdigest()[:16]}"
     address = scope.get("client")
     return str(address[0]) if address else "unknown"

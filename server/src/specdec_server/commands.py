@@ -81,6 +81,13 @@ def serve(
         str,
         typer.Option(metavar="JSON", help='Pages whose scripts may send requests, as a list; ["*"] for all.'),
     ] = "[]",
+    allowed_hosts: Annotated[
+        str,
+        typer.Option(
+            metavar="JSON",
+            help='Without a key: more names that requests may call this server by, as a list; ["*"] for all.',
+        ),
+    ] = "[]",
     root_path: Annotated[str, typer.Option(help="Path under which a proxy shows the server.")] = "",
     ssl_keyfile: Annotated[str | None, typer.Option(metavar="FILE", help="Key of TLS.")] = None,
     ssl_certfile: Annotated[str | None, typer.Option(metavar="FILE", help="Certificate of TLS.")] = None,
@@ -163,6 +170,7 @@ def serve(
             "is_access_logged": not disable_access_log,
             "max_logprobs": max_logprobs,
             "allowed_origins": allowed_origins,
+            "allowed_hosts": allowed_hosts,
             "request_metrics": per_request_spec_decode_metrics,
             "log_every_s": 0.0 if disable_log_stats else 10.0,
         },

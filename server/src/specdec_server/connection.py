@@ -12,6 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from specdec_server.limits import Limits
 
 _MAX_HEADER_BYTES = 65536
+_BODY_GRACE_S = 6.0
+"""Seconds that a client has after the timeout of its body, which it may still send while it is refused."""
 
 
 class LimitedConnection(HttpToolsProtocol):
@@ -27,6 +29,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().__init__(config, **arguments)
         self._limits = limits
         self._header_timer: TimerHandle | None = None
+        self._body_timer: TimerHandle | None = None
         self._write_timer: TimerHandle | None = None
         self._num_header_bytes = 0
         self._num_bodies_due = 0
@@ -39,6 +42,7 @@ class LimitedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel the timers."""
         self._header_timer = _cancelled(self._header_timer)
+        self._body_timer = _cancelled(self._body_timer)
         self._write_timer = _cancelled(self._write_timer)
         super().connection_lost(exc)
 
@@ -56,11 +60,16 @@ class LimitedConnection(HttpToolsProtocol):
         """Begin a request."""
         self._header_timer = _cancelled(self._header_timer)
         self._num_bodies_due += 1
+        if self._body_timer is None:
+            # `BodyLimit` answers in time; this ends connections whose requests were answered before their bodies came.
+            seconds = self._limits.body_timeout_s + _BODY_GRACE_S
+            self._body_timer = self.loop.call_later(seconds, self.transport.abort)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """End the body of a request."""
         self._num_bodies_due -= 1
+        self._body_timer = _cancelled(self._body_timer)
         super().on_message_complete()
 
     def pause_writing(self) -> None:

@@ -13,10 +13,14 @@ from starlette.exceptions import HTTPException
 
 from specdec import ConfigError, EngineError
 
+NO_OBJECT = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
 _KINDS = {401: "authentication_error", 404: "not_found_error"}
 _SHUT_DOWN = "the server is being shut down: send the request again in a moment, or to another server"
-_NAMED = re.compile(r"^\w+: '(\w+)' = ")
+_CLASS = re.compile(r"^[A-Z]\w*: ")
+"""Prefix of messages that name a class of ours, which clients do not know."""
+_NAMED = re.compile(r"'(\w+)' = ")
 """Prefix of messages about a parameter."""
+_MOST_CHARACTERS = 2000
 
 
 class ApiError(Exception):
@@ -47,12 +51,17 @@ def error_body(error: Exception) -> dict[str, Any]:
     """Return the response body for an error."""
     if isinstance(error, EngineError) and error.__cause__ is None:
         error = ApiError(_SHUT_DOWN, 503, code="shutting_down")
-    status = status_of(error)
-    named = _NAMED.match(str(error)) if isinstance(error, ConfigError) else None
+    status, message = status_of(error), str(error)
+    named = None
+    if isinstance(error, ConfigError):
+        message = _CLASS.sub("", message)
+        named = _NAMED.match(message)
+    if len(message) > _MOST_CHARACTERS:  # it quotes a value of the client
+        message = f"{message[:_MOST_CHARACTERS]}..."
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "internal_error")
     return {
         "error": {
-            "message": str(error) or type(error).__name__,
+            "message": message or "the request cannot be answered; the server's log tells more",
             "type": kind,
             "param": named[1] if named else getattr(error, "param", None),
             "code": getattr(error, "code", None) or status,
@@ -62,16 +71,17 @@ def error_body(error: Exception) -> dict[str, Any]:
 
 def add_error_handlers(app: FastAPI) -> None:
     """Make an app answer every error in the same format."""
-    # Imports torch, which the front process of several engines does not need.
-    from specdec_server.mistakes import explained
 
     async def answer(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse(error_body(error), status_of(error), getattr(error, "headers", None))
 
     async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        message, param = explained(request.url.path, error)
-        return await answer(request, ApiError(message, param=param))
+        first = error.errors()[0]
+        if first["loc"] == ("body",):
+            return await answer(request, ApiError(NO_OBJECT))
+        where = ".".join(map(str, first["loc"]))
+        return await answer(request, ApiError(f"{request.url.path}: {where}: {first['msg']}"))
 
     async def answer_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)

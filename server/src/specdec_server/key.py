@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specdec_server.errors import ApiError, error_body
 
-_OPEN = frozenset({"/health", "/ping", "/version", "/metrics"})
+OPEN = frozenset({"/health", "/ping", "/version", "/metrics"})
 """Paths that need no key, for monitoring."""
 
 
@@ -25,11 +25,11 @@ class KeyCheck:
 
     def __init__(self, app: ASGIApp, keys: tuple[str, ...], pages: frozenset[str] = frozenset()) -> None:
         self._app, self._keys = app, [key.encode() for key in keys]
-        self._open = _OPEN | pages
+        self._open = OPEN | pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or reject a request."""
-        if scope["type"] != "http" or _path(scope) in self._open or self._is_known(Headers(scope=scope)):
+        if scope["type"] != "http" or path_of(scope) in self._open or self._is_known(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -46,7 +46,7 @@ class KeyCheck:
         return scheme.lower() == "bearer" and any(known)
 
 
-def _path(scope: Scope) -> str:
+def path_of(scope: Scope) -> str:
     """Return the path of a request without the proxy's root path."""
     path, root = str(scope["path"]), str(scope.get("root_path", ""))
     return path.removeprefix(root) if root and path.startswith(f"{root}/") else path

@@ -23,6 +23,7 @@ from specdec_server.app import create_app
 from specdec_server.arguments import split_options
 from specdec_server.commands import serve
 from specdec_server.data_parallel.place import Place
+from specdec_server.host import names_of
 from specdec_server.http import Http, HttpServer
 from specdec_server.limits import Limits
 from specdec_server.logs import set_up_logs
@@ -52,8 +53,8 @@ def launch(
         model: the model, if an option gives it.
         speculative_config: as for `LLM`.
         chat_template: a file with a Jinja template, or the template itself.
-        settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` is a JSON list, and
-            parsers are given by name.
+        settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` and
+            `allowed_hosts` are JSON lists, and parsers are given by name.
         place: rank of this engine among several behind one address; None for a single engine.
 
     Raises:
@@ -67,7 +68,8 @@ def launch(
         "limits": Limits(**limits),
         "model_names": names,
         "engine": None if place is None else place.index,
-        "allowed_origins": _origins(settings["allowed_origins"]),
+        "allowed_origins": _list_of(settings["allowed_origins"], "--allowed-origins"),
+        "allowed_hosts": (*names_of(http.host), *_list_of(settings["allowed_hosts"], "--allowed-hosts")),
         "tool_parser": tool_parser_named(settings["tool_parser"]),
         "reasoning_parser": reasoning_parser_named(settings["reasoning_parser"]),
     }
@@ -127,12 +129,12 @@ def _target(model: str | None, alone: Sequence[str], names: tuple[str, ...]) -> 
     return target, (*names, *others) or (target,)
 
 
-def _origins(text: str) -> tuple[str, ...]:
+def _list_of(text: str, option: str) -> tuple[str, ...]:
     with suppress(ValueError):
         found = json.loads(text)
-        if isinstance(found, list) and all(isinstance(origin, str) for origin in found):
+        if isinstance(found, list) and all(isinstance(item, str) for item in found):
             return tuple(found)
-    raise ConfigError(f'--allowed-origins {text!r} is not a JSON list of strings, such as ["*"]')
+    raise ConfigError(f'{option} {text!r} is not a JSON list of strings, such as ["*"]')
 
 
 def tool_parser_named(name: str | None) -> type[ToolParser] | None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from specdec_server.errors import ApiError
 from specdec_server.tools.events import CallArguments, CallStart, Event, Reasoning, Text
+from specdec_server.tools.json_writing import escaped, replaced
 from specdec_server.tools.parser import OutputParser, ToolParser, new_call_id
 
 
@@ -34,6 +36,7 @@ class MessageParser:
         self._max_calls = max_calls
         hidden: dict[type[Event], bool] = {Reasoning: not shows_reasoning, Text: not shows_content}
         self._hidden: tuple[type[Event], ...] = tuple(kind for kind, is_hidden in hidden.items() if is_hidden)
+        self._num_calls = 0
 
     def feed(self, text: str) -> list[Event]:
         """Process more text; return the events that are certain now."""
@@ -66,12 +69,33 @@ class MessageParser:
 
     def _kept(self, events: Sequence[Event]) -> list[Event]:
         kept: list[Event] = []
-        for event in events:
+        for event in map(self._checked, events):
             if isinstance(event, CallStart | CallArguments) and not self._is_allowed(event.index):
                 continue
             if not isinstance(event, self._hidden):
                 kept.append(event)
         return kept
+
+    def _checked(self, event: Event) -> Event:
+        """Return what a parser returned as something that every response can carry.
+
+        Raises:
+            ApiError: if it is not an event.
+        """
+        if isinstance(event, CallStart) and event.index == self._num_calls and isinstance(event.name, str):
+            self._num_calls += 1
+            return CallStart(event.index, replaced(event.name))
+        if isinstance(event, CallArguments) and event.index < self._num_calls and isinstance(event.text, str):
+            return CallArguments(event.index, escaped(event.text))
+        if isinstance(event, Text | Reasoning) and isinstance(event.text, str):
+            return type(event)(replaced(event.text))
+        parser = type(self._tools or self._reasoning)
+        raise ApiError(
+            f"the parser {parser.__module__}.{parser.__qualname__} returned {event!r:.200}, which is no event: the index of a "
+            "call counts from 0, its start comes first, and texts are strings",
+            500,
+            code="parser_error",
+        )
 
     def _is_allowed(self, call: int) -> bool:
         return self._max_calls is None or call < self._max_calls

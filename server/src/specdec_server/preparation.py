@@ -48,7 +48,11 @@ class Preparation:
             ApiError: if it runs or waits too long.
         """
         await self._enter(client)
-        future = asyncio.wrap_future(self._threads.submit(partial(copy_context().run, work)))
+        try:
+            future = asyncio.wrap_future(self._threads.submit(partial(copy_context().run, work)))
+        except BaseException:
+            self._leave(client)
+            raise
         is_done = False
         try:
             await asyncio.wait((future,), timeout=self._timeout_s)
@@ -71,18 +75,31 @@ class Preparation:
         self._waiting.setdefault(client, deque()).append(turn)
         self._admit()
         try:
-            await asyncio.wait_for(turn, self._timeout_s)
-        except TimeoutError:
-            raise ApiError(
-                "the server is busy preparing other requests: send this one again later",
-                503,
-                headers={"Retry-After": "5"},
-            ) from None
-        finally:
-            if turn.cancelled() and client in self._waiting and turn in self._waiting[client]:
-                self._waiting[client].remove(turn)
-                if not self._waiting[client]:
-                    del self._waiting[client]
+            async with asyncio.timeout(self._timeout_s):
+                await turn
+        except BaseException as end:
+            is_granted = turn.done() and not turn.cancelled()
+            if not is_granted:
+                self._forget(turn, client)
+            if isinstance(end, TimeoutError):
+                if is_granted:  # in the same turn of the event loop
+                    return
+                raise ApiError(
+                    "the server is busy preparing other requests: send this one again later",
+                    503,
+                    headers={"Retry-After": "5"},
+                ) from None
+            if is_granted:
+                self._leave(client)
+            raise
+
+    def _forget(self, turn: asyncio.Future[None], client: str) -> None:
+        """Remove a task that no longer waits, unless `_admit` has removed it."""
+        turns = self._waiting.get(client)
+        if turns is not None and turn in turns:
+            turns.remove(turn)
+            if not turns:
+                del self._waiting[client]
 
     def _admit(self) -> None:
         most = max(1, self._num_places - 1)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
 from typing import Any, Protocol, TypeVar
 
 from fastapi import Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
-from specdec import ConfigError, EngineError
+from specdec import ConfigError, EngineError, RequestOutput
 from specdec_server.errors import ApiError, error_body
 
 logger = logging.getLogger("specdec")
 
 _CLIENT_LEFT = 499
+_DEPTH = 5
+"""Depth of the lists of a response that grow with its length: choices, logprobs, content."""
+_BLOCK = 256
 Result = TypeVar("Result")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
@@ -25,8 +28,11 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class Answer(Protocol):
     """An answer that can be sent complete or streamed."""
 
-    async def response(self) -> dict[str, Any]:
-        """Return the body of the response."""
+    async def outputs(self) -> list[RequestOutput]:
+        """Return the finished outputs."""
+
+    def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
+        """Return the body of the response. It runs outside the event loop: one response may list millions of numbers."""
 
     def pieces(self) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the chunks of a stream."""
@@ -45,13 +51,44 @@ async def sent(
     """
     if is_streaming:
         return await _streamed(request, answer.pieces(), has_names=has_named_events)
-    return await _whole(request, answer.response())
+    done, response = await _unless_left(request, _whole(answer))
+    return response if done and response is not None else Response(status_code=_CLIENT_LEFT)
 
 
-async def _whole(request: Request, work: Coroutine[Any, Any, dict[str, Any]]) -> Response:
-    """Return the result of work as JSON."""
-    done, body = await _unless_left(request, work)
-    return JSONResponse(body) if done else Response(status_code=_CLIENT_LEFT)
+async def _whole(answer: Answer) -> Response:
+    outputs = await answer.outputs()
+    return await asyncio.to_thread(lambda: json_response(answer.response(outputs)))
+
+
+def json_response(body: dict[str, Any]) -> Response:
+    """Return a response with a body as JSON, encoded in small parts, between which other threads can run."""
+    return Response("".join(_parts(body, _DEPTH)).encode(), media_type="application/json")
+
+
+def _parts(value: Any, depth: int) -> Iterator[str]:
+    """Yield the JSON of a value; containers are taken apart down to a depth."""
+    if isinstance(value, dict) and depth:
+        mark = "{"
+        for key, item in value.items():
+            yield f"{mark}{_encode(key)}:"
+            yield from _parts(item, depth - 1)
+            mark = ","
+        yield "}" if value else "{}"
+    elif isinstance(value, list) and depth and value:
+        mark = "["
+        for start in range(0, len(value), _BLOCK):
+            block = value[start : start + _BLOCK]
+            if isinstance(block[0], dict | list):
+                for item in block:
+                    yield mark
+                    yield from _parts(item, depth - 1)
+                    mark = ","
+            else:
+                yield mark + _encode(block)[1:-1]
+                mark = ","
+        yield "]"
+    else:
+        yield _encode(value)
 
 
 async def _streamed(

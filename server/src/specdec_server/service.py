@@ -34,12 +34,17 @@ class Service:
         self._preparation = Preparation(settings.limits.prepare_timeout_s)
 
     async def prepared(self, prepare: Callable[[], Result]) -> Result:
-        """Return the result of tokenizing and checking, while other requests continue.
+        """Return the result of reading, tokenizing and checking, while other requests continue.
 
         Raises:
             ApiError: if it takes too long.
         """
-        return await self._preparation.run(prepare, self.client or "")
+        try:
+            return await self._preparation.run(prepare, self.client or "")
+        except RecursionError:
+            raise ApiError(
+                "the body is nested too deeply: a schema or a message has too many levels"
+            ) from None
 
     def generate(
         self, prompt: Any, params: SamplingParams, name: str, body: GenerationRequest
@@ -63,6 +68,11 @@ class Service:
         """The client of the current request, for fair scheduling."""
         record = current_record()
         return None if record is None else record.client
+
+    @property
+    def owner(self) -> str:
+        """Whom the current request stores for: its key, if there are several; otherwise all clients are one."""
+        return (self.client or "") if len(self.settings.api_keys) > 1 else ""
 
     @property
     def num_queued(self) -> int:
@@ -110,7 +120,7 @@ class Service:
         names = self.settings.model_names
         if wanted is not None and wanted not in names:
             raise ApiError(
-                f"there is no model {wanted!r} here; served: {', '.join(names)}",
+                f"there is no model {wanted!r:.200} here; served: {', '.join(names)}",
                 404,
                 param="model",
                 code="model_not_found",

@@ -30,6 +30,8 @@ class Settings:
     api_key: str | tuple[str, ...] | None = None
     """Accepted key or keys in `Authorization: Bearer ...`; several keys distinguish clients. None disables the check.
     Monitoring paths need no key."""
+    allowed_hosts: tuple[str, ...] = ("*",)
+    """Names of this server that the Host header may have where no key is required; `*` for all."""
     root: str | None = None
     """Source of the model; None uses its first name."""
     max_logprobs: int = 20

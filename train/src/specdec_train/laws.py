@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit, prange
+from numba import prange
 from torch import Tensor
 
+from specdec.compiled.jit import njit
 from specdec.compiled.math import fast_exp
 from specdec.runner.host.threads import is_available, use_threads
 

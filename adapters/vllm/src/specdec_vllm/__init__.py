@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from specdec_vllm.compiled import keep_apart
-
 if TYPE_CHECKING:
     from specdec_vllm.drafter import Proposer as Proposer
     from specdec_vllm.workers.cpu import CPUWorker as CPUWorker
@@ -25,8 +23,6 @@ __all__ = ["CPUWorker", "GPUWorker", "Proposer"]
 
 
 def __getattr__(name: str) -> Any:
-    if name.endswith("Worker"):
-        keep_apart()
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

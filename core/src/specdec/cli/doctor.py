@@ -30,7 +30,7 @@ def doctor(
 ) -> None:
     """Show versions, devices, plugins and memory.
 
-    The exit code is 1 if an installed plugin does not load.
+    The exit code is 1 if an installed plugin does not load, or if a package's metadata cannot be read.
     """
     with ThreadPoolExecutor(1) as pool:
         plugins = pool.submit(_plugins, timeout)  # runs in other processes while torch is imported here
@@ -96,10 +96,11 @@ def _plugins(timeout_s: float) -> dict[str, Any]:
     from specdec.registry.probe_many import probe_many
 
     infos = list(filter(registry.may_load, registry.installed()))
-    return {
+    states = {
         f"{result.info.group.noun} {result.info.name}": result.error or "loads"
         for result in probe_many(infos, timeout_s=timeout_s)
     }
+    return states | {f"package {package.path}": str(package) for package in registry.broken()}
 
 
 def _print(heading: str, fields: Mapping[str, Any]) -> None:

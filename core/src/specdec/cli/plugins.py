@@ -8,7 +8,7 @@ import typer
 
 from specdec import hookimpl, registry
 from specdec.cli.output import print_json, print_table
-from specdec.registry import PluginInfo
+from specdec.registry import BrokenPackage, PluginInfo
 
 Row = dict[str, Any]
 
@@ -27,7 +27,8 @@ def plugins(
     """List the installed plugins.
 
     Metadata is read and nothing imported, unless --check is given; then the exit code is 1 if one that may
-    load does not. What a class says of itself, such as that a sampler is lossy, is known with --check only.
+    load does not, or if a package's metadata cannot be read. What a class says of itself, such as that a sampler
+    is lossy, is known with --check only.
     """
     infos = registry.installed()
     rows = _checked(infos, timeout) if check else [_row(info) for info in infos]
@@ -64,7 +65,19 @@ def _checked(infos: list[PluginInfo], timeout_s: float) -> list[Row]:
         for info, result in results.items()
     }
     unknown: Row = {"error": None, "capabilities": [], "is_lossless": None}
-    return [_row(info) | states.get(info, unknown) for info in infos]
+    rows = [_row(info) | states.get(info, unknown) for info in infos]
+    return rows + [_broken_row(package) | unknown | {"error": str(package)} for package in registry.broken()]
+
+
+def _broken_row(package: BrokenPackage) -> Row:
+    return {
+        "name": package.path,
+        "group": "package",
+        "distribution": "",
+        "version": "",
+        "module": "",
+        "may_load": False,
+    }
 
 
 def _print(rows: list[Row], *, with_state: bool) -> None:

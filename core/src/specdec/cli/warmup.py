@@ -11,6 +11,7 @@ from specdec import hookimpl
 from specdec.cli.draftless import draftless_configs
 from specdec.cli.progress import progress
 from specdec.config.zoo import ZOO
+from specdec.errors import ConfigError
 from specdec.folders import compiled_folder
 
 DTYPES = ("float32", "bfloat16")
@@ -52,12 +53,17 @@ def warmup(
     for config in configs:
         check_first(config)
 
+    from specdec.compiled.cache import check_folder, not_kept
     from specdec.config import parse_speculative_config
     from specdec.engine_options import EngineOptions
     from specdec.loading.target import load_target
 
     for config in configs:
         parse_speculative_config(config)
+    try:
+        check_folder()
+    except OSError as error:
+        raise ConfigError(not_kept(error)) from None
     hush_libraries()
     dtypes = dtype or list(DTYPES)
     started, before = perf_counter(), _num_kept()

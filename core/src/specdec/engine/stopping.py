@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from specdec.engine.sequence import Sequence
+from specdec.engine.stop_strings import stop_strings
 from specdec.engine.text import TextStream
 from specdec.interfaces.finish import FinishReason
 
@@ -21,21 +22,20 @@ class StopWatch:
         self._sequence = sequence
         self._ends = frozenset() if params.is_endless else frozenset(end_of_text_ids)
         self._stop_ids = frozenset(params.stop_token_ids or ())
-        self._stops = params.stop_strings
-        self._longest = max(map(len, self._stops), default=0)
+        self._stops = stop_strings(params.stop_strings) if params.stop_strings else None
+        self._state = 0
         self._includes_stop = params.include_stop_str_in_output
         self._min_tokens = params.min_tokens
         self._stream = text
         self._num_read = 0
-        self._first_stop = 0
         self.text = ""
 
     @property
     def visible_text(self) -> str:
         """The text that can be shown so far: a possible beginning of a stop string is held back."""
-        if not self._stops or self._sequence.is_finished:
+        if self._stops is None or self._sequence.is_finished:
             return self.text
-        return self.text[: len(self.text) - self._held_back()]
+        return self.text[: len(self.text) - self._stops.num_held_back(self._state)]
 
     def accept(self, token_ids: list[int]) -> list[int]:
         """Return the tokens that belong to the sample, and mark it finished if it ends within them."""
@@ -47,10 +47,10 @@ class StopWatch:
             if token_id in self._ends or token_id in self._stop_ids:
                 sequence.finish_reason = FinishReason.STOP
                 sequence.stop_reason = None if token_id in self._ends else token_id
-                if self._stops and self._includes_stop and self._stream is not None:
+                if self._stops is not None and self._includes_stop and self._stream is not None:
                     self.text += self._stream.push(token_id)
                 break
-            if self._stops and self._meets_stop(token_id, sequence.num_output_tokens + len(kept)):
+            if self._stops is not None and self._meets_stop(token_id, sequence.num_output_tokens + len(kept)):
                 break
         if sequence.finish_reason is None and len(kept) == room:
             sequence.finish_reason = FinishReason.LENGTH
@@ -58,7 +58,7 @@ class StopWatch:
 
     def read(self) -> None:
         """Bring the text up to date with the committed tokens; with stop strings, `accept` has done it."""
-        if self._stream is None or self._stops:
+        if self._stream is None or self._stops is not None:
             return
         output = self._sequence.output_token_ids
         is_stopped = self._sequence.finish_reason is FinishReason.STOP and not self._includes_stop
@@ -67,26 +67,17 @@ class StopWatch:
         self._num_read = max(self._num_read, end)
 
     def _meets_stop(self, token_id: int, num_output_tokens: int) -> bool:
-        if self._stream is None:
+        if self._stream is None or self._stops is None:
             return False
-        start = max(self._first_stop, len(self.text) - self._longest + 1, 0)
-        self.text += self._stream.push(token_id)
-        if num_output_tokens <= self._min_tokens:
-            self._first_stop = len(self.text)
+        added, length = self._stream.push(token_id), len(self.text)
+        self.text += added
+        if num_output_tokens <= self._min_tokens:  # a stop string begins after these tokens
             return False
-        found = [(at, stop) for stop in self._stops if (at := self.text.find(stop, start)) >= 0]
-        if not found:
+        self._state, found = self._stops.scan(self._state, added)
+        if found is None:
             return False
-        at, stop = min(found)
+        at, stop = length + found[0], found[1]
         self.text = self.text[: at + len(stop) if self._includes_stop else at]
         self._sequence.finish_reason = FinishReason.STOP
         self._sequence.stop_reason = stop
         return True
-
-    def _held_back(self) -> int:
-        """Return the length of the longest tail of the text that begins a stop string."""
-        for length in range(min(self._longest - 1, len(self.text)), 0, -1):
-            tail = self.text[-length:]
-            if any(stop.startswith(tail) for stop in self._stops):
-                return length
-        return 0

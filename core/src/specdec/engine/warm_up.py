@@ -1,4 +1,4 @@
-"""Compiles a sampler's operations, or loads them from the cache, before the first request."""
+"""Compiles all that steps call besides the models, or loads it from the cache, before the first request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import torch
 
 from specdec.compiled.rows import best_ids
+from specdec.engine.soundness import sound_rows
 from specdec.errors import PluginError
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft, DraftSampling
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.target import TargetInfo
-from specdec.noise.host import race
+from specdec.logits import cut_logits
+from specdec.noise.host import gumbel_rows, race
 from specdec.sampling_params import SamplingParams
 
 _WIDTH = 2
@@ -41,9 +43,22 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
                 f"{type(error).__name__}: {error}"
             ) from error
     if info.device.type == "cpu":
-        best_ids(np.zeros((1, 4), np.float32), np.empty(1, np.int64))  # used by greedy requests
-    if info.device.type == "cpu" and drafts is not None and Capability.DRAFT_PROBS in drafts:
-        race(np.ones(4, np.float32), 0, 0, 0, 0)  # used by proposers that draw
+        _compile_for_host(draws=drafts is not None)
+
+
+def _compile_for_host(*, draws: bool) -> None:
+    """Call what steps call around the sampler.
+
+    Args:
+        draws: also what proposers call that draw their tokens, with the target's noise or their own.
+    """
+    logits, one = torch.zeros(1, 4), np.zeros(1, np.int64)
+    sound_rows(Scores(logits, [0], logits, [0]))
+    cut_logits(logits, [SamplingParams(temperature=0.5)], [1])
+    best_ids(logits.numpy(), one)  # for greedy requests
+    if draws:
+        race(np.ones(4, np.float32), 0, 0, 0, 0)
+        gumbel_rows(one, one, one, 0, 4)
 
 
 def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[Draft]:

@@ -52,7 +52,8 @@ def _differ(one: Mapping[str, Any], other: Mapping[str, Any], root: Any) -> bool
 def _values(schema: Mapping[str, Any]) -> frozenset[str]:
     """Return the values that a schema lists, each as JSON; empty if it lists none."""
     listed = [schema["const"]] if "const" in schema else schema.get("enum") or []
-    return frozenset(json.dumps(value, sort_keys=True) for value in listed)
+    whole = [int(value) if isinstance(value, float) and value.is_integer() else value for value in listed]
+    return frozenset(json.dumps(value, sort_keys=True) for value in whole)
 
 
 def _types(schema: Mapping[str, Any]) -> frozenset[str]:

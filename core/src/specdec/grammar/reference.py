@@ -12,6 +12,11 @@ def is_remote(reference: object) -> bool:
     return not (isinstance(reference, str) and (reference == "#" or reference.startswith("#/")))
 
 
+def is_walkable(reference: str) -> bool:
+    """Return whether xgrammar finds the same as `resolved`: it neither decodes names nor knows empty ones."""
+    return not (set("~%") & set(reference)) and "" not in reference.split("/")[1:]
+
+
 def resolved(root: Any, reference: object) -> Any:
     """Return the target of a `$ref`; None if it does not exist."""
     if not isinstance(reference, str) or is_remote(reference):
@@ -21,8 +26,6 @@ def resolved(root: Any, reference: object) -> Any:
         name = unquote(step).replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping):
             found = found.get(name)
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
         else:
             return None
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from operator import index as as_int
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,6 +32,12 @@ class GrammarState:
         self._masks: torch.Tensor | None = None
         self._is_left = False
         self._is_allowed: list[bool] = []
+
+    def fork(self) -> GrammarState:
+        """Return a copy that advances on its own."""
+        made = GrammarState(self._matcher.fork(), self._vocab_size)
+        made._is_left = self._is_left
+        return made
 
     @property
     def is_terminated(self) -> bool:
@@ -69,18 +76,19 @@ class GrammarState:
     def mask_after(self, path: Sequence[int]) -> torch.Tensor:
         """Return the bitmask `[ceil(V / 32)]` int32 of ids allowed after drafting `path`; empty after a path that is not
         allowed or that completes the text."""
+        steps = [*map(int.__int__, map(as_int, path))]  # exact ints, before anything moves
         taken = 0
-        for token_id in path:
-            if self.is_terminated or not self._matcher.accept_token(token_id):
-                break
-            taken += 1
         bitmask = torch.zeros_like(self._blank(1))
-        if self._is_left:
-            bitmask = self._blank(1)
-        elif taken == len(path) and not self.is_terminated:
-            self._matcher.fill_next_token_bitmask(bitmask, 0)
-        if taken:
-            self._matcher.rollback(taken)
+        try:
+            while taken < len(steps) and not self.is_terminated and self._matcher.accept_token(steps[taken]):
+                taken += 1
+            if self._is_left:
+                bitmask = self._blank(1)
+            elif taken == len(steps) and not self.is_terminated:
+                self._matcher.fill_next_token_bitmask(bitmask, 0)
+        finally:
+            if taken:
+                self._matcher.rollback(taken)
         return bitmask[0]
 
     def _walk(self, nodes: Sequence[int], parents: Sequence[int] | None) -> None:

@@ -18,16 +18,15 @@ class AllowedIdsRule:
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
-        self._allowed = allowed
-        self._is_forbidden: torch.Tensor | None = (
-            None  # allocated in the first step, not while the request waits
-        )
+        self._allowed = torch.tensor(allowed)
+        # allocated in the first step, not while the request waits
+        self._is_forbidden: torch.Tensor | None = None
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
         """Return the rows `[num_rows, V]` with all other ids at -inf."""
         if self._is_forbidden is None:
             self._is_forbidden = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
-            self._is_forbidden[torch.tensor(self._allowed, device=logits.device)] = False
+            self._is_forbidden[self._allowed.to(logits.device)] = False
         return logits.masked_fill(self._is_forbidden, -torch.inf)
 
 
@@ -63,19 +62,21 @@ class BadWordsRule:
     """
 
     def __init__(self, words: Sequence[Sequence[int]]) -> None:
-        self._words = [(tuple(word[:-1]), word[-1]) for word in words]
-        self._longest = max(len(start) for start, _ in self._words)
+        self._last_ids: dict[tuple[int, ...], list[int]] = {}
+        """For each beginning of a word the ids that complete it."""
+        for *start, last in words:
+            self._last_ids.setdefault(tuple(start), []).append(last)
+        self._lengths = sorted({len(start) for start in self._last_ids})
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
         """Return the rows `[num_rows, V]` with the last tokens of begun words at -inf."""
         output = block.output_token_ids
-        tail = tuple(output[max(0, len(output) - self._longest) :].tolist())
+        tail = tuple(output[max(0, len(output) - self._lengths[-1]) :].tolist())
         places = []
         for row, path in enumerate(block.paths()):
             text = tail + path
-            places += [
-                (row, last) for start, last in self._words if not start or text[-len(start) :] == start
-            ]
+            begun = [text[len(text) - length :] for length in self._lengths if length <= len(text)]
+            places += [(row, last) for start in begun for last in self._last_ids.get(start, ())]
         if not places:
             return logits
         out = logits.clone()

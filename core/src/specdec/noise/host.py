@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from specdec.compiled.jit import njit
 from specdec.compiled.math import exp
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)

@@ -10,6 +10,7 @@ import logging
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from specdec.registry.discovery import BrokenPackage
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.registry import Registry
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
     from specdec.interfaces import Proposer, Sampler, Scorer
 
 __all__ = [
+    "BrokenPackage",
     "Group",
     "PluginInfo",
     "Registry",
     "add_command",
+    "broken",
     "commands",
     "find",
     "installed",
@@ -61,10 +64,10 @@ def scorer(name: str) -> type[Scorer]:
 def observers() -> pluggy.HookRelay | None:
     """Load the observers and return the hooks to call, or None if there are no observers.
 
-    A broken observer is logged and left out; the others are not affected.
+    A broken observer, or a package that may hold one, is logged and left out; the others are not affected.
     """
     relay, errors = _registry.observers()
-    for error in errors:
+    for error in (*errors, *_registry.broken()):
         logging.getLogger("specdec").warning("%s; it is left out", error)
     return relay
 
@@ -86,6 +89,11 @@ def add_command(name: str, app: typer.Typer) -> None:
 def installed(group: Group | str | None = None) -> list[PluginInfo]:
     """Return the plugins listed in the metadata of installed packages, of one group or of all; imports nothing."""
     return _registry.installed(group)
+
+
+def broken() -> tuple[BrokenPackage, ...]:
+    """Return the installed packages whose metadata cannot be read; plugins that they have are left out."""
+    return _registry.broken()
 
 
 def find(group: Group, name: str) -> PluginInfo:

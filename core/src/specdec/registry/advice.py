@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from specdec.registry.catalogue import known_method, known_methods
+from specdec.registry.discovery import BrokenPackage
 from specdec.registry.plugin_info import Group, PluginInfo
 
 
-def not_installed(group: Group, name: str, installed: Sequence[PluginInfo]) -> str:
-    """Return the message for a name that no installed package provides."""
+def not_installed(
+    group: Group, name: str, installed: Sequence[PluginInfo], broken: Sequence[BrokenPackage]
+) -> str:
+    """Return the message for a name that no installed package provides, as far as their metadata can be read."""
+    return "; ".join([_without(group, name, installed), *map(str, broken)])
+
+
+def _without(group: Group, name: str, installed: Sequence[PluginInfo]) -> str:
     names = sorted({info.name for info in installed})
     listed = f"Installed {group.noun}s: {', '.join(names) or 'none'}"
     known = known_method(name) if group is Group.PROPOSERS else None

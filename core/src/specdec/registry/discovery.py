@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, EntryPoint, distributions
 
 from specdec.registry.plugin_info import Group, PluginInfo
 
@@ -12,30 +13,68 @@ CORE_DISTRIBUTION = "specdec-core"
 ALLOW_VARIABLE = "SPECDEC_PLUGINS"
 
 
-def discover() -> tuple[PluginInfo, ...]:
-    """Return every plugin of every installed distribution, sorted by group and name.
+@dataclass(frozen=True)
+class BrokenPackage:
+    """An installed package whose metadata cannot be read; its plugins, if it has any, are left out."""
+
+    path: str
+    """The folder of its metadata."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the metadata in {self.path} cannot be read: {self.reason}: remove or reinstall that package"
+
+
+def discover() -> tuple[tuple[PluginInfo, ...], tuple[BrokenPackage, ...]]:
+    """Return every plugin of every installed distribution, sorted by group and name, and the packages left out.
 
     If two distributions claim the same name, both appear; a distribution found twice counts once.
     """
-    groups = {group.value for group in Group}
-    found: dict[str, list[PluginInfo]] = {}
+    entries, broken = entry_points_of({group.value for group in Group})
+    infos = [
+        PluginInfo(
+            Group(entry.group),
+            entry.name,
+            distribution.name,
+            distribution.version,
+            entry.value,
+            _summary(distribution),
+        )
+        for distribution, entry in entries
+    ]
+    return tuple(sorted(infos)), broken
+
+
+def entry_points_of(
+    groups: Collection[str],
+) -> tuple[list[tuple[Distribution, EntryPoint]], tuple[BrokenPackage, ...]]:
+    """Return the entry points of some groups whose names start with `specdec.`, and the packages left out."""
+    found: dict[str, list[tuple[Distribution, EntryPoint]]] = {}
+    broken = []
     for distribution in distributions():
-        text = distribution.read_text("entry_points.txt") or ""
-        if "specdec." not in text:
-            continue
-        name = distribution.name
-        if normalized(name) not in found:
-            found[normalized(name)] = [
-                _info(distribution, entry.group, entry.name, entry.value)
-                for entry in distribution.entry_points
-                if entry.group in groups
-            ]
-    return tuple(sorted(info for infos in found.values() for info in infos))
+        try:
+            if "specdec." in (distribution.read_text("entry_points.txt") or ""):
+                name, _ = _known(distribution, "Name"), _known(distribution, "Version")
+                entries = [
+                    (distribution, entry) for entry in distribution.entry_points if entry.group in groups
+                ]
+                found.setdefault(normalized(name), entries)
+        except Exception as error:  # from files that anybody may have written
+            path = getattr(distribution, "_path", None)  # no other attribute says where it is
+            broken.append(BrokenPackage(str(path or distribution), f"{type(error).__name__}: {error}"))
+    return [pair for pairs in found.values() for pair in pairs], tuple(broken)
 
 
-def _info(distribution: Distribution, group: str, name: str, value: str) -> PluginInfo:
-    summary = str(distribution.metadata.json.get("summary", ""))
-    return PluginInfo(Group(group), name, distribution.name, distribution.version, value, summary)
+def _summary(distribution: Distribution) -> str:
+    return str(distribution.metadata["Summary"]) if "Summary" in distribution.metadata else ""
+
+
+def _known(distribution: Distribution, key: str) -> str:
+    """Return a field of the metadata that every package must have."""
+    metadata = distribution.metadata
+    if key not in metadata or not metadata[key]:
+        raise ValueError(f"it says no {key}")
+    return str(metadata[key])
 
 
 def normalized(distribution: str) -> str:

@@ -15,7 +15,7 @@ from specdec.errors import PluginError
 from specdec.registry import advice
 from specdec.registry.catalogue import known_method
 from specdec.registry.class_path import cause, is_class_path, load_class
-from specdec.registry.discovery import ALLOW_VARIABLE, AllowList, discover
+from specdec.registry.discovery import ALLOW_VARIABLE, AllowList, BrokenPackage, discover
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.role import ROLES
 
@@ -37,14 +37,16 @@ class Registry:
     def __init__(self) -> None:
         self._manager = pluggy.PluginManager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
-        self._installed: tuple[PluginInfo, ...] | None = None
+        self._found: tuple[tuple[PluginInfo, ...], tuple[BrokenPackage, ...]] | None = None
         self._classes: dict[tuple[Group, str], type[Any]] = {}
 
     def installed(self, group: Group | str | None = None) -> list[PluginInfo]:
         """Return the plugins listed in the metadata of installed packages, of one group or of all; imports nothing."""
-        if self._installed is None:
-            self._installed = discover()
-        return [info for info in self._installed if group is None or info.group == group]
+        return [info for info in self._discovered()[0] if group is None or info.group == group]
+
+    def broken(self) -> tuple[BrokenPackage, ...]:
+        """Return the packages whose metadata cannot be read."""
+        return self._discovered()[1]
 
     def may_load(self, info: PluginInfo) -> bool:
         """Return whether `SPECDEC_PLUGINS` allows a plugin to load."""
@@ -107,7 +109,7 @@ class Registry:
         if not found and group is Group.PROPOSERS and (known := known_method(name)) is not None:
             found = [info for info in installed if info.name == known.name]
         if not found:
-            raise PluginError(advice.not_installed(group, name, installed))
+            raise PluginError(advice.not_installed(group, name, installed, self.broken()))
         if len(found) > 1:  # the environment may have chosen among them
             found = [info for info in found if self.may_load(info)] or found
         if len(found) > 1:
@@ -145,6 +147,11 @@ class Registry:
                     self._manager.unregister(module)
                 raise PluginError(f"{info} cannot be loaded: {self._misfit(error, module)}") from error
         return module
+
+    def _discovered(self) -> tuple[tuple[PluginInfo, ...], tuple[BrokenPackage, ...]]:
+        if self._found is None:
+            self._found = discover()
+        return self._found
 
     def _class(self, group: Group, name: str) -> type[Any]:
         key = (group, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -63,6 +64,8 @@ class HeadRunner(CachedRunner):
             speed_up_linears(head)
             if device.type == "cpu":
                 self.num_fallbacks = self.fused.count(None)
+        if device.type == "cpu":
+            self._run_own_forward()
         self._graphs: list[PassGraphs | None] = [None] * head.num_stages
         self._chain_graphs: ChainGraphs | None = None
 
@@ -172,3 +175,14 @@ class HeadRunner(CachedRunner):
                 "run without the paged cache"
             )
         self.windows |= probe.windows
+
+    @in_inference_mode
+    def _run_own_forward(self) -> None:
+        """Run each stage's own forward as steps do, so that no request compiles anything."""
+        batch = self.probe_batch()
+        batch = replace(
+            batch, slots=batch.positions
+        )  # unlike the probes', as passes of several requests have
+        features = self.probe_features(len(batch.token_ids))
+        for stage in range(self.head.num_stages):
+            self.forward_reference(batch, features, stage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -80,6 +81,8 @@ class ModelRunner(CachedRunner):
             self.num_fallbacks = int(self.fused is None)
         if self.fused is not None and recorder is not None:
             self.fused.hold_positions(max_context)
+        if device.type == "cpu":
+            self._run_other_forms()
 
     def capture_hidden(self, wants_hidden: bool, aux_layer_ids: Sequence[int] = ()) -> None:
         """Choose which hidden states every later pass returns.
@@ -233,6 +236,18 @@ class ModelRunner(CachedRunner):
                 f"{type(self.model).__name__}: layers {missing} do not call transformers' attention interface, so they "
                 "would run without the paged cache; specdec cannot serve this model"
             )
+
+    @in_inference_mode
+    def _run_other_forms(self) -> None:
+        """Run the passes that steps may run and that no probe has run, so that no request compiles anything."""
+        batch = self.probe_batch()
+        batch = replace(
+            batch, slots=batch.positions
+        )  # unlike the probes', as passes of several requests have
+        if self.fused is None:
+            self.forward_reference(batch)
+        else:
+            self.fused.run_other_forms(batch)
 
 
 def _keep_last_hidden(into: list[torch.Tensor]) -> Callable[..., None]:

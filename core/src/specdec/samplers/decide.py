@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit
 
+from specdec.compiled.jit import njit
 from specdec.samplers.law import Law, Rule
 from specdec.samplers.links import Links
 from specdec.samplers.trial import Trial

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit
 
+from specdec.compiled.jit import njit
 from specdec.samplers.draft_probs import HostProbs
 from specdec.samplers.host_walk import try_children
 from specdec.samplers.law import Law, Rule

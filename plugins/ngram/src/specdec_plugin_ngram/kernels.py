@@ -2,8 +2,7 @@
 
 A request owns a segment of two shared arrays: space for tokens, and for each n-gram length a hash table of
 `capacity` entries. A table has one entry per distinct n-gram: the position after one of its occurrences (24 bits)
-and a part of its hash (7 bits); 0 is empty. Matches are verified by comparing tokens. All functions are in this
-file because Numba's disk cache detects changes only in the calling file.
+and a part of its hash (7 bits); 0 is empty. Matches are verified by comparing tokens.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from specdec_plugin_ngram.jit import compiled
+from specdec.compiled.jit import njit
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -32,7 +31,7 @@ MOST_TOUCHED = 8
 """The most new tokens of a row whose table entries are prefetched; those of a prompt would evict one another."""
 
 
-@compiled
+@njit(cache=True)
 def _is_same(tokens: Int32s, one: int, other: int, length: int) -> bool:
     """Compare the n-grams that end before `one` and before `other`."""
     back = 1
@@ -41,13 +40,13 @@ def _is_same(tokens: Int32s, one: int, other: int, length: int) -> bool:
     return back > length
 
 
-@compiled
+@njit(cache=True)
 def _hash_next(mixed: int, token: int) -> int:
     """Extend a running hash by one token."""
     return (mixed ^ token) * HASH_FACTOR
 
 
-@compiled
+@njit(cache=True)
 def _touch_tables(
     tokens: Int32s,
     tables: Int32s,
@@ -76,7 +75,7 @@ def _touch_tables(
     return seen
 
 
-@compiled
+@njit(cache=True)
 def _index_tokens(
     tokens: Int32s,
     tables: Int32s,
@@ -121,7 +120,7 @@ def _index_tokens(
     return source
 
 
-@compiled
+@njit(cache=True)
 def _draft(
     tokens: Int32s, offset: int, end: int, source: int, max_nodes: int, keeps_first: bool, nodes: Int64s
 ) -> int:
@@ -140,7 +139,7 @@ def _draft(
     return num_nodes
 
 
-@compiled
+@njit(cache=True)
 def needs_attention(states: Int64s, rows: Int64s, num_new: int) -> bool:
     """Return whether the inputs of a step are invalid or a segment is too small; arguments as for `run_step`."""
     total = 0
@@ -157,7 +156,7 @@ def needs_attention(states: Int64s, rows: Int64s, num_new: int) -> bool:
     return total != num_new
 
 
-@compiled
+@njit(cache=True)
 def run_step(
     tokens: Int32s,
     tables: Int32s,

@@ -71,7 +71,7 @@ def launch_engines(words: Sequence[str], http: Http, num_engines: int, **options
             inner = replace(http, socket_path=str(path), ssl_keyfile=None, ssl_certfile=None)
             own = {"settings": {**settings, **shares}, "place": Place(index, num_engines)}
             task = pickle.dumps(EngineTask(words, inner, {**options, **own}))
-            command = [sys.executable, "-m", "specdec_server.data_parallel.child"]
+            command = [sys.executable, "-P", "-m", "specdec_server.data_parallel.child"]
             engines.append(EngineProcess(index, command, task, path, environment_of(num_engines)))
         front = Engines(engines)
         pages = page_paths(has_page=settings["is_page_served"], has_docs=settings["are_docs_served"])

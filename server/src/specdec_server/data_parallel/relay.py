@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from urllib.parse import quote
 
 import httpx2
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -82,7 +83,11 @@ class Relay:
                 await sender.relay(answer)
         except httpx2.TransportError as error:
             logger.warning(
-                "%s %s: engine %d is lost (%r)", scope["method"], scope["path"], engine.index, error
+                "%s %s: engine %d is lost (%r)",
+                scope["method"],
+                quote(scope["path"]),
+                engine.index,
+                error,
             )
             await sender.lost(self._nobody() if self._engines.is_stopping else _lost())
         finally:

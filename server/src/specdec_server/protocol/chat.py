@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import MaxLen
 from pydantic import Field
 from transformers import PreTrainedTokenizerBase
 
 from specdec import AsyncLLM, ConfigError, SamplingParams
-from specdec_server.protocol.checks import ListOf
+from specdec_server.protocol.checks import MAX_MESSAGES, ListOf
 from specdec_server.protocol.generation import GenerationRequest
 from specdec_server.tools.choice import ToolChoice, tool_choice_of
 
@@ -23,7 +24,7 @@ _RESERVED = {
 class ChatRequest(GenerationRequest):
     """The body of `POST /v1/chat/completions`."""
 
-    messages: ListOf[dict[str, Any]]
+    messages: Annotated[ListOf[dict[str, Any]], MaxLen(MAX_MESSAGES)]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -23,6 +22,8 @@ MAX_ENTRIES = 10_000
 """Maximum entries of a mapping whose values are checked one by one."""
 MAX_FIELDS = 200
 """Maximum fields of a body; no request has more."""
+MAX_MESSAGES = 10_000
+"""Maximum messages of a conversation."""
 
 
 def check_size(cls: type[BaseModel], body: Any) -> Any:
@@ -40,19 +41,11 @@ def check_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:
     """Return the value of a field unchanged.
 
     Raises:
-        ValueError: if it contains a lone surrogate, which JSON can express but no encoding can, a boolean in a numeric
-            field, or too many entries.
+        ValueError: for a boolean in a numeric field, or too many entries.
     """
     kinds = set(_kinds(cls.model_fields[str(info.field_name)].annotation))
     if Any not in kinds and isinstance(value, dict) and len(value) > MAX_ENTRIES:
         raise ValueError(f"a mapping of at most {MAX_ENTRIES} entries, and it has {len(value)}")
-    try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"Unicode text, and {error.object[error.start]!r} is an unpaired surrogate"
-        ) from None
     is_allowed = isinstance(value, bool) and bool in kinds
     if Any not in kinds and {int, float} & kinds and not is_allowed and _has_boolean(value):
         raise ValueError("a number; true and false are not numbers")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from specdec import ConfigError, SamplingParams
@@ -13,6 +14,8 @@ from specdec_server.protocol.response_format import ResponseFormat
 
 MAX_SAMPLES = 128
 """Maximum samples per prompt, as for OpenAI."""
+_Stop = Annotated[str, MaxLen(512)]
+_Word = Annotated[str, MaxLen(128)]
 _SAMPLING = (
     "n", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids", "min_tokens", "ignore_eos",
     "include_stop_str_in_output", "skip_special_tokens", "presence_penalty", "frequency_penalty", "repetition_penalty",
@@ -51,8 +54,8 @@ class GenerationRequest(HarmlessFields):
     top_k: int | None = None
     min_p: float | None = None
     seed: int | None = None
-    stop: str | ListOf[str] | None = None
-    stop_token_ids: ListOf[int] | None = None
+    stop: _Stop | Annotated[ListOf[_Stop], MaxLen(128)] | None = None
+    stop_token_ids: Annotated[ListOf[int], MaxLen(1024)] | None = None
     min_tokens: int | None = None
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
@@ -61,7 +64,7 @@ class GenerationRequest(HarmlessFields):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
-    bad_words: ListOf[str] | None = None
+    bad_words: Annotated[ListOf[_Word], MaxLen(1024)] | None = None
     allowed_token_ids: ListOf[int] | None = None
     truncate_prompt_tokens: int | None = None
     prompt_logprobs: int | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field
 
 from specdec import ConfigError, SamplingParams
 from specdec.config.notices import notice
+from specdec_server.protocol.checks import MAX_MESSAGES, ListOf
 from specdec_server.protocol.generation import GenerationRequest
 from specdec_server.protocol.response_format import JsonSchema, ResponseFormat
 from specdec_server.tools.choice import ToolChoice, tool_choice_of
@@ -53,18 +55,18 @@ class ReasoningOptions(BaseModel):
 class ResponsesRequest(GenerationRequest):
     """The body of `POST /v1/responses`."""
 
-    input: str | list[dict[str, Any]]
+    input: str | Annotated[ListOf[dict[str, Any]], MaxLen(MAX_MESSAGES)]
     instructions: str | None = None
     """The system message; instructions of an earlier response are not carried over."""
     previous_response_id: str | None = Field(None, max_length=128)
     max_output_tokens: int | None = None
-    tools: list[dict[str, Any]] | None = None
+    tools: ListOf[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    include: list[str] | None = None
+    include: ListOf[str] | None = None
     max_tool_calls: int | None = None
     """Has no effect: the client calls the tools."""
     truncation: Literal["disabled"] | None = None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-from specdec_server.protocol.checks import ListOf, check_size, check_value
+from specdec_server.protocol.checks import MAX_MESSAGES, ListOf, check_size, check_value
+
+MAX_CHARACTERS = 2**20
+MAX_TOKENS = 2**17
+"""Maximum length of what is tokenized or detokenized at once: building the result holds the interpreter's lock."""
 
 
 class TokenizeRequest(BaseModel):
@@ -15,8 +20,8 @@ class TokenizeRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
-    prompt: str | None = None
-    messages: ListOf[dict[str, Any]] | None = None
+    prompt: Annotated[str, MaxLen(MAX_CHARACTERS)] | None = None
+    messages: Annotated[ListOf[dict[str, Any]], MaxLen(MAX_MESSAGES)] | None = None
     add_special_tokens: bool = True
     """Applies to prompts; a chat template writes its own special tokens."""
     add_generation_prompt: bool = True
@@ -32,7 +37,7 @@ class DetokenizeRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     model: str | None = None
-    tokens: ListOf[int]
+    tokens: Annotated[ListOf[int], MaxLen(MAX_TOKENS)]
 
     _is_sound = field_validator("*", mode="before")(check_value)
     _is_small = model_validator(mode="before")(check_size)

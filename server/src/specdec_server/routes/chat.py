@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from secrets import token_hex
 from time import time
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -16,6 +16,7 @@ from specdec_server.logprobs import chat_logprobs, raw_logprobs
 from specdec_server.message import Message, MessageParser, deltas
 from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import ChatRequest
+from specdec_server.reading import BodyRoute, reading
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
@@ -23,11 +24,13 @@ from specdec_server.tools import CallStart
 from specdec_server.turn import Turn, TurnRequest
 from specdec_server.usage import usage
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 @router.post("/v1/chat/completions")
-async def create_chat_completion(body: ChatRequest, request: Request, service: Served) -> Response:
+async def create_chat_completion(
+    body: Annotated[ChatRequest, reading(ChatRequest)], request: Request, service: Served
+) -> Response:
     """Generate the next message of a conversation."""
     chat = await service.prepared(lambda: _Chat(body, service))
     return await sent(request, chat, is_streaming=bool(body.stream))
@@ -60,9 +63,13 @@ class _Chat:
         self._news = merged([stream], service.telemetry, params.n)
         self._samples: dict[int, _Sample] = {}
 
-    async def response(self) -> dict[str, Any]:
+    async def outputs(self) -> list[RequestOutput]:
+        """Return the finished output."""
+        return await finished(self._news)
+
+    def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response."""
-        (output,) = await finished(self._news)
+        (output,) = outputs
         choices = []
         for sample in output.outputs:
             piece, parser, message = Growth().take(sample), self._turn.parser(), Message()

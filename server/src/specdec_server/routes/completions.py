@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from secrets import token_hex
 from time import time
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,16 +15,19 @@ from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
 from specdec_server.piece import Entry, Growth
 from specdec_server.protocol import CompletionRequest
+from specdec_server.reading import BodyRoute, reading
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
 from specdec_server.usage import usage
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 @router.post("/v1/completions")
-async def create_completion(body: CompletionRequest, request: Request, service: Served) -> Response:
+async def create_completion(
+    body: Annotated[CompletionRequest, reading(CompletionRequest)], request: Request, service: Served
+) -> Response:
     """Complete one prompt or several."""
     completion = await service.prepared(lambda: _Completion(body, service))
     return await sent(request, completion, is_streaming=bool(body.stream))
@@ -48,9 +51,12 @@ class _Completion:
         self._news = merged(streams, service.telemetry, params.n)
         self._choices: dict[tuple[int, int], _Choice] = {}
 
-    async def response(self) -> dict[str, Any]:
+    async def outputs(self) -> list[RequestOutput]:
+        """Return the finished outputs."""
+        return await finished(self._news)
+
+    def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response."""
-        outputs = await finished(self._news)
         choices = [
             self._choice(i, output, sample) for i, output in enumerate(outputs) for sample in output.outputs
         ]

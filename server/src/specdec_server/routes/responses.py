@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from secrets import token_hex
 from time import time
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -17,17 +18,18 @@ from specdec_server.errors import error_body
 from specdec_server.piece import Growth
 from specdec_server.protocol.chat import template_variables
 from specdec_server.protocol.responses import ResponsesRequest
+from specdec_server.reading import BodyRoute, reading
 from specdec_server.responses import ResponseStore
 from specdec_server.responses.items import messages_of
 from specdec_server.responses.output import Output, copied
 from specdec_server.running import finished, merged
-from specdec_server.sending import sent
+from specdec_server.sending import json_response, sent
 from specdec_server.service import Served, Service
 from specdec_server.turn import Turn, TurnRequest
 from specdec_server.usage import usage
 
 logger = logging.getLogger("specdec")
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 def _store_of(request: Request) -> ResponseStore:
@@ -36,7 +38,9 @@ def _store_of(request: Request) -> ResponseStore:
 
 
 @router.post("/v1/responses")
-async def create_response(body: ResponsesRequest, request: Request, service: Served) -> Response:
+async def create_response(
+    body: Annotated[ResponsesRequest, reading(ResponsesRequest)], request: Request, service: Served
+) -> Response:
     """Generate a response and store it for later requests."""
     store = _store_of(request)
     answer = await service.prepared(lambda: _Answer(body, service, store))
@@ -44,15 +48,16 @@ async def create_response(body: ResponsesRequest, request: Request, service: Ser
 
 
 @router.get("/v1/responses/{response_id}")
-async def retrieve_response(response_id: str, request: Request) -> dict[str, Any]:
+async def retrieve_response(response_id: str, request: Request, service: Served) -> Response:
     """Return a stored response."""
-    return _store_of(request).get(response_id).response
+    stored = _store_of(request).get(response_id, service.owner)
+    return await asyncio.to_thread(json_response, stored.response)
 
 
 @router.delete("/v1/responses/{response_id}")
-async def delete_response(response_id: str, request: Request) -> dict[str, Any]:
+async def delete_response(response_id: str, request: Request, service: Served) -> dict[str, Any]:
     """Delete a stored response."""
-    _store_of(request).delete(response_id)
+    _store_of(request).delete(response_id, service.owner)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
@@ -61,10 +66,11 @@ class _Answer:
 
     def __init__(self, body: ResponsesRequest, service: Service, store: ResponseStore) -> None:
         self._body, self._service, self._store = body, service, store
+        self._owner = service.owner
         name = service.name_of(body.model)
         before: tuple[dict[str, Any], ...] = ()
         if body.previous_response_id is not None:
-            before = store.get(body.previous_response_id, is_previous=True).messages
+            before = store.get(body.previous_response_id, self._owner, is_previous=True).messages
         self._messages = [*before, *messages_of(body.input)]
         said = [{"role": "system", "content": body.instructions}] if body.instructions else []
         params, effort = body.to_sampling_params(), None if body.reasoning is None else body.reasoning.effort
@@ -81,9 +87,13 @@ class _Answer:
         self._parser = self._turn.parser()
         self._output = Output(self._parser)
 
-    async def response(self) -> dict[str, Any]:
+    async def outputs(self) -> list[RequestOutput]:
+        """Return the finished output."""
+        return await finished(self._news)
+
+    def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response."""
-        (output,) = await finished(self._news)
+        (output,) = outputs
         self._output.add([*self._parser.feed(output.outputs[0].text), *self._parser.end()])
         return self._ended(output)[1]
 
@@ -111,7 +121,7 @@ class _Answer:
                         found += self._parser.end()
                     for event in self._output.add(found):
                         yield event
-            events, response = self._ended(output)
+            events, response = await asyncio.to_thread(self._ended, output)
         except Exception as error:  # the status is already sent, so an event reports the error
             told = error_body(error)["error"]
             if told["type"] == "internal_error":
@@ -138,7 +148,7 @@ class _Answer:
             **self._service.metrics_of([output]),
         }
         if self._body.store is not False:
-            self._store.put(response, [*self._messages, *messages_of(response["output"])])
+            self._store.put(response, [*self._messages, *messages_of(response["output"])], self._owner)
         return events, response
 
     def _usage(self, output: RequestOutput) -> dict[str, Any]:

@@ -2,47 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
 from specdec_server.errors import ApiError
 from specdec_server.protocol.chat import text_messages
 from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
+from specdec_server.reading import BodyRoute, reading
+from specdec_server.sending import json_response
 from specdec_server.service import Served, Service
 
-router = APIRouter()
+router = APIRouter(route_class=BodyRoute)
 
 
 @router.post("/tokenize")
-async def tokenize(body: TokenizeRequest, service: Served) -> dict[str, Any]:
+async def tokenize(body: Annotated[TokenizeRequest, reading(TokenizeRequest)], service: Served) -> Response:
     """Return the tokens of a prompt or of a conversation."""
+    return await service.prepared(lambda: _tokens(body, service))
+
+
+def _tokens(body: TokenizeRequest, service: Service) -> Response:
     service.name_of(body.model)
-    if (body.prompt is None) == (body.messages is None):
+    if body.messages is not None and body.prompt is None:
+        messages = text_messages(body.messages)
+        prompt = service.llm.chat_prompt(messages, add_generation_prompt=body.add_generation_prompt)
+        ids = list(prompt["prompt_token_ids"])
+    elif body.messages is None and body.prompt is not None:
+        ids = list(service.tokenizer(body.prompt, add_special_tokens=body.add_special_tokens)["input_ids"])
+    else:
         raise ApiError("give one of prompt and messages")
-    ids = await service.prepared(lambda: _ids(body, service))
-    return {
+    found = {
         "count": len(ids),
         "max_model_len": service.llm.target_info.max_model_len,
         "tokens": ids,
         "token_strs": service.tokenizer.convert_ids_to_tokens(ids) if body.return_token_strs else None,
     }
-
-
-def _ids(body: TokenizeRequest, service: Service) -> list[int]:
-    if body.messages is None:
-        return list(service.tokenizer(body.prompt, add_special_tokens=body.add_special_tokens)["input_ids"])
-    messages = text_messages(body.messages)
-    prompt = service.llm.chat_prompt(messages, add_generation_prompt=body.add_generation_prompt)
-    return list(prompt["prompt_token_ids"])
+    return json_response(found)
 
 
 @router.post("/detokenize")
-async def detokenize(body: DetokenizeRequest, service: Served) -> dict[str, str]:
+async def detokenize(
+    body: Annotated[DetokenizeRequest, reading(DetokenizeRequest)], service: Served
+) -> Response:
     """Return the text of tokens."""
+    return await service.prepared(lambda: _text(body, service))
+
+
+def _text(body: DetokenizeRequest, service: Service) -> Response:
     service.name_of(body.model)
     limit = service.llm.target_info.vocab_size
-    wrong = [token for token in body.tokens if not 0 <= token < limit]
-    if wrong:
-        raise ApiError(f"token {wrong[0]} is outside the vocabulary of {limit}", param="tokens")
-    return {"prompt": str(service.tokenizer.decode(body.tokens))}
+    wrong = next((token for token in body.tokens if not 0 <= token < limit), None)
+    if wrong is not None:
+        raise ApiError(f"token {wrong} is outside the vocabulary of {limit}", param="tokens")
+    return json_response({"prompt": str(service.tokenizer.decode(body.tokens))})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 
 from specdec_server.tools.json_value import JsonValue
+from specdec_server.tools.json_writing import escaped, read_json
 
 _BLANKS = " \t\r\n"
 _NAME = "name"
@@ -17,8 +17,8 @@ _NUM_CHECKED = 2
 class CallObject:
     """Reads one object.
 
-    Name and arguments are returned as soon as they are certain, in either order. If the arguments occur twice, the first
-    ones count; other keys are skipped.
+    Name and arguments are returned as soon as they are certain, in either order. If one of them occurs twice, the first
+    counts; other keys are skipped.
 
     Args:
         needs_arguments: whether an object without arguments is not a call.
@@ -79,9 +79,9 @@ class CallObject:
         if value.text == "null":
             return "{}"
         with suppress(ValueError):
-            inner = json.loads(value.text)
-            if isinstance(inner, str) and isinstance(json.loads(inner), dict):
-                return inner
+            inner = read_json(value.text)
+            if isinstance(inner, str) and isinstance(read_json(inner), dict):
+                return escaped(inner)
         return value.text
 
     def _take_sign(self, char: str) -> int:
@@ -120,7 +120,7 @@ class CallObject:
             self._key, self.is_wrong = key or "", key is None
             self._place = "colon"
             return
-        if self._key == _NAME:
+        if self._key == _NAME and self._found_name is None:
             self._found_name = _loaded(self._value.text)
             self.is_wrong = not self._found_name
         self._place = "comma"
@@ -129,7 +129,8 @@ class CallObject:
 def _loaded(text: str) -> str | None:
     """Return the string in JSON text; None if it is not a string."""
     with suppress(ValueError):
-        value = json.loads(text)
+        value = read_json(text)
         if isinstance(value, str):
+            value.encode()  # an unpaired surrogate is no name
             return value
     return None

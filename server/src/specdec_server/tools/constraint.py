@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from specdec import ConfigError
 from specdec.config.notices import notice
-from specdec.grammar.schema import check_schema
+from specdec.grammar.schema import check_schema, supported_part
 from specdec.structured_outputs import StructuredOutputsParams
 from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.syntax import CallSyntax
@@ -34,19 +35,19 @@ def constrained(
     Raises:
         ConfigError: for `strict` tools in a format whose calls have no distinguishing start marker.
     """
-    if choice.is_forced or any(tool.is_strict for tool in choice.allowed):
-        for tool in choice.allowed:
-            _check(tool)
+    tools: tuple[Tool, ...] = ()
+    if syntax is not None and (choice.is_forced or wanted or any(tool.is_strict for tool in choice.allowed)):
+        tools = tuple(map(_enforced, choice.allowed))
     answer, is_new = None if wanted is None else _format_of(wanted), False
     if choice.is_forced:
         assert syntax is not None
-        answer, is_new = syntax.forced(choice.allowed, is_parallel=choice.is_parallel), True
-    elif choice.mode == "auto" and syntax is not None:
-        if answer is not None:
-            calls = syntax.forced(choice.allowed, is_parallel=choice.is_parallel)
+        answer, is_new = syntax.forced(tools, is_parallel=choice.is_parallel), True
+    elif choice.mode == "auto":
+        if answer is not None and syntax is not None:
+            calls = syntax.forced(tools, is_parallel=choice.is_parallel)
             answer, is_new = {"type": "or", "elements": [answer, calls]}, True
         elif any(tool.is_strict for tool in choice.allowed):
-            answer, is_new = syntax.free(choice.allowed), True
+            answer, is_new = None if syntax is None else syntax.free(tools), True
             if answer is None:
                 raise ConfigError(
                     "tools: 'strict' cannot be kept to while the model may answer with text as well, since its calls begin "
@@ -61,11 +62,11 @@ def constrained(
     )
 
 
-def _check(tool: Tool) -> None:
-    """Check that a grammar can enforce the whole schema of a tool.
+def _enforced(tool: Tool) -> Tool:
+    """Return a tool with what a grammar can enforce of its schema.
 
     Raises:
-        ConfigError: if it cannot and the tool is strict.
+        ConfigError: if that is not all and the tool is strict.
     """
     try:
         check_schema(tool.parameters)
@@ -76,6 +77,8 @@ def _check(tool: Tool) -> None:
             "tools:schema",
             "the schema of a tool without 'strict' says more than a grammar can hold to: its arguments may go beyond it",
         )
+        return replace(tool, parameters=supported_part(tool.parameters))
+    return tool
 
 
 def _format_of(wanted: StructuredOutputsParams) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from specdec_server.tools.events import Reasoning, Text
+from specdec_server.tools.json_value import JsonValue, end_of_value
 from specdec_server.tools.parser import BufferedParser, first_of, num_held
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool
@@ -45,6 +46,7 @@ class HarmonyParser(BufferedParser):
         super().__init__(tools)
         self._place = "head"
         self._kind = "content"
+        self._value = JsonValue()
 
     @classmethod
     def syntax(cls, template: str) -> CallSyntax:
@@ -76,7 +78,7 @@ class HarmonyParser(BufferedParser):
         if recipient is not None and recipient[0] == _TO_ITSELF:
             self._kind = "hidden"
         elif recipient is not None:
-            self._kind = "call"
+            self._kind, self._value = "call", JsonValue()
             self._start(recipient[1])
         else:
             self._kind = "reasoning" if f"{CHANNEL}analysis" in head else "content"
@@ -84,17 +86,27 @@ class HarmonyParser(BufferedParser):
         return True
 
     def _step_body(self, is_end: bool) -> bool:
+        if self._kind == "call":
+            return self._step_arguments(is_end)
         at, mark = first_of(self._buffer, _ENDS)
         if mark is None:
             at = len(self._buffer) if is_end else len(self._buffer) - num_held(self._buffer, _ENDS)
         text = self._take(at)
-        if self._kind == "call":
-            self._argue(text)
-        elif self._kind == "reasoning":
+        if self._kind == "reasoning":
             if text:
                 self._events.append(Reasoning(text))
         elif self._kind == "content":
             self._say(text)
+        if mark is not None:
+            self._take(len(mark))
+            self._place = "head"
+        return mark is not None
+
+    def _step_arguments(self, is_end: bool) -> bool:
+        at, mark = end_of_value(self._value, self._buffer, _ENDS, is_end=is_end)
+        text = self._take(at)
+        self._value.take(text)
+        self._argue(text)
         if mark is not None:
             self._take(len(mark))
             self._place = "head"

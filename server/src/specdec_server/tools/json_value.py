@@ -1,6 +1,11 @@
-"""Incremental detection of the end of a JSON value."""
+"""Incremental detection of the end of a JSON value, and of the mark that follows it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+from specdec_server.tools.parser import first_of, num_held
 
 _PAIRS = {"{": "}", "[": "]"}
 _BLANKS = " \t\r\n"
@@ -17,7 +22,8 @@ class JsonValue:
         self.text = ""
         """Text of the value so far."""
         self._open: list[str] = []
-        self._is_in_string = self._is_escaped = self._needs_key = False
+        self.is_in_string = False
+        self._is_escaped = self._needs_key = False
 
     @property
     def kind(self) -> str:
@@ -39,7 +45,7 @@ class JsonValue:
         """Return whether a character is part of the value."""
         if not self.text:
             return self._begins(char)
-        if self._is_in_string:
+        if self.is_in_string:
             self._follow_string(char)
             return True
         if not self._open:
@@ -53,7 +59,7 @@ class JsonValue:
                 self.is_wrong = True
                 return False
         if char == '"':
-            self._is_in_string = True
+            self.is_in_string = True
         elif char in _PAIRS:
             self._nest(char)
         elif char in "}]":
@@ -68,7 +74,7 @@ class JsonValue:
         if char in _PAIRS:
             self._nest(char)
         elif char == '"':
-            self._is_in_string = True
+            self.is_in_string = True
         elif char not in _SCALAR:
             self.is_wrong = True
         return not self.is_wrong
@@ -83,5 +89,37 @@ class JsonValue:
         elif char == "\\":
             self._is_escaped = True
         elif char == '"':
-            self._is_in_string = False
+            self.is_in_string = False
             self.is_done = not self._open
+
+
+def end_of_value(
+    value: JsonValue, text: str, marks: Sequence[str], *, is_end: bool
+) -> tuple[int, str | None]:
+    """Return where the text that belongs to a value ends, and the mark there.
+
+    A mark within a string is part of the value, unless the value then does not end: a string that is not closed does not
+    hide the rest of the message.
+
+    Args:
+        value: its beginning.
+        text: what follows.
+        marks: that may end it.
+        is_end: whether no text follows.
+
+    Returns:
+        The position, and the mark; None if more text is needed, or if there is no mark and no more text.
+    """
+    first, mark = at, found = first_of(text, marks)
+    if mark is None:
+        return (len(text) if is_end else len(text) - num_held(text, marks)), None
+    probe, place = deepcopy(value), 0
+    while found is not None:
+        probe.take(text[place:at])
+        if not probe.is_in_string or probe.is_wrong:
+            return (at, found) if probe.is_done else (first, mark)
+        probe.take(found)
+        place = at + len(found)
+        behind, found = first_of(text[place:], marks)
+        at = place + behind
+    return (first, mark) if is_end else (first, None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from specdec.config.notices import notice
+from specdec_server.tools.json_writing import written
 from specdec_server.tools.parser import BufferedParser
 from specdec_server.tools.tool import Tool
 
@@ -115,14 +115,13 @@ def _call_of(text: str) -> tuple[str, str] | None:
     """Return the name and the JSON arguments of a call; None if it is not a call with keyword arguments only."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
-        if (
-            not isinstance(node, ast.Call)
-            or node.args
-            or any(keyword.arg is None for keyword in node.keywords)
-        ):
+        if not isinstance(node, ast.Call) or node.args or not isinstance(node.func, ast.Name | ast.Attribute):
             return None
-        arguments = {str(keyword.arg): _value_of(keyword.value) for keyword in node.keywords}
-        return ast.unparse(node.func), json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        names = [keyword.arg for keyword in node.keywords]
+        if None in names or len(set(names)) < len(names):
+            return None
+        arguments = {keyword.arg: _value_of(keyword.value) for keyword in node.keywords}
+        return ast.unparse(node.func), written(arguments)
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return None
 

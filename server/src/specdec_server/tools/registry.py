@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from difflib import get_close_matches
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib.metadata import EntryPoint
+from operator import itemgetter
 from typing import TypeVar
 
 from specdec import ConfigError
 from specdec.registry.class_path import is_class_path, load_class
-from specdec.registry.discovery import ALLOW_VARIABLE, normalized
+from specdec.registry.discovery import ALLOW_VARIABLE, entry_points_of, normalized
 from specdec_server.tools.parser import OutputParser, ToolParser
+
+logger = logging.getLogger("specdec")
 
 TOOL_PARSERS = "specdec.tool_parsers"
 REASONING_PARSERS = "specdec.reasoning_parsers"
@@ -45,12 +50,23 @@ def parser_class(group: str, name: str, base: type[Parser], option: str) -> type
 def inferred(template: str) -> type[ToolParser] | None:
     """Return the parser for the format of a chat template; None if it is unknown."""
     best, score = None, 0
-    for entry in _entries(TOOL_PARSERS):
-        parser = _checked(_loaded(entry, TOOL_PARSERS), entry.name, _BASE, TOOL_PARSERS)
+    for parser in _tool_parsers(os.environ.get(ALLOW_VARIABLE)):
         fit = parser.fits(template) if parser.template_marks else 0
         if fit > score:
             best, score = parser, fit
     return best
+
+
+@cache
+def _tool_parsers(allowed: str | None) -> tuple[type[ToolParser], ...]:
+    """Return the parsers that may be inferred; one that cannot be loaded is left out, with a warning."""
+    parsers = []
+    for entry in _entries(TOOL_PARSERS):
+        try:
+            parsers.append(_checked(_loaded(entry, TOOL_PARSERS), entry.name, _BASE, TOOL_PARSERS))
+        except ConfigError as error:
+            logger.warning("%s; it is left out", error)
+    return tuple(parsers)
 
 
 def _entries(group: str) -> Sequence[EntryPoint]:
@@ -58,8 +74,8 @@ def _entries(group: str) -> Sequence[EntryPoint]:
     allowed = os.environ.get(ALLOW_VARIABLE)
     words = None if allowed is None else {word.strip() for word in allowed.split(",")}
     found = {}
-    for entry in sorted(entry_points(group=group)):
-        distribution = "" if entry.dist is None else normalized(entry.dist.name)
+    for package, entry in sorted(entry_points_of({group})[0], key=itemgetter(1)):
+        distribution = normalized(package.name)
         if (
             words is None
             or distribution == _OWN
@@ -73,7 +89,7 @@ def _entries(group: str) -> Sequence[EntryPoint]:
 def _loaded(entry: EntryPoint, option: str) -> object:
     try:
         return entry.load()
-    except Exception as error:  # importing a plugin may raise anything
+    except (Exception, SystemExit) as error:  # importing a plugin may raise anything
         raise ConfigError(
             f"{option} {entry.name!r} cannot be loaded: {type(error).__name__}: {error}"
         ) from error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from specdec.grammar.schema import JSON_TYPES
+from specdec_server.tools.json_writing import read_json, written
 
 _OLD_NAMES = {
     "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
@@ -70,11 +70,10 @@ def value_of(text: str, types: frozenset[str]) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a JSON or Python literal, since models write both; None if it is neither."""
-    with suppress(ValueError):
-        return json.loads(text, parse_constant=lambda _: None)
-    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        value = ast.literal_eval(text.strip())
-        json.dumps(value, allow_nan=False)
-        return value
+    """Return the value of a JSON or Python literal, since models write both; None if it has no JSON form."""
+    for read in (read_json, lambda text: ast.literal_eval(text.strip())):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = read(text)
+            written(value)
+            return value
     return None

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import ClassVar
 
-from specdec_server.tools.parser import BufferedParser, first_of, num_held
+from specdec_server.tools.json_value import JsonValue, end_of_value
+from specdec_server.tools.parser import BufferedParser, first_of
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool
 
@@ -35,6 +36,7 @@ class SectionParser(BufferedParser):
     def __init__(self, tools: Sequence[Tool]) -> None:
         super().__init__(tools)
         self._place = "text"
+        self._value = JsonValue()
 
     def _step(self, *, is_end: bool) -> bool:
         if self._place == "text":
@@ -75,7 +77,7 @@ class SectionParser(BufferedParser):
             return False
         self._take(at + len(mark) + length)
         self._start(name)
-        self._place = "arguments"
+        self._place, self._value = "arguments", JsonValue()
         return True
 
     def _name_of(self, head: str, rest: str, is_end: bool) -> tuple[str | None, int]:
@@ -83,19 +85,19 @@ class SectionParser(BufferedParser):
         return head.strip(), 0
 
     def _step_arguments(self, is_end: bool) -> bool:
-        marks = (self.close, self.last)
-        at, mark = first_of(self._buffer, marks)
-        if mark is not None:
-            self._argue(_TAIL.sub("", self._take(at)))
-            self._take(len(mark))
-            self._place = "text"
-            return True
-        if is_end:
-            self._argue(_TAIL.sub("", self._take(len(self._buffer))))
+        at, mark = end_of_value(self._value, self._buffer, (self.close, self.last), is_end=is_end)
+        text = _TAIL.sub("", self._buffer[:at])
+        self._value.take(text)
+        if self._value.is_in_string:  # blanks and fences are the model's own there
+            self._value.take(self._buffer[len(text) : at])
+            text = self._buffer[:at]
+        self._argue(text)
+        if mark is None and not is_end:
+            self._take(len(text))
             return False
-        certain = self._buffer[: len(self._buffer) - num_held(self._buffer, marks)]
-        self._argue(self._take(len(_TAIL.sub("", certain))))
-        return False
+        self._take(at + len(mark or ""))
+        self._place = "text"
+        return mark is not None
 
 
 class DeepSeekParser(SectionParser):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,11 @@ from specdec_server.tools.tool import Tool
 
 MAX_BLANKS = 8
 """Maximum consecutive whitespace between parts of arguments, which prevents endless whitespace."""
+
+
+def json_arguments(tool: Tool) -> dict[str, Any]:
+    """Return the format of arguments as one JSON object."""
+    return {"type": "json_schema", "json_schema": tool.parameters, "max_whitespace_cnt": MAX_BLANKS}
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class CallSyntax:
         first: text before the first call.
         last: text after the last call.
         separator: text between two calls; None if a message can contain only one call.
-        style: xgrammar's name of the argument style.
+        arguments: returns the format of a tool's arguments.
         trigger: text that starts a call in free text, for tools with `strict`.
     """
 
@@ -31,7 +36,7 @@ class CallSyntax:
     first: str = ""
     last: str = ""
     separator: str | None = "\n"
-    style: str = "json"
+    arguments: Callable[[Tool], dict[str, Any]] = json_arguments
     trigger: str | None = None
 
     def forced(self, tools: Sequence[Tool], *, is_parallel: bool) -> dict[str, Any]:
@@ -67,15 +72,9 @@ class CallSyntax:
         return {"type": "triggered_tags", "triggers": [self.trigger], "tags": tags}
 
     def _tag(self, tool: Tool) -> dict[str, Any]:
-        content = {
-            "type": "json_schema",
-            "json_schema": tool.parameters,
-            "style": self.style,
-            "max_whitespace_cnt": MAX_BLANKS,
-        }
         return {
             "type": "tag",
             "begin": self.before.replace("{name}", tool.name),
-            "content": content,
+            "content": self.arguments(tool),
             "end": self.behind,
         }

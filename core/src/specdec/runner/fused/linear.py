@@ -75,6 +75,9 @@ class FastLinear:
         self._num_out = self.weight.shape[0]
         self.host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         self._blocked: torch.Tensor | None = None
+        if self.compact is not None:  # compiled now, not by the first request
+            one = np.zeros((1, self.compact.shape[1]), np.float32)
+            multiply(one, self.compact[:1], np.empty((1, 1), np.float32), self.is_rounded)
 
     def pack(self) -> None:
         """Make a second copy of the weights, in float32 and oneDNN's blocked layout, for passes of many rows."""

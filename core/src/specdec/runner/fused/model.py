@@ -20,6 +20,7 @@ from specdec.runner.fused.norm import FastNorm
 from specdec.runner.fused.pieces import Piece, in_pieces, pieces_of, run_pieces, takes_pieces
 from specdec.runner.fused.rotary import RotaryTable
 from specdec.runner.fused.structure import LlamaParts, llama_parts
+from specdec.runner.host.segments import HostSegments
 from specdec.runner.packed import ForwardOutput, PackedBatch
 
 if TYPE_CHECKING:
@@ -103,15 +104,35 @@ class FusedModel:
         if self._host is not None:
             segments = self._host.segments(batch)
             if segments is not None:
-                x = self._embedding[batch.token_ids]
-                hidden, aux = self._host.forward(x.float(), batch, segments, runner.cache, aux_ids)
-                rows = hidden if batch.logits_rows is None else hidden[batch.logits_rows]
-                return ForwardOutput(
-                    logits=self._head(rows),
-                    hidden_states=hidden.to(self._embedding.dtype) if wants_hidden else None,
-                    aux_hidden_states=tuple(aux[k].to(self._embedding.dtype) for k in aux_ids),
-                )
+                return self._by_host_layers(self._host, segments, batch, wants_hidden, aux_ids)
         return self._by_layers(batch, wants_hidden, aux_ids)
+
+    def run_other_forms(self, batch: PackedBatch) -> None:
+        """Run a short pass in each form that a pass may take on the host, besides the one that `fuse` ran."""
+        if self._host is None:
+            self._by_layers(batch, False, ())
+        elif not self._takes_pieces:
+            segments = self._host.segments(batch)
+            assert segments is not None, "the pass of a probe is short"
+            self._by_host_layers(self._host, segments, batch, False, ())
+
+    def _by_host_layers(
+        self,
+        host: HostLayers,
+        segments: HostSegments,
+        batch: PackedBatch,
+        wants_hidden: bool,
+        aux_ids: tuple[int, ...],
+    ) -> ForwardOutput:
+        """Run a short pass layer by layer in compiled loops."""
+        x = self._embedding[batch.token_ids]
+        hidden, aux = host.forward(x.float(), batch, segments, self._runner.cache, aux_ids)
+        rows = hidden if batch.logits_rows is None else hidden[batch.logits_rows]
+        return ForwardOutput(
+            logits=self._head(rows),
+            hidden_states=hidden.to(self._embedding.dtype) if wants_hidden else None,
+            aux_hidden_states=tuple(aux[k].to(self._embedding.dtype) for k in aux_ids),
+        )
 
     def _by_layers(self, batch: PackedBatch, wants_hidden: bool, aux_ids: tuple[int, ...]) -> ForwardOutput:
         """Run a pass layer by layer."""

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit, prange
+from numba import prange
 
+from specdec.compiled.jit import njit
 from specdec.runner.host.blend import row_blends
 from specdec.runner.host.memory import floats
 from specdec.runner.host.scores import as_multiplied, score_keys

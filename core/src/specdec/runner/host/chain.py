@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from specdec.compiled.jit import njit
 from specdec.compiled.math import fast_exp
 from specdec.noise.host import race
 from specdec.runner.host.forward import run_pass

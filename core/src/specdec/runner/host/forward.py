@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from specdec.compiled.jit import njit
 from specdec.compiled.math import widen
 from specdec.runner.host.elementwise import norm
 from specdec.runner.host.frame import Number, Part

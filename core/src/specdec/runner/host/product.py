@@ -7,8 +7,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit, prange
+from numba import prange
 
+from specdec.compiled.jit import njit
 from specdec.compiled.math import narrow, widen
 from specdec.runner.host.lanes import LANES
 from specdec.runner.host.tile import TILE_WEIGHTS, row_tiles

@@ -6,8 +6,8 @@ from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from specdec.compiled.jit import njit
 from specdec.runner.host.attention import attend, scratch_for
 from specdec.runner.host.elementwise import add_norm, rotate_and_store, silu_multiply
 from specdec.runner.host.frame import Number, Part

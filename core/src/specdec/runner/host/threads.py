@@ -9,8 +9,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 import torch
-from numba import njit, prange
+from numba import prange
 from numba.core import config
+
+from specdec.compiled.jit import njit
 
 logger = logging.getLogger("specdec")
 

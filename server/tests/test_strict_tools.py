@@ -1,0 +1,98 @@
+"""Calls that a grammar forces, drawn at random and read by their own parser: the arguments keep to the schema."""
+
+import json
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from servercheck.parsing import parsed
+from speccheck.grammars import compiled, sampled
+
+from specdec import ConfigError
+from specdec_server.tools import Tool, ToolParser
+from specdec_server.tools.choice import ToolChoice
+from specdec_server.tools.constraint import constrained
+from specdec_server.tools.json_list import JsonListParser
+from specdec_server.tools.registry import TOOL_PARSERS, parser_class
+
+FORMATS = [
+    ("hermes", ""), ("llama3_json", ""), ("mistral", ""), ("mistral", "[ARGS]"), ("qwen3_coder", ""),
+    ("deepseek_v3", "```json"),
+    ("deepseek_v31", ""), ("kimi_k2", ""), ("gpt_oss", ""), ("list", ""),
+]  # fmt: skip
+
+
+def schema_of(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties][:1],
+        "additionalProperties": False,
+        "$defs": {"kind": {"enum": ["a", "b c"]}},
+    }
+
+
+SCHEMAS = [
+    schema_of(a={"type": "string", "pattern": r'^[a-c"\\\t]{1,3}$'}, b={"type": "string", "maxLength": 3}),
+    schema_of(
+        a={"type": "string", "enum": ["x", " x", "\ny", ""]},
+        b={"type": "array", "minItems": 1, "maxItems": 2},
+    ),
+    schema_of(
+        a={"type": "integer", "minimum": 3}, b={"$ref": "#/$defs/kind"}, c={"type": ["string", "null"]}
+    ),
+    schema_of(
+        a={"type": "string", "format": "date"}, b={"type": "boolean"}, c={"type": "number", "maximum": 1}
+    ),
+    schema_of(a={"type": "string", "minLength": 2, "maxLength": 2}, b={"type": "object"}, c={"const": 4}),
+    {"type": "object", "properties": {}, "additionalProperties": False},
+]
+
+
+def parser_of(name: str) -> type[ToolParser]:
+    return (
+        JsonListParser
+        if name == "list"
+        else parser_class(TOOL_PARSERS, name, ToolParser, "--tool-call-parser")
+    )
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=[json.dumps(schema["properties"]) for schema in SCHEMAS])
+@pytest.mark.parametrize(("name", "template"), FORMATS)
+def test_arguments_keep_to_the_schema(name: str, template: str, schema: dict[str, Any]) -> None:
+    parser, tool = parser_of(name), Tool("f", parameters=schema, is_strict=True)
+    choice = ToolChoice((tool,), "required", (tool,), is_parallel=False)
+    wanted = constrained(None, choice, parser.syntax(template), None)
+    assert wanted is not None
+    texts = sampled(compiled(wanted.model_dump(exclude_none=True)), 7, 12, length=80)
+    assert len(texts) > 3
+    for text in texts:
+        (call,) = parsed(lambda _: parser([tool]), [text]).calls
+        assert call.name == "f"
+        Draft202012Validator(schema).validate(json.loads(call.arguments))
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3_coder", "list"])
+def test_what_cannot_be_kept_to_is_refused_if_strict(name: str) -> None:
+    for inner, told in (
+        ({"type": "string", "pattern": "(?=a)"}, "look-ahead"),
+        ({"type": "array", "uniqueItems": True}, "uniqueItems"),
+        *([({"type": ["string", "integer"], "minimum": 3}, "'a'")] if name == "qwen3_coder" else []),
+    ):
+        for is_strict in (True, False):
+            tool = Tool("f", parameters=schema_of(a=inner), is_strict=is_strict)
+            choice = ToolChoice((tool,), "required", (tool,))
+            syntax = parser_of(name).syntax("")
+            if is_strict:
+                with pytest.raises(ConfigError, match=f"'f' is strict: .*{told}"):
+                    constrained(None, choice, syntax, None)
+            else:
+                wanted = constrained(None, choice, syntax, None)
+                assert wanted is not None
+                assert compiled(wanted.model_dump(exclude_none=True)) is not None
+
+
+def test_strict_needs_a_format_that_can_be_forced() -> None:
+    tool = Tool("f", is_strict=True)
+    with pytest.raises(ConfigError, match="'strict' cannot be kept to"):
+        constrained(None, ToolChoice((tool,), "auto", (tool,)), None, None)
