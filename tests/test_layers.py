@@ -1,0 +1,161 @@
+"""The order of imports inside core, and what other packages may import of it.
+
+Every import counts, those under `TYPE_CHECKING` and inside functions too: they are what a reader follows.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+from packages import ROOT, packages
+
+CORE = ROOT / "core/src/specdec"
+LAYERS = (
+    {"errors", "folders", "outputs", "sampling_params", "structured_outputs"},
+    {"interfaces"},
+    {"compiled", "config", "engine_options", "gguf", "grammar", "hooks", "inputs", "logits", "noise", "registry", "runner", "samplers"},  # noqa: E501  one layer, one line
+    {"loading", "scorers"},
+    {"engine"},
+    {"hosting", "parallel"},
+    {"async_llm", "llm", "reference"},
+    {"cli"},
+)  # fmt: skip
+"""Packages and modules directly below `specdec`, lowest first: each imports from its own layer and from lower ones."""
+
+UPWARD = {
+    "engine -> hosting",
+    "engine -> parallel",
+    "interfaces -> config",
+    "interfaces -> logits",
+    "interfaces -> runner",
+    "loading -> parallel",
+}
+"""Imports against the order that are still there; a change removes from this set and never adds to it."""
+
+MOST_PRIVATE = 0
+"""Imports of private modules of core by the other packages that are still there; a change lowers it."""
+
+
+def imports(file: Path) -> Iterator[tuple[str, str | None]]:
+    """Return every module that a file imports from, with the name it takes; None for `import module`."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, f"{file}: relative import"
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def part_of(module: str, name: str | None) -> str | None:
+    """Return the package or module directly below `specdec` that an import leads to; None outside core."""
+    parts = module.split(".")
+    if parts[0] != "specdec":
+        return None
+    if len(parts) > 1:
+        return parts[1]
+    return name if name is not None and is_part(name) else None
+
+
+def is_part(name: str) -> bool:
+    return (CORE / name).is_dir() or (CORE / f"{name}.py").exists()
+
+
+@cache
+def edges() -> frozenset[tuple[str, str]]:
+    """Return which parts of core import which other parts."""
+    found = set()
+    for file in CORE.rglob("*.py"):
+        own = file.relative_to(CORE).parts[0].removesuffix(".py")
+        if own == "__init__":
+            continue  # names are re-exported there
+        found |= {
+            (own, part)
+            for module, name in imports(file)
+            if (part := part_of(module, name)) not in (own, None)
+        }
+    return frozenset((own, part) for own, part in found if part is not None)
+
+
+def layer_of(part: str) -> int:
+    (layer,) = (index for index, parts in enumerate(LAYERS) if part in parts)
+    return layer
+
+
+def upward(found: frozenset[tuple[str, str]]) -> set[str]:
+    return {f"{own} -> {part}" for own, part in found if layer_of(part) > layer_of(own)}
+
+
+def circle(found: frozenset[tuple[str, str]]) -> list[str]:
+    """Return the parts of a circle, without the arrows that already count as upward; empty if there is none."""
+    graph: dict[str, set[str]] = {}
+    for own, part in found:
+        if layer_of(part) <= layer_of(own):
+            graph.setdefault(own, set()).add(part)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@cache
+def public_names() -> dict[str, set[str]]:
+    """Return the names in `__all__` of core and of each of its packages, by module."""
+    found = {}
+    for init in CORE.rglob("__init__.py"):
+        module = ".".join(("specdec", *init.relative_to(CORE).parent.parts))
+        for node in ast.parse(init.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found[module] = set(ast.literal_eval(node.value))
+    return found
+
+
+def private_imports(file: Path) -> list[str]:
+    """Return what a file outside core takes from private modules of core."""
+    public = public_names()
+    wrong = []
+    for module, name in imports(file):
+        if module.split(".")[0] != "specdec":
+            continue
+        is_package = name is not None and f"{module}.{name}" in public
+        if not is_package and (name is None or name not in public.get(module, ())) and module != "specdec":
+            wrong.append(f"{file.relative_to(ROOT)}: {module}{'' if name is None else '.' + name}")
+    return wrong
+
+
+def test_every_part_of_core_has_a_layer() -> None:
+    parts = {
+        f.name.removesuffix(".py")
+        for f in CORE.iterdir()
+        if f.suffix == ".py" or (f / "__init__.py").exists()
+    }
+    assert parts - {"__init__"} <= set().union(*LAYERS)
+
+
+def test_imports_lead_down() -> None:
+    assert upward(edges()) == UPWARD
+
+
+def test_there_is_no_circle() -> None:
+    assert circle(edges()) == []
+
+
+def test_other_packages_import_public_names_only() -> None:
+    files = [file for package in packages()[1:] for file in package.source.rglob("*.py")]
+    wrong = [line for file in files for line in private_imports(file)]
+    assert len(wrong) == MOST_PRIVATE, "\n".join(sorted(wrong))
+
+
+def test_the_rules_can_fail(tmp_path: Path) -> None:
+    assert upward(frozenset({("interfaces", "runner"), ("runner", "interfaces")})) == {"interfaces -> runner"}
+    assert circle(frozenset({("config", "registry"), ("registry", "config")}))
+    file = ROOT / "tests/test_layers.py"
+    assert part_of("specdec", "runner") == part_of("specdec.runner.sdpa", "SdpaBackend") == "runner"
+    assert private_imports(file) == []
+    with pytest.raises(ValueError, match="unpack"):
+        layer_of("unknown")
