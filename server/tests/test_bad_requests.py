@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import FastAPI, Response
 from pydantic import ValidationError
 from starlette.types import Message
 
@@ -18,32 +18,31 @@ from specdec_server import mistakes
 from specdec_server.errors import add_error_handlers, error_body
 from specdec_server.protocol import ChatRequest, CompletionRequest
 from specdec_server.protocol.tokens import DetokenizeRequest
-from specdec_server.reading import BodyRoute, reading
+from specdec_server.reading import reading
 
 MIB = 1024 * 1024
 
 
 def make_app() -> FastAPI:
     """Checks bodies, and does nothing with them."""
-    app, router = FastAPI(), APIRouter(route_class=BodyRoute)
+    app = FastAPI()
     app.state.service = SimpleNamespace(prepared=prepared)
     add_error_handlers(app)
 
-    @router.post("/v1/completions")
+    @app.post("/v1/completions")
     async def complete(body: Annotated[CompletionRequest, reading(CompletionRequest)]) -> Response:
         _ = body.prompts, body.to_sampling_params(20)
         return Response("fine")
 
-    @router.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions")
     async def chat(body: Annotated[ChatRequest, reading(ChatRequest)]) -> Response:
         _ = body.conversation
         return Response("fine")
 
-    @router.post("/detokenize")
+    @app.post("/detokenize")
     async def detokenize(body: Annotated[DetokenizeRequest, reading(DetokenizeRequest)]) -> Response:
         return Response("fine")
 
-    app.include_router(router)
     return app
 
 

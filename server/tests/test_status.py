@@ -1,6 +1,7 @@
 import asyncio
 import http.client
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Callable
@@ -35,7 +36,11 @@ def test_models_are_listed(client: OpenAI) -> None:
 def test_health_version_and_schema(served: Served) -> None:
     assert served.ask("/health")[0] == 200
     assert served.ask("/version") == (200, {"version": "0.1.0"})
-    assert "CompletionRequest" in served.ask("/openapi.json")[1]["components"]["schemas"]
+    schema = served.ask("/openapi.json")[1]
+    bodies = {"CompletionRequest", "ChatRequest", "ResponsesRequest", "TokenizeRequest", "DetokenizeRequest"}
+    assert bodies <= set(schema["components"]["schemas"])
+    references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schema)))
+    assert bodies <= references <= set(schema["components"]["schemas"])
 
 
 def test_tokens_there_and_back(served: Served, llm: LLM) -> None:

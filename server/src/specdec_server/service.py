@@ -61,6 +61,7 @@ class Service:
             is_streaming=bool(body.stream),
             priority=body.priority or 0,
             client=self.client,
+            must_fit=body.has_limit,
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -82,6 +83,12 @@ class BadWordsRule:
         out = logits.clone()
         out[torch.tensor(places, device=logits.device).unbind(-1)] = -torch.inf
         return out
+
+
+@lru_cache(16)
+def bad_words_rule(words: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> BadWordsRule:
+    """Return the rule for words; the samples of a request share it."""
+    return BadWordsRule(bad_word_ids(words, tokenizer))
 
 
 def bad_word_ids(words: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:

@@ -15,16 +15,16 @@ from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
 from specdec_server.piece import Entry, Growth
 from specdec_server.protocol import CompletionRequest
-from specdec_server.reading import BodyRoute, reading
+from specdec_server.reading import documented, reading
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
 from specdec_server.usage import usage
 
-router = APIRouter(route_class=BodyRoute)
+router = APIRouter()
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", openapi_extra=documented(CompletionRequest))
 async def create_completion(
     body: Annotated[CompletionRequest, reading(CompletionRequest)], request: Request, service: Served
 ) -> Response:
