@@ -198,7 +198,7 @@ def test_nothing_is_nested_too_deeply_to_be_told(served: Served, place: str, dep
 def test_arguments_of_earlier_calls_may_be_nested(served: Served, depth: int) -> None:
     """They are JSON in a text, which templates may take apart."""
     for kind in ("lists", "objects"):
-        arguments = nested(depth, kind) if kind == "objects" else '{"a": %s}' % nested(depth, kind)
+        arguments = nested(depth, kind) if kind == "objects" else f'{{"a": {nested(depth, kind)}}}'
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
         messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]},
                     {"role": "tool", "tool_call_id": "c", "content": "<|endoftext|>"}]  # fmt: skip
