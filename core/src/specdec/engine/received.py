@@ -19,17 +19,26 @@ class DraftError(ValueError):
     """A draft that does not belong to its batch, or a malformed one under `strict_drafts=True`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Received:
-    """A draft whose tensors belong to the engine, not checked yet."""
+    """The fields of a draft in tensors that belong to the engine, not checked yet.
 
-    draft: Draft
-    """Its tensors have at most as many columns as the largest cap; `host_rows` is not set. `vocab_map` alone is still the
-    plugin's, validated: see `copied`."""
+    They have at most as many columns as the largest cap. `vocab_map` alone is still the plugin's, validated, because it is
+    copied once for many drafts: see `copied`.
+    """
+
     rows: Sequence[Sequence[int]]
     """`[B]` token ids as given, padding included: exact `int`s."""
-    is_drawn: list[bool]
-    """`[B]`: rows that carry q."""
+    token_ids: torch.Tensor
+    parents: torch.Tensor | None
+    confidence: torch.Tensor | None
+    proposers: tuple[str, ...] | None
+    sampling: DraftSampling = DraftSampling.DETERMINISTIC
+    is_drawn: Sequence[bool] = ()
+    """`[B]`: rows that carry q; () if none does."""
+    has_probs: torch.Tensor | None = None
+    node_probs: torch.Tensor | None = None
+    vocab_map: torch.Tensor | None = None
 
 
 def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
@@ -40,50 +49,45 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
     """
     if not isinstance(offered, Draft):
         raise DraftError(f"propose returned {type(offered).__name__}, not a Draft")
-    ids = _plain("token_ids", offered.token_ids, (size, None), torch.int64)
+    ids = _plain("token_ids", offered.token_ids, (size,), 2, torch.int64)
     width = ids.shape[1]
     if width > _MAX_WIDTH:
         raise DraftError(f"Draft.token_ids has {width} columns, where at most {most} nodes may be drafted")
-    parents = _plain_or_none("parents", offered.parents, (size, width), torch.int64)
-    confidence = _plain_or_none("confidence", offered.confidence, (size, width))
-    has_probs = _plain_or_none("has_probs", offered.has_probs, (size,), torch.bool)
-    vocab_map = offered.vocab_map
-    alias = _plain_or_none("vocab_map", vocab_map, (None,))
-    probs = _plain_or_none("node_probs", offered.node_probs, (size, width + 1, None))
-    is_drawn = [probs is not None] * size
+    own_ids = copied(ids)
+    parents = _plain_or_none("parents", offered.parents, (size, width), 2, torch.int64)
+    confidence = _plain_or_none("confidence", offered.confidence, (size, width), 2)
+    probs = _plain_or_none("node_probs", offered.node_probs, (size, width + 1), 3)
+    has_probs = _plain_or_none("has_probs", offered.has_probs, (size,), 1, torch.bool)
+    vocab_map, host_rows = offered.vocab_map, offered.host_rows
+    known = _plain_or_none("vocab_map", vocab_map, (), 1)
+    received = Received(
+        rows=(),
+        token_ids=own_ids if width <= most else copied(own_ids[:, :most]),
+        parents=None if parents is None else copied(parents[:, :most]),
+        confidence=None if confidence is None else copied(confidence[:, :most]),
+        proposers=_names(offered.proposers, size),
+    )
+    is_drawn = [True] * size if probs is not None else []
     if probs is not None and has_probs is not None:
         is_drawn = has_probs.tolist()
-    proposers, host_rows = _names(offered.proposers, size), offered.host_rows
-    sampling = DraftSampling.DETERMINISTIC
-    own_ids = copied(ids)
+        received.has_probs = torch.tensor(is_drawn, device=has_probs.device)
     if probs is not None and any(is_drawn):
-        sampling = _law(offered.sampling, probs, alias, vocab_size)
-        probs = copied(probs[:, : most + 1])
+        received.sampling, received.is_drawn = _law(offered.sampling, probs, known, vocab_size), is_drawn
+        received.node_probs, received.vocab_map = copied(probs[:, : most + 1]), vocab_map
+        host_rows = None  # q is looked up at `token_ids`
     else:
-        probs = vocab_map = None
-    rows = own_ids.tolist() if host_rows is None or probs is not None else exact_rows(host_rows)
+        received.has_probs = None
+    rows = received.rows = own_ids.tolist() if host_rows is None else exact_rows(host_rows)
     if len(rows) != size:
         raise DraftError(f"Draft.host_rows has {len(rows)} rows for a batch of {size}")
     if any(len(row) > width for row in rows):
         raise DraftError(f"Draft.host_rows has a row longer than the {width} nodes of Draft.token_ids")
-    draft = Draft(
-        token_ids=own_ids[:, :most].contiguous(),
-        parents=None if parents is None else copied(parents[:, :most]),
-        sampling=sampling,
-        node_probs=probs,
-        has_probs=None
-        if probs is None or has_probs is None
-        else torch.tensor(is_drawn, device=has_probs.device),
-        vocab_map=vocab_map,
-        confidence=None if confidence is None else copied(confidence[:, :most]),
-        proposers=proposers,
-    )
-    return Received(draft, rows, is_drawn)
+    return received
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """Return a dense copy in memory of its own, on the same device, whatever strides or lazy bits the tensor has."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device).copy_(tensor.detach())
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
 def exact_rows(rows: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -92,15 +96,15 @@ def exact_rows(rows: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def _plain_or_none(
-    name: str, value: object, shape: tuple[int | None, ...], dtype: torch.dtype | None = None
+    name: str, value: object, shape: tuple[int, ...], ndim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor | None:
-    return None if value is None else _plain(name, value, shape, dtype)
+    return None if value is None else _plain(name, value, shape, ndim, dtype)
 
 
 def _plain(
-    name: str, value: object, shape: tuple[int | None, ...], dtype: torch.dtype | None = None
+    name: str, value: object, shape: tuple[int, ...], ndim: int, dtype: torch.dtype | None = None
 ) -> torch.Tensor:
-    """Return an alias of a tensor that can be copied safely.
+    """Return an alias of a tensor that can be copied safely; `shape` has its first dimensions.
 
     Raises:
         DraftError: for a subclass, whose methods are the plugin's, a layout or device that holds no dense numbers,
@@ -113,17 +117,19 @@ def _plain(
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
         place = "on the device meta" if tensor.is_meta else f"of layout {tensor.layout}"
         raise DraftError(f"Draft.{name} is a tensor {place}: give a dense one that holds numbers")
-    given = tuple(tensor.shape)
-    if len(given) != len(shape) or any(b not in (None, a) for a, b in zip(given, shape, strict=True)):
-        wanted = ", ".join("any" if length is None else str(length) for length in shape)
-        raise DraftError(f"Draft.{name} has shape {given} for a batch that needs [{wanted}]")
+    given = tensor.shape
+    if len(given) != ndim or given[: len(shape)] != shape:
+        wanted = ", ".join([*map(str, shape), *["any"] * (ndim - len(shape))])
+        raise DraftError(f"Draft.{name} has shape {tuple(given)} for a batch that needs [{wanted}]")
     if dtype is not None and tensor.dtype is not dtype:
         raise DraftError(f"Draft.{name} is {tensor.dtype}, not {str(dtype).removeprefix('torch.')}")
-    last = tensor.storage_offset() + sum(
-        (n - 1) * step for n, step in zip(given, tensor.stride(), strict=True)
-    )
-    if tensor.numel() and (last + 1) * tensor.element_size() > tensor.untyped_storage().nbytes():
-        raise DraftError(f"Draft.{name} of shape {given} is larger than its memory")
+    count = tensor.numel()
+    if count:
+        if not tensor.is_contiguous():
+            count = 1 + sum((n - 1) * step for n, step in zip(given, tensor.stride(), strict=True))
+        end = (tensor.storage_offset() + count) * tensor.element_size()
+        if end > tensor.untyped_storage().nbytes():
+            raise DraftError(f"Draft.{name} of shape {tuple(given)} is larger than its memory")
     return tensor
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -44,9 +43,9 @@ def check_draft(
         DraftError: if it does not belong to this batch at all.
     """
     received = receive(offered, len(max_nodes), max(max_nodes, default=0), vocab_size)
-    draft, is_drawn = received.draft, received.is_drawn
-    parents: list[list[int]] | None = None if draft.parents is None else draft.parents.tolist()
-    is_law = None if draft.node_probs is None else _make_lawful(draft.node_probs)
+    is_drawn = received.is_drawn
+    parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
+    is_law = None if received.node_probs is None else _make_lawful(received.node_probs)
     kept: list[tuple[int, ...]] = []
     num_unfit = 0
     for index, row in enumerate(received.rows):
@@ -66,7 +65,18 @@ def check_draft(
             num_unfit += sum(not 0 <= token < vocab_size for token in row[:valid])
         num_unfit += length - valid
         kept.append(scored)
-    return replace(draft, parents=draft.parents if takes_trees else None, host_rows=tuple(kept)), num_unfit
+    draft = Draft(
+        token_ids=received.token_ids,
+        parents=received.parents if takes_trees else None,
+        sampling=received.sampling,
+        node_probs=received.node_probs,
+        has_probs=received.has_probs,
+        vocab_map=received.vocab_map,
+        confidence=received.confidence,
+        proposers=received.proposers,
+        host_rows=tuple(kept),
+    )
+    return draft, num_unfit
 
 
 def _make_lawful(probs: torch.Tensor) -> list[list[bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Ids
 from functools import partial
@@ -55,13 +56,15 @@ class _Lookahead:
     def __init__(self, grammar: GrammarState, num_tokens: int) -> None:
         self._grammar = grammar
         self._num_tokens = num_tokens
+        self._turn = threading.Lock()  # threads of the plugin may ask, and the matcher is native code
 
     def after(self, tokens: HostIds, path: Ids[int]) -> torch.Tensor:
         """Return the bitmask `[ceil(V / 32)]` int32 after `tokens` and then `path`."""
-        if self._num_tokens < len(tokens):
-            self._grammar.advance(tokens[self._num_tokens :].tolist())
-            self._num_tokens = len(tokens)
-        return self._grammar.mask_after(path)
+        with self._turn:
+            if self._num_tokens < len(tokens):
+                self._grammar.advance(tokens[self._num_tokens :].tolist())
+                self._num_tokens = len(tokens)
+            return self._grammar.mask_after(path)
 
 
 def separate(params: SamplingParams) -> SamplingParams:
