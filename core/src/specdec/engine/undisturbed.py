@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
@@ -13,6 +14,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch.utils._device import DeviceContext
+
+from specdec.errors import is_interrupt
 
 logger = logging.getLogger("specdec")
 
@@ -54,7 +57,7 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
     """
     is_main = threading.current_thread() is threading.main_thread()  # the only one that runs signal handlers
     handlers = tuple(map(_handler_of, _SIGNALS)) if is_main else ()
-    modes, values = _function_modes(), _values()
+    modes, values, depth = _function_modes(), _values(), sys.getrecursionlimit()
     changed: list[str] = []
     interruption: BaseException | None = None
     try:
@@ -62,10 +65,16 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
     finally:
         for _ in range(_MAX_TRIES):
             try:
+                if sys.getrecursionlimit() != depth:  # here, where no further frame is needed
+                    sys.setrecursionlimit(depth)
+                    changed.append("recursion limit")
                 changed += _put_back(handlers, modes, values)
                 break
-            except BaseException as error:  # a signal handler of the plugin ran in the midst of it
-                interruption = error
+            except BaseException as error:  # a signal handler ran in the midst of it
+                if interruption is None or is_interrupt(error):
+                    interruption = error
+        if interruption is not None and is_interrupt(interruption):
+            raise interruption
     if interruption is not None:
         raise interruption
     return result, changed
@@ -122,8 +131,8 @@ def _put_back(handlers: tuple[Any, ...], modes: tuple[Any, ...], values: tuple[A
 def _set_handlers(handlers: tuple[Any, ...]) -> None:
     for number, old in zip(_SIGNALS, handlers, strict=True):
         if (
-            _handler_of(number) is old or old is None
-        ):  # None: by other code than Python's, which cannot set it again
+            old is None or _handler_of(number) is old
+        ):  # None: set by other code, which Python cannot set again
             continue
         signal.signal(number, old)
         if old == signal.SIG_DFL and number.name in _TIMERS:  # it would end the process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import inspect
 import signal
 import sys
 import time
@@ -110,6 +111,8 @@ SETTINGS: dict[str, Callable[..., Any]] = {
     "default dtype": lambda *_: torch.set_default_dtype(torch.float64),
     "deterministic algorithms": lambda *_: torch.use_deterministic_algorithms(True),
     "number of threads": lambda *_: torch.set_num_threads(3),
+    "a low recursion limit": lambda *_: sys.setrecursionlimit(len(inspect.stack(0)) + 4),
+    "numpy errors raised": lambda *_: np.seterr(all="raise"),
     "autocast left on": lambda *_: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
     "grad mode": lambda *_: torch.set_grad_enabled(not torch.is_grad_enabled()),
     "a function mode left on": lambda *_: Mode().__enter__(),
