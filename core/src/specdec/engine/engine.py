@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from itertools import pairwise
 from time import perf_counter
@@ -232,6 +231,7 @@ class Engine:
         """Finish sequences in the proposer; re-raises its exceptions if `on_proposer_error` is "raise"."""
         if self._guard is not None:
             self._guard.finish([s.row_id for s in sequences if s.is_introduced], reason)
+            self.metrics.take(self._guard.counters)  # no step may follow
 
     def _free_row_id(self, name: str) -> str:
         """Return an unused row id: an ended request keeps its row until its last tokens are delivered."""
@@ -304,21 +304,23 @@ class Engine:
             )
             self._tell(self._observers.specdec_request_finished, stats)
 
-    def _tell(self, hook: Callable[..., object], stats: StepStats | RequestStats) -> None:
-        """Call observers; an exception is counted, and logged once."""
-        try:
-            _, changed = undisturbed(lambda: hook(stats=stats))
-            problem = f"changed {', '.join(changed)}, which is put back" if changed else None
-        except BaseException as error:
-            if is_interrupt(error):
-                raise
-            problem = f"raised {described(error)}{line_of(error)}"
-        if problem is not None:
-            self.metrics.observer_errors += 1
-            if self.metrics.observer_errors == 1:
-                logger.error(
-                    "an observer %s; output is not affected, this is logged once and counted", problem
-                )
+    def _tell(self, hook: pluggy.HookCaller, stats: StepStats | RequestStats) -> None:
+        """Call each observer, the last registered first; an exception is counted, and logged once."""
+        for observer in reversed(hook.get_hookimpls()):
+            try:
+                _, changed = undisturbed(observer.function, *[stats] * len(observer.argnames))
+                problem = f"changed {', '.join(changed)}, which is put back" if changed else None
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                problem = f"raised {described(error)}{line_of(error)}"
+            if problem is not None:
+                self.metrics.observer_errors += 1
+                if self.metrics.observer_errors == 1:
+                    logger.error(
+                        "observer %s %s; output is not affected, this is logged once and counted",
+                        observer.plugin_name, problem,
+                    )  # fmt: skip
 
     def _observe(
         self, plan: Plan, draft: Draft, num_accepted: list[int], num_emitted: int, times: list[float]
