@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -19,7 +20,7 @@ class AllowedIdsRule:
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
-        self._allowed = torch.tensor(allowed)
+        self._allowed = torch.from_numpy(np.fromiter(allowed, np.int64, len(allowed)))
         # allocated in the first step, not while the request waits
         self._is_forbidden: torch.Tensor | None = None
 

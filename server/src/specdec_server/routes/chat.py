@@ -61,7 +61,7 @@ class _Chat:
         )
         params = self._turn.params
         stream = service.generate(self._turn.prompt, params, self._head["id"], body)
-        self._news = merged([stream], service.telemetry, params.n)
+        self._news = merged([stream], service, params.n)
         self._samples: dict[int, _Sample] = {}
 
     async def outputs(self) -> list[RequestOutput]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
-from specdec import CompletionOutput, RequestOutput
+from specdec import CompletionOutput, ConfigError, RequestOutput
 from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
 from specdec_server.piece import Entry, Growth
@@ -44,11 +44,16 @@ class _Completion:
         self._id = f"cmpl-{body.request_id or token_hex(12)}"
         self._head = {"id": self._id, "object": "text_completion", "created": int(time()), "model": name}
         prompts = body.prompts
+        most = service.settings.limits.max_batch
+        if len(prompts) > most:
+            raise ConfigError(
+                f"prompt has {len(prompts)} prompts, and the server takes {most} at once: send several requests"
+            )
         streams = [
             service.generate(prompt, params, f"{self._id}-{place}", body)
             for place, prompt in enumerate(prompts)
         ]
-        self._news = merged(streams, service.telemetry, params.n)
+        self._news = merged(streams, service, params.n)
         self._choices: dict[tuple[int, int], _Choice] = {}
 
     async def outputs(self) -> list[RequestOutput]:

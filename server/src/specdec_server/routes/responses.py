@@ -83,7 +83,7 @@ class _Answer:
         )
         params = self._turn.params
         stream = service.generate(self._turn.prompt, params, self._head["id"], body)
-        self._news = merged([stream], service.telemetry, params.n)
+        self._news = merged([stream], service, params.n)
         self._parser = self._turn.parser()
         self._output = Output(self._parser)
 
