@@ -30,9 +30,8 @@ class Shown:
     def __init__(self, sequence: Sequence) -> None:
         memory = bytearray(np.dtype(np.int32).itemsize * sequence.max_num_tokens)
         self._array: HostIds = np.frombuffer(memory, np.int32)
-        # An array object of its own over the same memory: flags that a plugin sets on it do not concern the other one.
-        self._readable: HostIds = np.frombuffer(memory, np.int32)
-        self._readable.flags.writeable = False
+        # An array of its own over the same memory, which numpy makes nobody writable.
+        self._readable: HostIds = np.frombuffer(memoryview(memory).toreadonly(), np.int32)
         self._num_tokens = 0
         grammar = None if sequence.rules is None else sequence.rules.grammar
         self._lookahead = None if grammar is None else _Lookahead(grammar.fork(), sequence.num_tokens)
