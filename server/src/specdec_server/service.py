@@ -111,6 +111,7 @@ class Service:
 
     def close(self) -> None:
         """Shut the engine down."""
+        self._preparation.close()
         self.llm.shutdown()
 
     @property
