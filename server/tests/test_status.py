@@ -271,7 +271,7 @@ def test_one_client_does_not_fill_the_queue_for_others() -> None:
     )
     with serving(settings, max_num_seqs=1) as served, ThreadPoolExecutor(3) as pool:
         mine, other = ({"Authorization": f"Bearer {key}"} for key in "AB")
-        body = {"prompt": ["def main("] * 20, "max_tokens": 100, "ignore_eos": True}
+        body = {"prompt": ["def main("] * 20, "max_tokens": 40, "ignore_eos": True}
         status, told = served.error("/v1/completions", body | {"prompt": ["x"] * 21}, mine)
         assert (status, "the server takes 20 at once" in told) == (400, True)
         sent = [pool.submit(served.ask, "/v1/completions", body, mine) for _ in range(3)]

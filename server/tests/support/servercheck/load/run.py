@@ -76,9 +76,10 @@ def run(plan: Plan) -> Report:
     """Start a server, run all clients and return the report."""
     with tempfile.NamedTemporaryFile("w+", suffix=".log") as log:
         command = [
-            SPECDEC, "serve", plan.model, "--port", "0", "--dtype", "float32", "--speculative-config", NGRAM,
+            SPECDEC, "serve", plan.model, "--port", "0", "--speculative-config", NGRAM,
             "--api-key", HOSTILE, "--api-key", HONEST, "--header-timeout", "3", "--body-timeout", "3", "--prepare-timeout", "5",
-            "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", "--max-num-seqs", "16",
+            "--chat-template", "{% for m in messages %}{{ m.content }}{% endfor %}", "--max-num-seqs", "16", "--deterministic",
+            "--kv-cache-memory-bytes", str(256 * 2**20),  # so small that all of it is touched early; until then memory grows
         ]  # fmt: skip
         server = subprocess.Popen(command, stderr=log)
         try:
