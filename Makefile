@@ -13,7 +13,7 @@ SOURCES := $(wildcard bench/src core/src drafting/src kernels/src server/src tes
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test test-full test-interpreter test-gpu test-browser test-vllm coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo test test-full test-interpreter test-gpu test-browser test-vllm test-load coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -59,6 +59,12 @@ test-vllm: ## our proposers in the real vLLM, texts held against its own: make t
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py
 	$(VLLM)/bin/python adapters/vllm/tests/real/identity.py --tensor-parallel 2 --methods '{"method": "ngram"}' '{"method": "eagle3", "model": "zoo"}'
 	$(VLLM)/bin/python adapters/vllm/tests/real/streams.py
+
+SECONDS_OF_LOAD ?= 600
+LOAD_MODEL ?= smollm2
+
+test-load: install ## hostile and honest clients at one server for ten minutes: make test-load SECONDS_OF_LOAD=600 LOAD_MODEL=smollm2
+	PYTHONPATH=server/tests/support $(BIN)/python -m servercheck.load --seconds $(SECONDS_OF_LOAD) --model $(LOAD_MODEL)
 
 coverage: install ## which lines the tests run
 	$(BIN)/coverage run -m pytest

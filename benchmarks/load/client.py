@@ -57,7 +57,7 @@ def request(path: str, body: object = None, headers: str = "") -> bytes:
     data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     method = "GET" if body is None else "POST"
     return (
-        f"{method} {path} HTTP/1.1\r\nHost: load\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
         f"{headers}Content-Length: {len(data)}\r\n\r\n"
     ).encode() + data
 

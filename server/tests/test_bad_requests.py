@@ -9,8 +9,9 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import FastAPI, Response
 from pydantic import ValidationError
+from servercheck.served import Served
 from starlette.types import Message
 
 from specdec import EngineError
@@ -18,32 +19,31 @@ from specdec_server import mistakes
 from specdec_server.errors import add_error_handlers, error_body
 from specdec_server.protocol import ChatRequest, CompletionRequest
 from specdec_server.protocol.tokens import DetokenizeRequest
-from specdec_server.reading import BodyRoute, reading
+from specdec_server.reading import reading
 
 MIB = 1024 * 1024
 
 
 def make_app() -> FastAPI:
     """Checks bodies, and does nothing with them."""
-    app, router = FastAPI(), APIRouter(route_class=BodyRoute)
+    app = FastAPI()
     app.state.service = SimpleNamespace(prepared=prepared)
     add_error_handlers(app)
 
-    @router.post("/v1/completions")
+    @app.post("/v1/completions")
     async def complete(body: Annotated[CompletionRequest, reading(CompletionRequest)]) -> Response:
         _ = body.prompts, body.to_sampling_params(20)
         return Response("fine")
 
-    @router.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions")
     async def chat(body: Annotated[ChatRequest, reading(ChatRequest)]) -> Response:
         _ = body.conversation
         return Response("fine")
 
-    @router.post("/detokenize")
+    @app.post("/detokenize")
     async def detokenize(body: Annotated[DetokenizeRequest, reading(DetokenizeRequest)]) -> Response:
         return Response("fine")
 
-    app.include_router(router)
     return app
 
 
@@ -158,3 +158,54 @@ def test_at_the_end_clients_read_a_sentence_for_clients() -> None:
     failed = EngineError("the engine failed: OSError: gone")
     failed.__cause__ = OSError("gone")
     assert "the engine failed" in error_body(failed)["error"]["message"]
+
+
+def nested(depth: int, kind: str) -> Any:
+    """Return JSON text of that depth: lists, objects, or a schema."""
+    opening, closing, core = {
+        "lists": ("[", "]", "1"),
+        "objects": ('{"a":', "}", "1"),
+        "schema": ('{"type":"object","properties":{"a":', "}}", '{"type":"string"}'),
+    }[kind]
+    count = depth // 2 if kind == "schema" else depth
+    return opening * count + core + closing * count
+
+
+USER = '{"role": "user", "content": "x"}'
+PLACES = {
+    "message": '{"messages": [{"role": "user", "content": "x", "name": %s}]}',
+    "content": '{"messages": [{"role": "user", "content": %s}]}',
+    "tool": '{"messages": [' + USER + '], "tools": [{"type": "function", "function": {"name": "f", "parameters": %s}}]}',
+    "strict tool": '{"messages": [' + USER + '], "tool_choice": "required", "tools": '
+    '[{"type": "function", "function": {"name": "f", "strict": true, "parameters": %s}}]}',
+    "schema": '{"messages": [' + USER + '], "response_format": {"type": "json_schema", "json_schema": {"schema": %s}}}',
+    "variable": '{"messages": [' + USER + '], "chat_template_kwargs": {"a": %s}}',
+    "metadata": '{"messages": [' + USER + '], "metadata": {"a": %s}}',
+    "choice": '{"messages": [' + USER + '], "structured_outputs": {"json": %s}}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("depth", [90, 190, 450, 700, 980, 2000])
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_nested_too_deeply_to_be_told(served: Served, place: str, depth: int) -> None:
+    for kind in ("lists", "objects", "schema"):
+        body = (PLACES[place] % nested(depth, kind)).replace('{"messages"', '{"max_tokens": 1, "messages"', 1)
+        status, answer = served.ask("/v1/chat/completions", body.encode())
+        assert status in ((200, 400) if depth < 200 else (400,)), (kind, answer)
+
+
+@pytest.mark.parametrize("depth", [90, 190, 450, 700, 980, 2000])
+def test_arguments_of_earlier_calls_may_be_nested(served: Served, depth: int) -> None:
+    """They are JSON in a text, which templates may take apart."""
+    for kind in ("lists", "objects"):
+        arguments = nested(depth, kind) if kind == "objects" else f'{{"a": {nested(depth, kind)}}}'
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "c", "content": "<|endoftext|>"}]  # fmt: skip
+        status, answer = served.ask("/v1/chat/completions", {"messages": messages, "max_tokens": 1})
+        assert status == 200 or "max_model_len" in answer["error"]["message"], answer
+        item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments}
+        output = {"type": "function_call_output", "call_id": "c", "output": "<|endoftext|>"}
+        body = {"input": [item, output], "max_output_tokens": 1}
+        status, answer = served.ask("/v1/responses", body)
+        assert status == 200 or "max_model_len" in answer["error"]["message"], answer

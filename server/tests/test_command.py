@@ -66,9 +66,20 @@ def test_a_server_runs_from_the_command_line_until_a_signal(tmp_path: Path) -> N
         (["--api-key", ""], "empty"),
         (["--allowed-origins", "*"], "--allowed-origins"),
         (["--ssl-certfile", "nowhere.pem"], "cannot use 'nowhere.pem' (No such file or directory)"),
+        (["--ssl-certfile", __file__], "give a certificate and its key as PEM files"),
+        (["--ssl-keyfile", "key.pem"], "--ssl-keyfile 'key.pem' needs --ssl-certfile"),
+        (["--otlp-traces-endpoint", "http://127.0.0.1:1"], "pip install opentelemetry-sdk"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, capsys) -> None:
+def test_mistakes_are_one_line_before_anything_is_loaded(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object) -> None:
+        raise AssertionError("the model is loaded")
+
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
+    if not words[0].startswith("no/") and words[0] != "--speculative-config":  # what only loading tells
+        monkeypatch.setattr("specdec_server.launch._engine", load)
     assert run(["serve", "--port", "0", *words]) == 2
     assert message in capsys.readouterr().err.splitlines()[-1]
 
@@ -110,6 +121,36 @@ def test_help_names_the_options() -> None:
     assert done.returncode == 0
     for option in ("--speculative-config", "--api-key", "--served-model-name", "MODEL"):
         assert option in done.stdout
+
+
+@pytest.mark.parametrize(("when", "seconds"), [("loading", 0.1), ("serving", 0.2), ("streaming", 0.0)])
+def test_ctrl_c_twice_ends_it_without_a_traceback(when: str, seconds: float) -> None:
+    command = [SPECDEC, "serve", "--port", "0", "--dtype", "float32"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        try:
+            sign = r"loading" if when == "loading" else r"(http://[\d.]+:\d+)"
+            found = next(found for line in server.stderr if (found := re.search(sign, line)))
+            time.sleep(0.3)
+            if when == "streaming":
+                body = {"prompt": "x", "max_tokens": 900, "ignore_eos": True, "n": 64, "stream": True}
+                asked = urllib.request.Request(
+                    f"{found[1]}/v1/completions",
+                    json.dumps(body).encode(),
+                    {"Content-Type": "application/json"},
+                )
+                urllib.request.urlopen(asked).readline()
+            begun = time.monotonic()
+            for _ in range(2):
+                server.send_signal(signal.SIGINT)
+                time.sleep(seconds)
+            rest = server.stderr.read()
+            assert server.wait(timeout=30) in (0, -signal.SIGINT), rest
+            assert time.monotonic() - begun < 4  # it does not wait for requests to finish
+        finally:
+            server.kill()
+    assert "Traceback" not in rest
+    assert "terminate called" not in rest
 
 
 def test_requests_that_run_when_it_is_to_end_are_told() -> None:

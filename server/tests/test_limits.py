@@ -10,14 +10,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
 import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from specdec import ConfigError
+from specdec import ConfigError, EngineError
+from specdec.grammar.trial import deadline
 from specdec_server.body import BodyLimit
 from specdec_server.client import client_of
 from specdec_server.connection import limited_by
@@ -87,6 +88,24 @@ def test_bodies_have_a_longest_length(port: int) -> None:
     status, told = post(port, b"x" * 1001)
     assert (status, "1001 bytes" in told, "--max-request-bytes" in told) == (413, True, True)
     assert post(port, iter([b"x" * 600] * 20))[0] == 413  # in pieces, whose number is not told
+
+
+def test_all_bodies_together_have_a_greatest_length(port: int) -> None:
+    """Bodies that wait for their last byte fill the memory; when they are gone others come in again."""
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(32):
+            connection = stack.enter_context(closing(socket.create_connection(("127.0.0.1", port))))
+            connection.sendall(head + b"x" * 999)
+        time.sleep(0.1)
+        status, told = post(port, b"x" * 500)
+        assert (status, "send this one again later" in told) == (503, True)
+    for _ in range(100):
+        if post(port, b"x" * 500) == (200, "500"):
+            break
+        time.sleep(0.02)
+    else:
+        pytest.fail("the bytes of bodies that nobody waits for are not given back")
 
 
 def talk(port: int, *pieces: bytes, seconds: float = 10.0) -> tuple[bytes, float]:
@@ -167,6 +186,7 @@ def test_who_takes_nothing_of_an_answer_is_left() -> None:
 class Waiting:
     num_queued: int = 0
     num_ended: int = 0
+    has_share: bool = False
 
 
 def test_the_queue_has_a_longest_length() -> None:
@@ -197,7 +217,11 @@ def test_the_queue_has_a_longest_length() -> None:
     start, _ = asyncio.run(ask("/v1/chat/completions"))
     assert dict(start["headers"])[b"retry-after"] == b"60"
     assert asyncio.run(ask("/health")) == []
-    assert seen == ["/v1/completions", "/health"]
+    waiting.num_queued, waiting.has_share = 3, True
+    assert asyncio.run(ask("/v1/responses")) == [], "others have filled the queue"
+    waiting.num_queued = 4
+    assert asyncio.run(ask("/v1/responses"))[0]["status"] == 429
+    assert seen == ["/v1/completions", "/health", "/v1/responses"]
 
 
 def test_one_client_never_has_all_places() -> None:
@@ -315,6 +339,37 @@ def test_work_that_never_ends_takes_no_more_than_its_threads() -> None:
             pytest.fail("the places of what took too long are not free again")
 
     asyncio.run(main())
+
+
+def test_grammars_are_ended_when_the_client_is_told() -> None:
+    async def main() -> None:
+        preparation, before = Preparation(500.0), time.monotonic()
+        found = await preparation.run(deadline.get, "x")
+        assert found is not None
+        assert before + 500 <= found <= time.monotonic() + 500
+        assert deadline.get() is None
+
+    asyncio.run(main())
+
+
+def test_closing_ends_the_threads() -> None:
+    end, before = threading.Event(), set(threading.enumerate())
+
+    async def main() -> None:
+        preparation = Preparation(60.0, num_places=2)
+        await preparation.run(lambda: 1, "x")
+        busy = asyncio.create_task(preparation.run(lambda: end.wait() and 5, "x"))
+        await asyncio.sleep(0.01)
+        preparation.close()
+        with pytest.raises(EngineError, match="shut down"):
+            await preparation.run(lambda: 1, "y")
+        end.set()
+        assert await busy == 5, "what has begun is finished"
+
+    asyncio.run(main())
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def test_clients_are_told_apart_by_key_or_address() -> None:

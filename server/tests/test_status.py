@@ -1,6 +1,7 @@
 import asyncio
 import http.client
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from specdec.engine.plan import Plan
 from specdec.outputs import RequestOutput
 from specdec_server import Settings
 from specdec_server.key import KeyCheck
+from specdec_server.limits import Limits
 
 MESSAGES = [{"role": "user", "content": "def main("}]
 LABELS = '{engine="0",model_name="zoo"}'
@@ -35,7 +37,11 @@ def test_models_are_listed(client: OpenAI) -> None:
 def test_health_version_and_schema(served: Served) -> None:
     assert served.ask("/health")[0] == 200
     assert served.ask("/version") == (200, {"version": "0.1.0"})
-    assert "CompletionRequest" in served.ask("/openapi.json")[1]["components"]["schemas"]
+    schema = served.ask("/openapi.json")[1]
+    bodies = {"CompletionRequest", "ChatRequest", "ResponsesRequest", "TokenizeRequest", "DetokenizeRequest"}
+    assert bodies <= set(schema["components"]["schemas"])
+    references = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(schema)))
+    assert bodies <= references <= set(schema["components"]["schemas"])
 
 
 def test_tokens_there_and_back(served: Served, llm: LLM) -> None:
@@ -257,6 +263,24 @@ def test_an_id_in_use_harms_nobody(served: Served) -> None:
             connection.close()
         status, answer = first.result()
     assert (status, answer["choices"][0]["finish_reason"]) == (200, "length")
+
+
+def test_one_client_does_not_fill_the_queue_for_others() -> None:
+    settings = Settings(
+        model_names=("zoo",), api_key=("A", "B"), log_every_s=0.0, limits=Limits(max_queued_requests=40)
+    )
+    with serving(settings, max_num_seqs=1) as served, ThreadPoolExecutor(3) as pool:
+        mine, other = ({"Authorization": f"Bearer {key}"} for key in "AB")
+        body = {"prompt": ["def main("] * 20, "max_tokens": 40, "ignore_eos": True}
+        status, told = served.error("/v1/completions", body | {"prompt": ["x"] * 21}, mine)
+        assert (status, "the server takes 20 at once" in told) == (400, True)
+        sent = [pool.submit(served.ask, "/v1/completions", body, mine) for _ in range(3)]
+        until(lambda: served.llm.num_waiting_requests >= 40)
+        one = {"prompt": "def main(", "max_tokens": 1}
+        assert served.ask("/v1/completions", one, mine)[0] == 429
+        assert served.ask("/v1/completions", one, other)[0] == 200
+        assert [task.result()[0] for task in sent] == [200] * 3
+        assert served.ask("/v1/completions", one, mine)[0] == 200
 
 
 def until(holds: Callable[[], bool]) -> None:

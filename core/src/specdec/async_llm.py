@@ -81,6 +81,7 @@ class AsyncLLM:
         is_streaming: bool = True,
         priority: int = 0,
         client: str | None = None,
+        must_fit: bool = False,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Return an async iterator over the request's outputs. Leaving it early aborts the request.
 
@@ -94,6 +95,7 @@ class AsyncLLM:
             priority: lower goes first; needs `scheduling_policy="priority"`.
             client: name of the client, for fair scheduling: named clients share the slots of a batch equally,
                 and so do the requests of one client.
+            must_fit: whether to refuse `max_tokens` that the context window has no room for, instead of ending there.
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served; on the first iteration, for an id
@@ -108,6 +110,7 @@ class AsyncLLM:
             is_streaming=is_streaming,
             priority=priority,
             client=client,
+            must_fit=must_fit,
         )
         return self._outputs(request, watches)
 
@@ -200,6 +203,7 @@ class AsyncLLM:
             self._is_running = False
             self._wake.notify()
         self._thread.join()
+        self._intake.close()
 
     async def _outputs(
         self, request: Request, watches: list[StopWatch]

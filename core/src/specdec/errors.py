@@ -1,10 +1,19 @@
-"""The errors that specdec raises: those that the user can fix, and a stopped engine."""
+"""The errors that specdec raises: those that the user can fix, and a stopped engine. How errors of plugins are shown."""
 
 from __future__ import annotations
+
+import threading
 
 
 class ConfigError(ValueError):
     """Invalid configuration, argument or sampling parameter; the message names it and the remedy."""
+
+
+class ContextLengthError(ConfigError):
+    """The prompt, or the prompt and its output, are longer than the context window."""
+
+    code = "context_length_exceeded"
+    """OpenAI's code of the error."""
 
 
 class PluginError(RuntimeError):
@@ -17,3 +26,22 @@ class ModelError(ValueError):
 
 class EngineError(RuntimeError):
     """The engine has stopped: it was shut down, or it failed (`__cause__` is the failure)."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an exception is an interrupt by the user, which nothing contains: Ctrl-C reaches only the main thread."""
+    return issubclass(type(error), KeyboardInterrupt) and (
+        threading.current_thread() is threading.main_thread()
+    )
+
+
+def described(error: BaseException) -> str:
+    """Return an exception as one line, its type and message; if it cannot be printed, its type alone."""
+    name = type.__dict__["__name__"].__get__(type(error))
+    try:
+        text = " ".join(str.split(str(error)))
+    except BaseException as failure:
+        if is_interrupt(failure):
+            raise
+        return f"{name} (it cannot be printed)"
+    return f"{name}: {text}" if text else f"{name}"

@@ -186,6 +186,7 @@ class LLM:
     def shutdown(self) -> None:
         """Drop the model and its cache; the object cannot be used afterwards."""
         del self._built
+        self._intake.close()
 
 
 def _params_for(

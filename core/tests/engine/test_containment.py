@@ -247,6 +247,20 @@ def test_errors_in_finish_are_contained(subject) -> None:
     assert engine_of(llm).metrics.proposer_errors > 0
 
 
+def test_an_error_in_the_finish_of_an_abort_is_counted_though_no_step_follows(subject) -> None:
+    llm = make_llm(subject.model, scripted("Recorder", 2, texts=subject.texts))
+
+    def finish(request_ids, reason) -> None:
+        raise SystemExit("cannot let go")
+
+    stream = llm.stream(subject.prompts[0], greedy(32))
+    next(stream)
+    proposer_of(llm).finish = finish
+    stream.close()
+    counters = {metric.name: getattr(metric, "value", None) for metric in llm.get_metrics()}
+    assert counters["specdec:proposer_errors"] == 1
+
+
 def test_a_request_whose_abort_raised_is_gone(subject) -> None:
     llm = make_llm(subject.model, scripted("Recorder", 2, texts=subject.texts, on_proposer_error="raise"))
     proposer = proposer_of(llm)

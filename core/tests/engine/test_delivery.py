@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import torch
 from specdec import SamplingParams
 from specdec.engine.delivery import Delivery
 from specdec.engine.sequence import Sequence
+from specdec.logits.rules import RequestRules
 
 CPU = torch.device("cpu")
 
@@ -130,3 +134,62 @@ def test_each_reason_for_no_drafts_is_logged_once_and_each_request_counted(caplo
             made.give_up(lost, "whatever else")
     assert made.num_without_states == 3
     assert len(caplog.records) == 2
+
+
+def test_a_batch_shares_no_memory_with_the_engine() -> None:
+    kept, made, states = sequence(), delivery(), passed(6)
+    kept.num_computed, params = 0, SamplingParams(stop_token_ids=[4], logit_bias={1: 2.0})
+    kept = Sequence("0", kept.token_ids, params, seed=0, sample_index=0, max_num_tokens=99)
+    made.keep_hidden(kept, states, [0, 1, 2])
+    batch = made.build([kept], [0])
+    assert not np.shares_memory(batch.token_ids(0), kept.token_ids)
+    assert not np.shares_memory(batch.new_token_ids, kept.token_ids)
+    assert all(h.untyped_storage().data_ptr() not in [s.untyped_storage().data_ptr() for s in states]
+               for h in (batch.hidden_states, *batch.aux_hidden_states))  # fmt: skip
+    batch.sampling_params[0].stop_token_ids.append(9)
+    batch.sampling_params[0].logit_bias.clear()
+    assert (params.stop_token_ids, params.logit_bias) == ([4], {1: 2.0})
+
+
+def test_new_tokens_alone_are_copied() -> None:
+    """What a step costs does not grow with the text: the proposer's copy is extended."""
+    kept, made = sequence(500), Delivery(no_states=(), is_on_device=False, device=CPU)
+    batch = made.build([kept], [0])
+    theirs = batch.token_ids(0)
+    ctypes.memset(theirs.ctypes.data, 0, theirs.nbytes)  # its own loss
+    kept.append([5, 6], 0)
+    batch = made.build([kept], [0])
+    assert batch.new_token_ids.tolist() == [5, 6]
+    assert batch.token_ids(0).tolist() == [0] * 500 + [5, 6]
+    assert kept.token_ids.tolist() == [*range(500), 5, 6]
+    made.forget(kept)
+    assert made.build([kept], [0]).token_ids(0).tolist() == [*range(500), 5, 6]
+
+
+class Alone:
+    """A grammar that notices two threads in it."""
+
+    def __init__(self) -> None:
+        self.num_inside = self.most_inside = 0
+
+    def fork(self) -> Alone:
+        return self
+
+    def mask_after(self, path: list[int]) -> torch.Tensor:
+        self.num_inside += 1
+        self.most_inside = max(self.most_inside, self.num_inside)
+        time.sleep(0.01)
+        self.num_inside -= 1
+        return torch.zeros(1, dtype=torch.int32)
+
+
+def test_threads_that_ask_a_grammar_wait_for_each_other() -> None:
+    kept, grammar = sequence(), Alone()
+    kept.rules = RequestRules([], grammar)  # type: ignore[arg-type]
+    batch = Delivery(no_states=(), is_on_device=False, device=CPU).build([kept], [0])
+    threads = [threading.Thread(target=batch.allowed, args=(0, [1])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert grammar.most_inside == 1

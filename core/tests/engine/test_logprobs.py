@@ -9,6 +9,7 @@ import torch
 from speccheck.engines import engine_of, letter_tokenizer, make_llm, scripted, spelled
 
 from specdec import ConfigError, SamplingParams
+from specdec.logits.logprobs import LogprobRecord
 
 MAX_TOKENS = 20
 
@@ -145,3 +146,24 @@ def test_what_does_not_fit_the_target_is_refused_with_the_prompt(subject, keys, 
     with pytest.raises(ConfigError, match=message):
         llm.generate([subject.prompts[0]], SamplingParams(**keys))
     assert not llm._built.engine.has_work
+
+
+@pytest.mark.parametrize(("count", "rows"), [(0, 1024), (20, 48), (-1, 1)])
+def test_a_step_lists_few_log_probabilities_of_a_prompt(subject, monkeypatch, count, rows) -> None:
+    """They are spelled on the engine's thread, where other requests wait for the step."""
+    prompt = [1 + i % 15 for i in range(150)]
+    llm = make_llm(subject.model, max_num_batched_tokens=512)
+    sizes, add = [], LogprobRecord.add
+
+    def counted(self, logits, token_ids) -> None:
+        sizes.append(len(token_ids))
+        add(self, logits, token_ids)
+
+    monkeypatch.setattr(LogprobRecord, "add", counted)
+    params = SamplingParams(max_tokens=2, temperature=0.0, prompt_logprobs=count)
+    [output] = llm.generate({"prompt_token_ids": prompt}, params)
+    assert max(sizes) == min(rows, 149)
+    assert sum(sizes) == 149
+    assert output.prompt_logprobs[0] is None
+    if count >= 0:
+        check(output.prompt_logprobs[1:], exact(subject.model, prompt), prompt[1:], count)

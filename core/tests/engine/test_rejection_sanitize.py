@@ -81,6 +81,16 @@ def test_a_row_that_is_no_law_cuts_what_was_drawn_from_it(kind, place) -> None:
     assert num_unfit == max(0, 3 - place)  # nothing is drawn from the row after the last node
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_row_with_a_negative_entry_is_no_law_whatever_its_sum(dtype) -> None:
+    draft = drawn([[1, 2, 3]])
+    draft = replace(draft, node_probs=draft.node_probs.to(dtype))
+    draft.node_probs[0, 1] = torch.tensor([0.75, -0.25, 0.5, 0, 0, 0])
+    assert float(draft.node_probs[0, 1].sum()) == 1.0
+    checked, num_unfit = check(draft)
+    assert (checked.host_rows, num_unfit) == (((1,),), 2)
+
+
 def test_in_a_tree_the_cut_is_before_the_first_child_of_the_bad_row() -> None:
     parents = [-1, -1, 0, 1, 0]
     for place, kept in ((0, 0), (1, 2), (2, 3), (3, 5), (4, 5)):
@@ -117,7 +127,7 @@ def test_laws_need_not_sum_to_1_exactly_and_zeros_are_fine() -> None:
 
 def test_a_sum_of_about_1_is_made_1_and_an_exact_one_left_alone() -> None:
     draft = drawn([[1, 2]])
-    assert check(draft)[0].node_probs is draft.node_probs
+    assert torch.equal(check(draft)[0].node_probs, draft.node_probs)
     draft.node_probs[0, 1] *= 1.0009
     draft.node_probs[0, 2] *= 2
     checked = check(draft)[0].node_probs
@@ -161,6 +171,20 @@ def test_fields_that_contradict_q_make_it_no_draft(keys, message) -> None:
 def test_q_that_somebody_could_train_is_only_read() -> None:
     draft = drawn([[1, 2]], node_probs=torch.full((1, 3, VOCAB), 1 / VOCAB, requires_grad=True))
     assert check(draft)[1] == 0
+
+
+def test_what_is_checked_is_an_own_copy() -> None:
+    q = torch.full((1, 3, VOCAB), 1 / VOCAB)
+    offered = Draft(
+        torch.tensor([[1, 2]]), torch.tensor([[-1, 0]]), DraftSampling.IID, q, torch.tensor([True]),
+        confidence=torch.ones(1, 2),
+    )  # fmt: skip
+    checked, _ = check(offered)
+    for name in ("token_ids", "parents", "node_probs", "has_probs", "confidence"):
+        own, theirs = getattr(checked, name), getattr(offered, name)
+        assert torch.equal(own, theirs), name
+        assert own.untyped_storage().data_ptr() != theirs.untyped_storage().data_ptr(), name
+        assert own.is_contiguous(), name
 
 
 def test_selected_rows_keep_their_q() -> None:
@@ -225,6 +249,11 @@ def test_a_map_is_checked_when_it_first_comes(monkeypatch) -> None:
     proposer.vocab_map = torch.tensor([1, 2, 3])
     assert all(asked(guard) is not None for _ in range(5))
     assert len(checked) == 2
+    proposer.vocab_map.fill_(9)  # its own memory; ours is the copy that was checked
+    draft = asked(guard)
+    assert draft is not None
+    assert draft.vocab_map is not None
+    assert draft.vocab_map.tolist() == [1, 2, 3]
     proposer.vocab_map = torch.tensor([1, -1, 3])  # the second id would read as padding
     assert asked(guard) is None
     assert asked(guard) is None

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+import torch
 from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
 
 from specdec import PluginError
@@ -77,12 +78,70 @@ def proposer(tmp_path: Path, **parts: str) -> dict[str, object]:
     [
         ("init", "open('no weights')", r"__init__ raised FileNotFoundError: .*no weights.* at .*mine\.py:10"),
         ("load", "[][1]", r"load raised IndexError: .* at .*mine\.py:13"),
+        ("init", "raise SystemExit(3)", r"__init__ raised SystemExit: 3 at .*mine\.py:10"),
+        ("load", "raise GeneratorExit", r"load raised GeneratorExit at .*mine\.py:13"),
+        (
+            "load",
+            "raise BaseExceptionGroup('many', [SystemExit()])",
+            r"load raised BaseExceptionGroup: many \(1 sub",
+        ),
+        (
+            "load",
+            "raise type('Mute', (Exception,), {'__str__': lambda s: exit(1)})",
+            r"load raised Mute \(it cannot be",
+        ),
         ("init", "self.capabilities = {'tokens_only'}", "capabilities is {'tokens_only'}: give a frozenset"),
     ],
 )
 def test_what_fails_at_load_names_the_proposer(subject, tmp_path, part, line, message) -> None:
     with pytest.raises((PluginError, ValueError), match=f"proposer 'mine': {message}"):
         make_llm(subject.model, proposer(tmp_path, **{part: line}))
+
+
+class Liar(int):
+    """Says that it is in every range."""
+
+    def __lt__(self, other: object) -> bool:
+        return True
+
+    __le__ = __ge__ = __gt__ = __lt__
+
+
+def test_ids_of_a_verdict_are_what_they_are_and_not_what_they_say(subject) -> None:
+    llm = make_llm(subject.model, scripted(k=3, texts=subject.texts))
+    sampler = engine_of(llm)._sampler
+    sampler.verify = lambda scores, draft, batch: Verdict(
+        [[]] * len(batch.seeds), [[Liar(10**9)]] * len(batch.seeds)
+    )
+    with pytest.raises(PluginError, match="sampler 'strict': verify returned token id 1000000000, outside"):
+        llm.generate(subject.prompts, greedy(8), use_tqdm=False)
+
+
+def test_a_sampler_that_ends_the_process_at_load_does_not(subject, monkeypatch) -> None:
+    def verify(self, scores, draft, batch) -> Verdict:
+        raise SystemExit(3)
+
+    monkeypatch.setattr("specdec.samplers.strict.StrictSampler.verify", verify)
+    with pytest.raises(PluginError, match="sampler 'strict' cannot verify a draft of 0 nodes: SystemExit: 3"):
+        make_llm(subject.model)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "import torch; torch.set_default_device('meta')",
+        "import torch; torch.set_default_dtype(torch.float64)",
+    ],
+)
+def test_what_a_module_changes_when_it_is_imported_is_put_back(subject, tmp_path, place, caplog) -> None:
+    config = proposer(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text(f"{place}\n{file.read_text()}")
+    with caplog.at_level(logging.WARNING, logger="specdec"):
+        llm = make_llm(subject.model, config)
+    assert (torch.ones(1).device.type, torch.get_default_dtype()) == ("cpu", torch.float32)
+    assert "the plugin changed settings of the process when it was imported: default d" in caplog.text
+    assert tokens_of(llm, subject.prompts[:1], greedy(8)) == [subject.expected[0][:8]]
 
 
 @pytest.mark.parametrize("value", ["frozenset({'hidden_states'})", "['tokens_only']", "3"])

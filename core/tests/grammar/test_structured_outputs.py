@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from specdec import ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
 from specdec.engine.constrain import constrain
 from specdec.engine.sequence import Sequence
-from specdec.grammar.compiling import _compile
+from specdec.grammar.compiling import try_grammar
 from specdec.grammar.state import GrammarState, unpacked
 from specdec.logits.rules import RequestRules
 from specdec.structured_outputs import StructuredOutputsParams
@@ -267,7 +267,7 @@ def test_what_json_may_look_like(keys, text, is_allowed) -> None:
     facts = xgrammar.TokenizerInfo(
         CHARACTERS, vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[len(CHARACTERS) - 1]
     )
-    compiled = _compile(xgrammar.GrammarCompiler(facts, max_threads=1), StructuredOutputsParams(**keys))
+    _, compiled = try_grammar(xgrammar.GrammarCompiler(facts, max_threads=1), StructuredOutputsParams(**keys))
     grammar = GrammarState(xgrammar.GrammarMatcher(compiled), len(CHARACTERS))
     path = [*map(CHARACTERS.index, text), len(CHARACTERS) - 1]
     assert all(grammar.allowed_nodes(path, None)) == is_allowed

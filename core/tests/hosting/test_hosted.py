@@ -97,6 +97,25 @@ def test_tokens_come_with_the_states_that_chose_them(wrong, piece) -> None:
                 assert torch.equal(got, want), f"{name} at {position}"
 
 
+def test_rows_of_rejected_nodes_shift_no_states_and_the_memory_is_the_hosts_again() -> None:
+    """A host hands over what its pass computed, rejected nodes included, and uses the memory for the next one."""
+    hosted, text = hidden(), [5, 6, 7, 8, 9, 10, 11, 12]
+    hosted.start("x", text[:4])
+    for start, news, num_rows, num_drafted in ((0, 1, 4, 0), (4, 2, 5, 4), (6, 1, 4, 3)):
+        end = start + (4 if start == 0 else 1)
+        hosted.commit("x", text[end : end + news], num_drafted=num_drafted, num_accepted=news - 1)
+        states = states_of(start, num_rows, 3)
+        hosted.keep_states("x", start, states)
+        for state in states:
+            state.fill_(float("nan"))
+        hosted.propose(["x"])
+    got = proposer_of(hosted).states["x"]
+    assert len(got) == len(text)
+    for position, row in enumerate(got):
+        want = [state_at(position - 1, kind) if position else torch.zeros(HIDDEN) for kind in range(3)]
+        assert all(map(torch.equal, row, want)), f"at {position}: {row}"
+
+
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_a_bad_draft_costs_that_step_alone(kind) -> None:
     hosted = opened(scripted(malformed_every=3, kinds=(kind,)))

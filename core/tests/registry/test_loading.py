@@ -66,9 +66,31 @@ def test_a_broken_import_names_distribution_version_and_cause(site: Any) -> None
     )
 
 
-def test_a_module_that_ends_the_process_does_not(site: Any) -> None:
-    install(site, "import sys; sys.exit(3)")
-    assert "specdec-plugin-echo 1.0 cannot be loaded: SystemExit: 3" in error_of()
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("import asyncio; raise asyncio.CancelledError('no')", "CancelledError: no"),
+        (
+            "raise BaseExceptionGroup('many', [KeyboardInterrupt()])",
+            "BaseExceptionGroup: many (1 sub-exception)",
+        ),
+        (
+            "raise type('Mute', (Exception,), {'__str__': lambda self: exit(1)})",
+            "Mute (it cannot be printed)",
+        ),
+    ],
+)
+def test_a_module_that_ends_the_process_does_not(site: Any, line: str, message: str) -> None:
+    install(site, line)
+    assert f"specdec-plugin-echo 1.0 cannot be loaded: {message} (module" in error_of()
+
+
+def test_ctrl_c_ends_an_import(site: Any) -> None:
+    install(site, "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        registry.proposer("echo")
 
 
 def test_two_distributions_that_claim_one_name_are_both_named(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specdec.interfaces import Draft, FinishReason, ProposeBatch
+from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch
 from specdec_plugin_cascade.asked import Asked, _offers
 from specdec_plugin_cascade.proposer import CascadeProposer
 
@@ -129,3 +129,43 @@ def test_what_is_forgotten_is_told_again() -> None:
     cascade.finish(["a"], FinishReason.ERROR)
     cascade.propose(batch_of([1, 2, 3, 4], 0))
     assert member.heard == other.heard == [1, 2, 3, 4]
+
+
+def reader(*tokens: int) -> Scripted:
+    made = Scripted(list(tokens))
+    made.capabilities = frozenset({Capability.HIDDEN_STATES})
+    return made
+
+
+def test_a_prefix_is_resumed_as_far_as_all_readers_of_states_hold_it() -> None:
+    """States come once: what one of them lacks has to be computed again, whoever holds more."""
+    first, second, listener = reader(7), reader(8), Scripted([9])
+    first.held, second.held, listener.held = 3, 1, 4
+    assert cascade_of(first, second, listener).resume("a", np.arange(5, dtype=np.int32)) == 1
+    assert cascade_of(second, first, listener).resume("a", np.arange(5, dtype=np.int32)) == 1
+    assert cascade_of(listener, first).resume("a", np.arange(5, dtype=np.int32)) == 3
+
+
+def test_finish_drops_a_request_in_every_member_and_in_the_books_of_the_cascade() -> None:
+    members = [Scripted([7]), Scripted([5])]
+    cascade = cascade_of(*members)
+    cascade.propose(batch_of([1, 2, 3], 0))
+    assert all(asked._held == {"a": 3} and asked._drafted.keys() == {"a"} for asked in cascade._members)
+    cascade.finish(["a"], FinishReason.LENGTH)
+    assert all(asked._held == asked._drafted == {} for asked in cascade._members)
+    assert [member.heard for member in members] == [[], []]
+
+
+@pytest.mark.parametrize("error", [KeyError("lost"), SystemExit(1)])
+def test_a_member_whose_finish_raises_keeps_no_request_alive_in_the_others(error: BaseException) -> None:
+    def failing(request_ids: Any, reason: FinishReason) -> None:
+        raise error
+
+    members = [Scripted([7]), Scripted([5])]
+    cascade = cascade_of(*members)
+    cascade.propose(batch_of([1, 2, 3], 0))
+    members[0].finish = failing  # type: ignore[method-assign]
+    with pytest.raises(type(error)):
+        cascade.finish(["a"], FinishReason.LENGTH)
+    assert members[1].heard == []
+    assert all(asked._held == {} for asked in cascade._members)

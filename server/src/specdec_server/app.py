@@ -15,7 +15,11 @@ from specdec_server.body import BodyLimit
 from specdec_server.errors import add_error_handlers
 from specdec_server.host import HostCheck
 from specdec_server.key import KeyCheck
+from specdec_server.protocol import ChatRequest, CompletionRequest
+from specdec_server.protocol.responses import ResponsesRequest
+from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
 from specdec_server.queueing import QueueLimit
+from specdec_server.reading import add_schemas
 from specdec_server.responses import ResponseStore
 from specdec_server.routes import chat, completions, responses, status, tokens
 from specdec_server.routes.page import add_pages, page_paths
@@ -76,4 +80,6 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
     for routes in (completions, chat, responses, status, tokens):
         app.include_router(routes.router)
     add_pages(app, settings)
+    if schema is not None:  # made now, since it takes long and would keep requests waiting
+        add_schemas(app, CompletionRequest, ChatRequest, ResponsesRequest, TokenizeRequest, DetokenizeRequest)
     return app

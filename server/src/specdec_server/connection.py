@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle, Transport
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -37,6 +37,7 @@ class LimitedConnection(HttpToolsProtocol):
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Start the header timeout."""
         super().connection_made(transport)
+        self.transport = cast(Transport, _Open(transport))
         self._expect_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -104,6 +105,25 @@ class LimitedConnection(HttpToolsProtocol):
             )
             self.transport.write((head + message).encode("ascii"))
         self.transport.close()
+
+
+class _Open:
+    """A transport that drops what is written after its client has left, where uvloop's raises an error.
+
+    Args:
+        transport: of the connection.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        """Send data, if the connection is open."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def limited_by(limits: Limits) -> Any:

@@ -13,11 +13,10 @@ from starlette.exceptions import HTTPException
 
 from specdec import ConfigError, EngineError
 
-NO_OBJECT = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
 _KINDS = {401: "authentication_error", 404: "not_found_error"}
 _SHUT_DOWN = "the server is being shut down: send the request again in a moment, or to another server"
-_CLASS = re.compile(r"^[A-Z]\w*: ")
-"""Prefix of messages that name a class of ours, which clients do not know."""
+_CLASS = re.compile(r"^[A-Z]\w*: |(?<=: )[A-Z][a-z]+[A-Z]\w*: ", re.MULTILINE)
+"""A class of ours that a message is about, which clients do not know."""
 _NAMED = re.compile(r"'(\w+)' = ")
 """Prefix of messages about a parameter."""
 _MOST_CHARACTERS = 2000
@@ -78,8 +77,6 @@ def add_error_handlers(app: FastAPI) -> None:
     async def answer_invalid(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        if first["loc"] == ("body",):
-            return await answer(request, ApiError(NO_OBJECT))
         where = ".".join(map(str, first["loc"]))
         return await answer(request, ApiError(f"{request.url.path}: {where}: {first['msg']}"))
 

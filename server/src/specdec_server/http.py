@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from dataclasses import dataclass
 from math import ceil
 from time import monotonic
@@ -30,7 +31,7 @@ class Http:
     """Where and how to listen.
 
     Raises:
-        ConfigError: for an unknown log level.
+        ConfigError: for an unknown log level, or a key without a certificate.
     """
 
     host: str
@@ -45,13 +46,18 @@ class Http:
     def __post_init__(self) -> None:
         if self.log_level not in LOG_LEVELS:
             raise ConfigError(f"--log-level {self.log_level!r} must be one of {', '.join(LOG_LEVELS)}")
+        if self.ssl_keyfile and not self.ssl_certfile:
+            raise ConfigError(
+                f"--ssl-keyfile {self.ssl_keyfile!r} needs --ssl-certfile, the certificate of that key, as a PEM file"
+            )
 
     def bound(self) -> socket.socket:
         """Return a socket bound to the address.
 
         Raises:
-            ConfigError: if it cannot be bound.
+            ConfigError: if it cannot be bound, or key and certificate cannot be used.
         """
+        self._check_tls()
         if self.socket_path is not None:
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             listener.bind(self.socket_path)
@@ -105,13 +111,35 @@ class Http:
         )
         try:
             config.load()
-        except OSError as error:  # TLS errors are OSErrors
-            given = ", ".join(map(repr, filter(None, (self.ssl_certfile, self.ssl_keyfile))))
-            reason = error.strerror or error
-            raise ConfigError(
-                f"--ssl-certfile, --ssl-keyfile: cannot use {given} ({reason}): give a certificate and its key as PEM files"
-            ) from None
+        except OSError as error:
+            raise self._tls_error(error) from None
         return config
+
+    def _check_tls(self) -> None:
+        """Load certificate and key once, before the model is loaded; a password is asked for only afterwards."""
+        if not self.ssl_certfile:
+            return
+        has_password = False
+
+        def password() -> str:
+            nonlocal has_password
+            has_password = True
+            return ""
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.ssl_certfile, self.ssl_keyfile, password
+            )
+        except OSError as error:  # TLS errors are OSErrors
+            if not has_password:
+                raise self._tls_error(error) from None
+
+    def _tls_error(self, error: OSError) -> ConfigError:
+        given = ", ".join(map(repr, filter(None, (self.ssl_certfile, self.ssl_keyfile))))
+        return ConfigError(
+            f"--ssl-certfile, --ssl-keyfile: cannot use {given} ({error.strerror or error}): give a certificate and its key as "
+            "PEM files"
+        )
 
 
 class HttpServer(uvicorn.Server):
@@ -135,3 +163,5 @@ class HttpServer(uvicorn.Server):
             await asyncio.sleep(0.05)
         await asyncio.to_thread(self._service.close)
         await super().shutdown(sockets)
+        if self.force_exit:  # uvicorn then leaves the lifespan's task to be cancelled, which logs a traceback
+            await self.lifespan.shutdown()

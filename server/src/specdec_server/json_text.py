@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from threading import Lock
 from typing import Any
 
 from pydantic_core import from_json
@@ -11,6 +12,8 @@ from specdec_server.errors import ApiError
 
 MAX_ITEMS = 250_000
 """Maximum items of a body: parsing one holds the interpreter's lock, which keeps every other request waiting."""
+_ONE_AT_A_TIME = Lock()
+"""The event loop waits for one body at most, then has its turn."""
 _PLACE = re.compile(r"(.*) at line (\d+) column (\d+)")
 
 
@@ -28,7 +31,8 @@ def parsed(raw: bytes) -> Any:
             413,
         )
     try:
-        return from_json(raw, allow_inf_nan=False)
+        with _ONE_AT_A_TIME:
+            return from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         message = _PLACE.sub(r"at line \2, column \3: \1", str(error))
         hint = " (an escape is cut off, or an unpaired surrogate)" if "hex escape" in message else ""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from difflib import get_close_matches
 from inspect import signature
@@ -31,6 +33,7 @@ from specdec_server.reasoning import ReasoningParser
 from specdec_server.settings import Settings
 from specdec_server.tools import ToolParser
 from specdec_server.tools.registry import REASONING_PARSERS, TOOL_PARSERS, parser_class
+from specdec_server.tracing import check_packages
 
 logger = logging.getLogger("specdec")
 
@@ -74,6 +77,7 @@ def launch(
         "reasoning_parser": reasoning_parser_named(settings["reasoning_parser"]),
     }
     checked = Settings(root=target, **given)
+    check_packages(checked.otlp_traces_endpoint)
     template = None if chat_template is None else read_template(chat_template)
     if speculative_config is not None:
         arguments["speculative_config"] = speculative_config
@@ -83,7 +87,8 @@ def launch(
         if place is not None and "device" not in arguments:
             place.take_device()
         logger.info("loading %s", target)
-        llm = _engine(target, arguments)
+        with ended_by_interrupts():
+            llm = _engine(target, arguments)
         try:
             if template is not None:
                 set_template(llm, template)
@@ -98,11 +103,25 @@ def launch(
                 logger.info("serving %s, %s, at %s", ", ".join(names), how, http.url(listener))
                 HttpServer(config, app.state.service).run(sockets=[listener])
         finally:
-            nothing = no_drafts_warning(llm.method, llm.get_metrics())
-            if nothing is not None:
-                logger.warning(nothing)
-            llm.shutdown()
-            gc.unfreeze()
+            with ended_by_interrupts():
+                nothing = no_drafts_warning(llm.method, llm.get_metrics())
+                if nothing is not None:
+                    logger.warning(nothing)
+                llm.shutdown()
+                gc.unfreeze()
+
+
+@contextmanager
+def ended_by_interrupts() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: unwinding would run into threads that are loading or computing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:

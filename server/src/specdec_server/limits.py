@@ -28,6 +28,11 @@ class Limits:
     prepare_timeout_s: float = 10.0
     """Maximum seconds for tokenizing a prompt and compiling its grammar."""
 
+    @property
+    def max_batch(self) -> int:
+        """Maximum prompts of one request, so that none fills the queue."""
+        return max(16, self.max_queued_requests // 2)
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specdec import CompletionOutput, DraftStep, Logprob
 
@@ -21,6 +21,18 @@ class Piece:
     stop_reason: int | str | None
     draft_steps: Sequence[DraftStep] | None = None
     """The steps that generated the tokens; None unless requested."""
+
+    def joined(self, later: Piece) -> Piece:
+        """Return this piece and the next one as one."""
+        return replace(
+            later,
+            text=self.text + later.text,
+            token_ids=[*self.token_ids, *later.token_ids],
+            logprobs=None if later.logprobs is None else [*(self.logprobs or ()), *later.logprobs],
+            draft_steps=None
+            if later.draft_steps is None
+            else [*(self.draft_steps or ()), *later.draft_steps],
+        )
 
 
 class Growth:

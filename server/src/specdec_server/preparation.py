@@ -8,8 +8,10 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
+from time import monotonic
 from typing import TypeVar
 
+from specdec.grammar.trial import deadline
 from specdec_server.errors import ApiError
 from specdec_server.threads import DaemonThreads
 
@@ -41,6 +43,10 @@ class Preparation:
         """How many tasks run within their timeout or wait to run."""
         return self._running.total() + sum(map(len, self._waiting.values()))
 
+    def close(self) -> None:
+        """End the threads that wait for tasks, and the others when their task ends."""
+        self._threads.close()
+
     async def run(self, work: Callable[[], Result], client: str) -> Result:
         """Return the result of a task.
 
@@ -49,7 +55,9 @@ class Preparation:
         """
         await self._enter(client)
         try:
-            future = asyncio.wrap_future(self._threads.submit(partial(copy_context().run, work)))
+            context = copy_context()
+            context.run(deadline.set, monotonic() + self._timeout_s)  # a grammar that takes longer is ended
+            future = asyncio.wrap_future(self._threads.submit(partial(context.run, work)))
         except BaseException:
             self._leave(client)
             raise

@@ -24,12 +24,16 @@ class Queue(Protocol):
         """How many requests wait to run."""
 
     @property
+    def has_share(self) -> bool:
+        """Whether the current client has fewer unfinished requests than its share of the queue."""
+
+    @property
     def num_ended(self) -> int:
         """How many requests have ended so far."""
 
 
 class QueueLimit:
-    """Middleware that rejects requests while too many wait.
+    """Middleware that rejects requests while too many wait; a client that has few of them may add as many again.
 
     Args:
         app: the wrapped application.
@@ -44,7 +48,7 @@ class QueueLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or reject a request."""
         is_bounded = scope["type"] == "http" and scope["path"].endswith(tuple(GENERATING))
-        if not is_bounded or (num_queued := self._queue.num_queued) < self._limit:
+        if not is_bounded or self._has_room(num_queued := self._queue.num_queued):
             await self._app(scope, receive, send)
             return
         error = ApiError(
@@ -55,6 +59,9 @@ class QueueLimit:
         )
         seconds = {"Retry-After": str(self._seconds_until(num_queued))}
         await JSONResponse(error_body(error), error.status, seconds)(scope, receive, send)
+
+    def _has_room(self, num_queued: int) -> bool:
+        return num_queued < self._limit or (num_queued < 2 * self._limit and self._queue.has_share)
 
     def _seconds_until(self, num_queued: int) -> int:
         """Return the seconds until the queue is half as long, at the recent rate of finished requests."""

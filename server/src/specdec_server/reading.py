@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, TypeVar
+import re
+from typing import Any, TypeVar
 
-from fastapi import Depends, Request, Response
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, SkipValidation, ValidationError
+from fastapi import Depends, FastAPI, Request
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
 
-from specdec_server.errors import NO_OBJECT, ApiError
+from specdec_server.errors import ApiError
 from specdec_server.json_text import parsed
 from specdec_server.mistakes import explained
 from specdec_server.service import Served
@@ -17,47 +17,28 @@ from specdec_server.service import Served
 Model = TypeVar("Model", bound=BaseModel)
 _SMALL_BYTES = 16 * 1024
 """Bodies up to this length are read at once; that takes less than two milliseconds."""
-
-
-class _Json(bytes):
-    """A body whose header says that it is JSON."""
-
-
-class _Unread(Request):
-    async def json(self) -> _Json:
-        return _Json(await self.body())
-
-
-class BodyRoute(APIRoute):
-    """A route that leaves reading the body to the dependency `reading`."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of a request."""
-        handle = super().get_route_handler()
-
-        async def handle_unread(request: Request) -> Response:
-            return await handle(_Unread(request.scope, request.receive))
-
-        return handle_unread
+_JSON = re.compile(r"application/([\w.-]+\+)?json")
+_NO_OBJECT = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
+_REFERENCE = "#/components/schemas/{model}"
 
 
 def reading(kind: type[BaseModel]) -> Any:
-    """Return a dependency that gives the body of a request to a route of the class `BodyRoute`.
+    """Return a dependency that gives the body of a request.
 
     Args:
         kind: the body's type.
     """
 
-    async def read_body(request: Request, service: Served, raw: Any) -> BaseModel:
-        if not isinstance(raw, _Json):
-            raise ApiError(NO_OBJECT)
-        path = request.url.path
+    async def read_body(request: Request, service: Served) -> BaseModel:
+        if not _JSON.fullmatch(request.headers.get("content-type", "").partition(";")[0].strip().lower()):
+            raise ApiError(_NO_OBJECT)
+        raw, path = await request.body(), request.url.path
+        if not raw:
+            raise ApiError(_NO_OBJECT)
         if len(raw) <= _SMALL_BYTES:
             return read(raw, kind, path)
         return await service.prepared(lambda: read(raw, kind, path))
 
-    # FastAPI documents the type of the body but does not check it.
-    read_body.__annotations__["raw"] = Annotated[kind, SkipValidation]
     return Depends(read_body)
 
 
@@ -74,9 +55,22 @@ def read(raw: bytes, kind: type[Model], path: str) -> Model:
     """
     value = parsed(raw)
     if not isinstance(value, dict):
-        raise ApiError(NO_OBJECT)
+        raise ApiError(_NO_OBJECT)
     try:
         return kind.model_validate(value)
     except ValidationError as error:
         message, param = explained(path, kind, error, value)
         raise ApiError(message, param=param) from None
+
+
+def documented(kind: type[BaseModel]) -> dict[str, Any]:
+    """Return the part of a route's OpenAPI document that describes its body."""
+    schema = {"$ref": _REFERENCE.format(model=kind.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def add_schemas(app: FastAPI, *kinds: type[BaseModel]) -> None:
+    """Add the schemas of bodies to the OpenAPI document of an app that has all its routes."""
+    _, found = models_json_schema([(kind, "validation") for kind in kinds], ref_template=_REFERENCE)
+    components = app.openapi().setdefault("components", {})
+    components["schemas"] = {**components.get("schemas", {}), **found["$defs"]}

@@ -9,13 +9,13 @@ from contextlib import aclosing
 from specdec import RequestOutput
 from specdec_server.errors import ApiError
 from specdec_server.record import current_record
-from specdec_server.telemetry import Telemetry
+from specdec_server.service import Service
 
 Stream = AsyncGenerator[RequestOutput, None]
 
 
 async def merged(
-    streams: Sequence[Stream], telemetry: Telemetry, num_samples: int
+    streams: Sequence[Stream], service: Service, num_samples: int
 ) -> AsyncGenerator[tuple[int, RequestOutput], None]:
     """Yield the outputs of several streams with the stream's index. Leaving early aborts streams that still run.
 
@@ -23,7 +23,7 @@ async def merged(
 
     Args:
         streams: of the engine, not started.
-        telemetry: notified of every stream that ends.
+        service: notified of every stream that begins and ends.
         num_samples: of each stream.
 
     Raises:
@@ -44,6 +44,8 @@ async def merged(
             newest[index] = error
             has_news.set()
 
+    telemetry, client = service.telemetry, service.client
+    service.count(client, len(streams))
     tasks = [asyncio.create_task(pump(index, stream)) for index, stream in enumerate(streams)]
     running: dict[int, RequestOutput | None] = dict.fromkeys(range(len(tasks)))
     reason = "abort"
@@ -69,6 +71,7 @@ async def merged(
         reason = "error"
         raise
     finally:
+        service.count(client, -len(streams))
         for last in running.values():
             telemetry.left(last, num_samples, reason)
         for task in tasks:

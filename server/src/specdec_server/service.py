@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
@@ -31,6 +32,7 @@ class Service:
     def __init__(self, llm: AsyncLLM, settings: Settings) -> None:
         self.llm, self.settings = llm, settings
         self.telemetry = Telemetry(llm.get_metrics, settings.model_names[0], settings.engine or 0)
+        self._unfinished: Counter[str] = Counter()
         self._preparation = Preparation(settings.limits.prepare_timeout_s)
 
     async def prepared(self, prepare: Callable[[], Result]) -> Result:
@@ -61,6 +63,7 @@ class Service:
             is_streaming=bool(body.stream),
             priority=body.priority or 0,
             client=self.client,
+            must_fit=body.has_limit,
         )
 
     @property
@@ -78,6 +81,17 @@ class Service:
     def num_queued(self) -> int:
         """How many requests wait to be prepared or to run."""
         return self._preparation.num_requests + self.llm.num_waiting_requests
+
+    def count(self, client: str | None, num_requests: int) -> None:
+        """Count requests of a client to the engine that begin; with a negative number, those that end."""
+        self._unfinished[client or ""] += num_requests
+        self._unfinished = +self._unfinished
+
+    @property
+    def has_share(self) -> bool:
+        """Whether the current client has fewer unfinished requests than its share of the queue."""
+        own = self._unfinished[self.client or ""]
+        return own * len({*self._unfinished, self.client or ""}) < self.settings.limits.max_queued_requests
 
     @property
     def num_ended(self) -> int:
@@ -97,6 +111,7 @@ class Service:
 
     def close(self) -> None:
         """Shut the engine down."""
+        self._preparation.close()
         self.llm.shutdown()
 
     @property

@@ -94,21 +94,36 @@ def attributes_of(record: RequestRecord) -> dict[str, str | int | float]:
     return found
 
 
-def _exporting(endpoint: str) -> Any:
-    """Return a tracer provider that sends spans to an endpoint."""
-    package = "opentelemetry.exporter.otlp.proto."
+def check_packages(endpoint: str | None) -> None:
+    """Check that spans can be sent to an endpoint.
+
+    Raises:
+        ConfigError: if packages are missing.
+    """
+    if endpoint is not None:
+        _packages(endpoint)
+
+
+def _packages(endpoint: str) -> tuple[Any, Any, Any, Any]:
+    exporter = "grpc" if endpoint.startswith("grpc://") else "http"
     try:
-        resources = import_module("opentelemetry.sdk.resources")
-        trace = import_module("opentelemetry.sdk.trace")
-        export = import_module("opentelemetry.sdk.trace.export")
-        if endpoint.startswith("grpc://"):
-            exporters = import_module(package + "grpc.trace_exporter")
-            exporter = exporters.OTLPSpanExporter(endpoint=endpoint.removeprefix("grpc://"), insecure=True)
-        else:
-            exporters = import_module(package + "http.trace_exporter")
-            exporter = exporters.OTLPSpanExporter(endpoint=endpoint)
+        return (
+            import_module("opentelemetry.sdk.resources"),
+            import_module("opentelemetry.sdk.trace"),
+            import_module("opentelemetry.sdk.trace.export"),
+            import_module(f"opentelemetry.exporter.otlp.proto.{exporter}.trace_exporter"),
+        )
     except ImportError as error:
         raise ConfigError(f"{_INSTALL} ({error})") from None
+
+
+def _exporting(endpoint: str) -> Any:
+    """Return a tracer provider that sends spans to an endpoint."""
+    resources, trace, export, exporters = _packages(endpoint)
+    if endpoint.startswith("grpc://"):
+        exporter = exporters.OTLPSpanExporter(endpoint=endpoint.removeprefix("grpc://"), insecure=True)
+    else:
+        exporter = exporters.OTLPSpanExporter(endpoint=endpoint)
     provider = trace.TracerProvider(resource=resources.Resource.create({"service.name": "specdec"}))
     provider.add_span_processor(export.BatchSpanProcessor(exporter))
     return provider

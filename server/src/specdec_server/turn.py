@@ -50,7 +50,7 @@ class Turn:
     def __init__(self, request: TurnRequest, service: Service) -> None:
         self._request, self._choice = request, request.choice
         tokenizer = service.tokenizer
-        template = _template_of(tokenizer, self._choice.tools)
+        template = template_of(tokenizer, self._choice.tools)
         self._tool_parser = self._parser_of(service.settings.tool_parser, template)
         self._reasoning_parser = service.settings.reasoning_parser
         messages = for_template(request.messages, self._choice.tools, template)
@@ -150,7 +150,7 @@ class Turn:
         return None if parser is None else parser.prefix()
 
 
-def _template_of(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool]) -> str:
+def template_of(tokenizer: PreTrainedTokenizerBase, tools: Sequence[Tool] = ()) -> str:
     """Return the chat template for a conversation; empty without one."""
     if tokenizer.chat_template is None:
         return ""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import xgrammar
 
-from specdec.grammar.compiling import compile_grammar
+from specdec.grammar.compiling import try_grammar
 from specdec.structured_outputs import StructuredOutputsParams
 
 CHARACTERS = [*map(chr, range(128)), *"é٣²日😀\u2028\uff5c\u2581", "<end>"]
@@ -22,7 +22,7 @@ _CLOSING, _TELLING = set('"}]>'), set('ab"\\,:{[\n\t01.-x</')
 
 
 def compiled(keys: Mapping[str, Any]) -> xgrammar.CompiledGrammar:
-    return compile_grammar(_COMPILER, StructuredOutputsParams(**keys))
+    return try_grammar(_COMPILER, StructuredOutputsParams(**keys))[1]
 
 
 def accepts(grammar: xgrammar.CompiledGrammar, text: str) -> bool:

@@ -24,6 +24,7 @@ from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.pace import Pace
 from specdec.engine.resumption import Resumption
 from specdec.engine.scheduler import Scheduler
+from specdec.engine.undisturbed import importing
 from specdec.engine.warm_up import warm_up
 from specdec.engine_options import EngineOptions
 from specdec.interfaces.capability import Capability
@@ -70,7 +71,8 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
         ModelError: for a target that cannot be served correctly.
     """
     options = locate(options)
-    speculation = parse_speculative_config(speculative_config, target=_facts(options))
+    facts = _facts(options)
+    speculation = importing("the plugin", lambda: parse_speculative_config(speculative_config, target=facts))
     if options.tensor_parallel_size > 1:
         from specdec.parallel.build import build_on_ranks  # imports torch.distributed
 
@@ -97,17 +99,18 @@ def assemble(
     guard = delivery = pace = resume = None
     caps = SpeculationCaps(0)
     if speculation is not None:
-        proposer = make_proposer(speculation, handle.info)
+        proposer, changed = make_proposer(speculation, handle.info)
         check_capabilities(proposer, sampler)
-        load_proposer(proposer, handle)
+        changed += load_proposer(proposer, handle)
         guard, delivery = _contained(proposer, sampler, speculation, options, handle, scorer)
+        guard.count_changes(changed)
         resume = Resumption(guard, delivery)
         k = speculation.config.num_speculative_tokens
         assert k is not None
         caps = SpeculationCaps(k, speculation.config.cap, needs_hidden=delivery.needs_hidden)
         if speculation.config.adaptive:
             pace = Pace(k, can_shorten=Capability.TREE not in proposer.capabilities)
-    warm_up(sampler, handle.info, None if guard is None else guard.proposer.capabilities)
+    warm_up(sampler, handle.info, None if guard is None else guard.capabilities)
     scorer.allocate()
     kv = KVManager(
         scorer.cache, options.block_size, is_prefix_cached=options.enable_prefix_caching, resume=resume
@@ -123,10 +126,10 @@ def assemble(
             pace,
             has_priorities=options.scheduling_policy == "priority",
         ),
-        Committer(kv, scorer.cache, delivery, None if guard is None else guard.proposer.name),
+        Committer(kv, scorer.cache, delivery, None if guard is None else guard.name),
         guard,
         delivery,
-        registry.observers(),
+        importing("an observer", registry.observers),
         pace,
     )
     return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, speculation)

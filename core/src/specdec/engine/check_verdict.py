@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
+from specdec.engine.received import exact_rows
 from specdec.errors import PluginError
 from specdec.interfaces.sampler import Verdict
 
 
-def check_verdict(verdict: object, num_nodes: Sequence[int], vocab_size: int, sampler: str) -> None:
-    """Raise unless a verdict belongs to its batch.
+def check_verdict(verdict: object, num_nodes: Sequence[int], vocab_size: int, sampler: str) -> Verdict:
+    """Return an own copy of a verdict in exact `int`s, which answer comparisons as they should.
 
     Args:
         verdict: the result of `Sampler.verify`.
@@ -19,11 +20,16 @@ def check_verdict(verdict: object, num_nodes: Sequence[int], vocab_size: int, sa
         sampler: name of the sampler, for the error.
 
     Raises:
-        PluginError: naming the sampler and what it must return.
+        PluginError: if it does not belong to its batch; names the sampler and what it must return.
     """
-    problem = problem_of(verdict, num_nodes, vocab_size)
+    own = verdict
+    if isinstance(verdict, Verdict):
+        own = Verdict(exact_rows(verdict.accepted_nodes), exact_rows(verdict.token_ids))
+    problem = problem_of(own, num_nodes, vocab_size)
     if problem is not None:
         raise PluginError(f"sampler {sampler!r}: verify returned {problem}")
+    assert isinstance(own, Verdict)
+    return own
 
 
 def problem_of(verdict: object, num_nodes: Sequence[int], vocab_size: int) -> str | None:

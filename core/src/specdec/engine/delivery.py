@@ -11,6 +11,7 @@ import torch
 
 from specdec.engine.draws import EngineDraws
 from specdec.engine.sequence import Sequence
+from specdec.engine.shown import Shown
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.proposer import Proposer
@@ -18,8 +19,6 @@ from specdec.interfaces.target import TargetInfo
 
 logger = logging.getLogger("specdec")
 
-_NOTHING = np.empty(0, np.int32)
-_NOTHING.flags.writeable = False
 _MAX_KEPT = 1024
 """Maximum number of tokens of one sequence whose states are kept for a suspended proposer; one prompt chunk
 may be longer."""
@@ -156,6 +155,7 @@ class Delivery:
     def forget(self, sequence: Sequence) -> None:
         """Deliver everything again from position 0; kept states are dropped and must be recomputed."""
         sequence.delivered = sequence.num_missing = 0
+        sequence.shown = None
         sequence.deliverable_hidden.clear()
 
     def _deliverable_end(self, sequence: Sequence) -> int:
@@ -169,7 +169,8 @@ class Delivery:
     def _host_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
     ) -> ProposeBatch:
-        pieces = [s.token_ids[a:b] for s, a, b in zip(sequences, starts, ends, strict=True) if b > a]
+        views = [_shown(sequence).tokens(sequence) for sequence in sequences]
+        pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
         tokens: HostIds
         if len(pieces) == 1:
             tokens = pieces[0]
@@ -177,7 +178,8 @@ class Delivery:
             tokens = np.concatenate(pieces)
             tokens.flags.writeable = False
         else:
-            tokens = _NOTHING
+            tokens = np.empty(0, np.int32)
+            tokens.flags.writeable = False
         hidden, aux, has_hidden = self._hidden(sequences, starts)
         return ProposeBatch(
             request_ids=tuple(s.row_id for s in sequences),
@@ -189,10 +191,10 @@ class Delivery:
             new_token_ids=tokens,
             last_num_drafted=[s.last_num_drafted for s in sequences],
             last_num_accepted=[s.last_num_accepted for s in sequences],
-            sampling_params=tuple(s.params for s in sequences),
+            sampling_params=tuple(s.shown_params for s in sequences),
             draws=EngineDraws(sequences, self._device),
-            token_ids_of=lambda row: sequences[row].token_ids,
-            allowed_after=_allowed_after(sequences),
+            token_ids_of=views.__getitem__,
+            allowed_after=_allowed_after(sequences, views),
             hidden_states=hidden,
             aux_hidden_states=aux,
             has_hidden=has_hidden,
@@ -204,11 +206,8 @@ class Delivery:
         if not self.needs_hidden:
             return None, (), None
         kept = [states for sequence in sequences for states in sequence.deliverable_hidden]
-        joined = (
-            list(kept[0] if kept else self._no_states)
-            if len(kept) < 2
-            else [torch.cat(column) for column in zip(*kept, strict=True)]
-        )
+        # Copies even of a single piece: its memory may belong to the pass.
+        joined = [torch.cat(column) for column in zip(*(kept or [self._no_states]), strict=True)]
         flags = torch.ones(joined[0].shape[0], dtype=torch.bool, device=self._device)
         row = 0
         for sequence, start in zip(sequences, starts, strict=True):
@@ -241,7 +240,7 @@ class Delivery:
             starts=facts[2],
             counts=facts[3],
             new_token_ids=torch.from_numpy(tokens).to(self._device, non_blocking=True),
-            sampling_params=tuple(s.params for s in sequences),
+            sampling_params=tuple(s.shown_params for s in sequences),
             draws=EngineDraws(sequences, self._device),
         )
 
@@ -254,14 +253,22 @@ def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
     return (none,) * (1 + len(proposer.aux_layer_ids))
 
 
-def _allowed_after(sequences: list[Sequence]) -> Callable[[int, Ids[int]], torch.Tensor | None] | None:
+def _shown(sequence: Sequence) -> Shown:
+    if sequence.shown is None:
+        sequence.shown = Shown(sequence)
+    return sequence.shown
+
+
+def _allowed_after(
+    sequences: list[Sequence], views: list[HostIds]
+) -> Callable[[int, Ids[int]], torch.Tensor | None] | None:
     """Return the implementation of `ProposeBatch.allowed`, or None if no row has a grammar."""
-    grammars = [None if s.rules is None else s.rules.grammar for s in sequences]
-    if not any(grammars):
+    of_rows = [_shown(sequence).allowed(view) for sequence, view in zip(sequences, views, strict=True)]
+    if not any(of_rows):
         return None
 
     def allowed(row: int, path: Ids[int]) -> torch.Tensor | None:
-        grammar = grammars[row]
-        return None if grammar is None else grammar.mask_after(path)
+        after = of_rows[row]
+        return None if after is None else after(path)
 
     return allowed

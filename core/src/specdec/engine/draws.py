@@ -17,7 +17,7 @@ class EngineDraws:
     """Draws keyed by each request's seed; see `specdec.interfaces.Draws`.
 
     Args:
-        sequences: the rows of the batch.
+        sequences: the rows of the batch; they are not kept.
         device: device of the noise.
     """
 
@@ -26,7 +26,7 @@ class EngineDraws:
         sequences: list[Sequence],
         device: torch.device = torch.device("cpu"),  # noqa: B008  a constant
     ) -> None:
-        self._sequences = sequences
+        self._keys = [(s.seed, s.sample_index, s.num_tokens) for s in sequences]
         self._device = device
 
     def sample(self, logits: torch.Tensor, rows: Rows[int], node: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,26 +52,21 @@ class EngineDraws:
 
     def coupled_keys(self, rows: Rows[int]) -> NoiseKeys:
         """Return seeds, sample indices and next positions of rows."""
-        sequences = [self._sequences[row] for row in rows]
-        table = np.array([(s.seed, s.sample_index, s.num_tokens) for s in sequences], np.int64)
+        table = np.array([self._keys[row] for row in rows], np.int64)
         return NoiseKeys(table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
 
     def _race(self, probs: torch.Tensor, rows: Rows[int], word: int, offset: int) -> torch.Tensor:
-        sequences = [self._sequences[row] for row in rows]
-        positions = [sequence.num_tokens + offset for sequence in sequences]
+        keys = [
+            (seed, sample, num_tokens + offset) for seed, sample, num_tokens in (self._keys[r] for r in rows)
+        ]
         if probs.device.type == "cpu":
             host = probs.numpy()
-            winners = [
-                race(host[r], sequence.seed, positions[r], sequence.sample_index, word)
-                for r, sequence in enumerate(sequences)
-            ]
-            return torch.tensor(winners)
-        device = probs.device
-        noise = exponentials(
-            torch.tensor([sequence.seed for sequence in sequences], device=device),
-            torch.tensor(positions, device=device),
-            torch.tensor([sequence.sample_index for sequence in sequences], device=device),
-            torch.full((len(sequences),), word, device=device),
-            probs.shape[-1],
-        )
+            return torch.tensor(
+                [
+                    race(host[r], seed, position, sample, word)
+                    for r, (seed, sample, position) in enumerate(keys)
+                ]
+            )
+        seeds, samples, positions = torch.tensor(keys, device=probs.device).unbind(-1)
+        noise = exponentials(seeds, positions, samples, torch.full_like(seeds, word), probs.shape[-1])
         return (noise / probs.double()).argmin(-1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from itertools import pairwise
 from time import perf_counter
@@ -14,6 +13,7 @@ from specdec.engine.commit import Committer
 from specdec.engine.constrain import constrain
 from specdec.engine.delivery import Delivery
 from specdec.engine.guard import ProposerGuard
+from specdec.engine.make_proposer import line_of
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.pace import Pace
 from specdec.engine.plan import Plan
@@ -24,7 +24,8 @@ from specdec.engine.scheduler import Scheduler
 from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import sound_rows
 from specdec.engine.stopping import StopWatch
-from specdec.errors import ConfigError
+from specdec.engine.undisturbed import undisturbed
+from specdec.errors import ConfigError, described, is_interrupt
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
@@ -156,7 +157,7 @@ class Engine:
         times.append(perf_counter())
         batch = _verify_batch(plan, draft)
         verdict = self._sampler.verify(scores, draft, batch)
-        check_verdict(verdict, batch.num_nodes, scores.logits.shape[1], self._sampler.name)
+        verdict = check_verdict(verdict, batch.num_nodes, scores.logits.shape[1], self._sampler.name)
         times.append(perf_counter())
         done = self._committer.commit(plan, draft, scores, verdict, self._watches, is_sound)
         outputs = self._show(plan)
@@ -208,7 +209,7 @@ class Engine:
     def _can_skip_ends(self, delivery: Delivery) -> bool:
         """Return whether a suspended proposer may miss last tokens: it does not learn from ids alone."""
         assert self._guard is not None
-        return delivery.needs_hidden or Capability.OWN_KV in self._guard.proposer.capabilities
+        return delivery.needs_hidden or Capability.OWN_KV in self._guard.capabilities
 
     def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, with ERROR if their last tokens were not delivered."""
@@ -230,6 +231,7 @@ class Engine:
         """Finish sequences in the proposer; re-raises its exceptions if `on_proposer_error` is "raise"."""
         if self._guard is not None:
             self._guard.finish([s.row_id for s in sequences if s.is_introduced], reason)
+            self.metrics.take(self._guard.counters)  # no step may follow
 
     def _free_row_id(self, name: str) -> str:
         """Return an unused row id: an ended request keeps its row until its last tokens are delivered."""
@@ -302,16 +304,23 @@ class Engine:
             )
             self._tell(self._observers.specdec_request_finished, stats)
 
-    def _tell(self, hook: Callable[..., object], stats: StepStats | RequestStats) -> None:
-        """Call observers; an exception is counted, and logged once."""
-        try:
-            hook(stats=stats)
-        except Exception:
-            self.metrics.observer_errors += 1
-            if self.metrics.observer_errors == 1:
-                logger.exception(
-                    "an observer raised; output is not affected, this is logged once and counted"
-                )
+    def _tell(self, hook: pluggy.HookCaller, stats: StepStats | RequestStats) -> None:
+        """Call each observer, the last registered first; an exception is counted, and logged once."""
+        for observer in reversed(hook.get_hookimpls()):
+            try:
+                _, changed = undisturbed(observer.function, *[stats] * len(observer.argnames))
+                problem = f"changed {', '.join(changed)}, which is put back" if changed else None
+            except BaseException as error:
+                if is_interrupt(error):
+                    raise
+                problem = f"raised {described(error)}{line_of(error)}"
+            if problem is not None:
+                self.metrics.observer_errors += 1
+                if self.metrics.observer_errors == 1:
+                    logger.error(
+                        "observer %s %s; output is not affected, this is logged once and counted",
+                        observer.plugin_name, problem,
+                    )  # fmt: skip
 
     def _observe(
         self, plan: Plan, draft: Draft, num_accepted: list[int], num_emitted: int, times: list[float]

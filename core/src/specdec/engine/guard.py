@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index as as_int
 
 import torch
 
 from specdec.engine.make_proposer import line_of
+from specdec.engine.received import copied
 from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map
+from specdec.engine.undisturbed import Result, undisturbed
+from specdec.errors import PluginError, described, is_interrupt
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
+from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.proposer import Proposer
@@ -48,6 +53,9 @@ class GuardCounters:
 class ProposerGuard:
     """Calls a proposer so that its failures cannot affect the output.
 
+    Whatever it raises but an interrupt by the user is contained; what it returns is copied and checked here; and settings
+    of the process that it changes are put back. Its attributes are read once, when the guard is made.
+
     After `_MAX_FAILURES` failures or time overruns in a row the proposer is paused. Each pause is twice as
     long as the one before, until `_GOOD_CALLS` calls have succeeded.
 
@@ -69,6 +77,11 @@ class ProposerGuard:
         takes_trees: bool = True,
     ) -> None:
         self.proposer = proposer
+        self.name = str.__str__(f"{proposer.name}")
+        self.capabilities = frozenset(each for each in Capability if each in proposer.capabilities)
+        self.aux_layer_ids = tuple(map(int.__int__, map(as_int, proposer.aux_layer_ids)))
+        self.can_resume = type(proposer).resume is not Proposer.resume
+        """Whether the proposer implements `resume`."""
         self.counters = GuardCounters()
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
@@ -80,7 +93,8 @@ class ProposerGuard:
         self._pause_left = 0
         self._num_calls = 0
         self._target_s = 0.0
-        self._vocab_map: torch.Tensor | None = None  # the last one that passed the check
+        self._offered_map: torch.Tensor | None = None
+        self._vocab_map: torch.Tensor | None = None  # an own copy of it, which passed the check
 
     @property
     def is_paused(self) -> bool:
@@ -97,57 +111,46 @@ class ProposerGuard:
 
     def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> Draft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
+        counts = list(batch.counts) if isinstance(batch, ProposeBatch) else []
         started = time.perf_counter()
         try:
-            # A proposer with ON_DEVICE takes the device form; its own signature says so.
-            offered = self.proposer.propose(batch)  # type: ignore[arg-type]
+            offered: object = self._call(self.proposer.propose, batch)
             draft, num_cut = check_draft(offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees)
-            if draft.node_probs is not None:
-                self._check_map(draft.vocab_map)
-        except Exception as error:
-            if not self._is_fallback or (self._is_strict and isinstance(error, DraftError)):
-                raise
-            self.counters.num_errors += 1
-            self._note(
-                f"{_described(error)}{line_of(error)}; 'on_proposer_error': \"raise\" lets it through",
-                "raised",
-            )
-            self._fail()
+            if draft.vocab_map is not None:
+                draft = replace(draft, vocab_map=self._own_map(draft))
+        except BaseException as error:
+            self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
         if num_cut:
             if self._is_strict:
-                raise DraftError(
-                    f"{self.proposer.name}: {num_cut} drafted nodes are malformed or above the caps"
-                )
+                raise DraftError(f"{self.name}: {num_cut} drafted nodes are malformed or above the caps")
             self.counters.num_nodes_cut += num_cut
             self._note(
                 "nodes above max_nodes, ids outside the vocabulary, parents that do not precede their nodes, or trees without "
                 "Capability.TREE; they were cut, and strict_drafts=True raises",
                 "returned a draft that cannot be scored",
             )
-        self._watch_time(time.perf_counter() - started, batch)
+        self._watch_time(time.perf_counter() - started, counts)
         return draft
 
-    @property
-    def can_resume(self) -> bool:
-        """Whether the proposer implements `resume`."""
-        return type(self.proposer).resume is not Proposer.resume
-
     def resume(self, request_id: str, token_ids: HostIds) -> int:
-        """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused."""
+        """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.
+
+        Args:
+            request_id: the request's row id.
+            token_ids: the prefix; the proposer gets a copy.
+        """
         if self.is_paused:
             return 0
+        shown = token_ids.copy()
+        shown.flags.writeable = False
         started = time.perf_counter()
         try:
-            held = as_int(self.proposer.resume(request_id, token_ids))
+            held = int.__int__(as_int(self._call(self.proposer.resume, request_id, shown)))
             if not 0 <= held <= len(token_ids):
                 raise ValueError(f"resume returned {held} for {len(token_ids)} tokens")
-        except Exception as error:
-            if not self._is_fallback:
-                raise
-            self.counters.num_errors += 1
-            self._note(_described(error), "raised in resume")
-            self._fail()
+        except BaseException as error:
+            self._contain(error, "raised in resume")
             self.finish([request_id], FinishReason.ERROR)
             return 0
         seconds, budget = time.perf_counter() - started, self._budget * (1 + len(token_ids) / _PROMPT_PIECE)
@@ -169,7 +172,7 @@ class ProposerGuard:
                 "proposer %r reads hidden states and has no `resume`, so cached prefixes are not used: %d tokens of a prompt "
                 "that are in the prefix cache are computed again, and so with every request (logged once, counted in "
                 "specdec:prefix_tokens_rerun); implement Proposer.resume, or set enable_prefix_caching=False",
-                self.proposer.name, num_cached,
+                self.name, num_cached,
             )  # fmt: skip
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
@@ -177,25 +180,53 @@ class ProposerGuard:
         if not request_ids:
             return
         try:
-            self.proposer.finish(request_ids, reason)
-        except Exception as error:
-            if not self._is_fallback:
-                raise
+            self._call(self.proposer.finish, list(request_ids), reason)
+        except BaseException as error:
+            self._contain(error, "raised in finish", is_pausing=False)
+
+    def count_changes(self, changed: list[str]) -> None:
+        """Count settings of the process that the proposer changed and that were put back."""
+        if changed:
             self.counters.num_errors += 1
-            self._note(_described(error), "raised in finish")
+            self._note(f"{', '.join(changed)}; put back", "changed settings of the process")
 
-    def _check_map(self, vocab_map: torch.Tensor | None) -> None:
-        """Check a vocabulary map the first time; proposers pass the same tensor in every step."""
-        if vocab_map is not None and vocab_map is not self._vocab_map:
-            check_vocab_map(vocab_map, self._vocab_size)
-            self._vocab_map = vocab_map
+    def _call(self, function: Callable[..., Result], *arguments: object) -> Result:
+        result, changed = undisturbed(function, *arguments)
+        if changed and not self._is_fallback:
+            raise PluginError(f"proposer {self.name!r} changed settings of the process: {', '.join(changed)}")
+        self.count_changes(changed)
+        return result
 
-    def _watch_time(self, seconds: float, batch: ProposeBatch | DeviceProposeBatch) -> None:
+    def _contain(self, error: BaseException, what: str, *, hint: str = "", is_pausing: bool = True) -> None:
+        """Count the exception that is being handled; re-raises what is not to be contained."""
+        is_wanted = not self._is_fallback or (self._is_strict and isinstance(error, DraftError))
+        if is_interrupt(error) or is_wanted:
+            raise
+        self.counters.num_errors += 1
+        self._note(f"{described(error)}{line_of(error)}{hint}", what)
+        if is_pausing:
+            self._fail()
+
+    def _own_map(self, draft: Draft) -> torch.Tensor:
+        """Return an own copy of a vocabulary map, checked the first time; proposers pass the same tensor in every step."""
+        offered, probs = draft.vocab_map, draft.node_probs
+        assert offered is not None and probs is not None
+        own = self._vocab_map
+        if own is None or offered is not self._offered_map or len(own) != probs.shape[2]:
+            own = copied(offered)
+            if len(own) != probs.shape[2]:
+                raise DraftError(f"Draft.vocab_map has {len(own)} ids for a q over {probs.shape[2]}")
+            check_vocab_map(own, self._vocab_size)
+            self._offered_map, self._vocab_map = offered, own
+        return own
+
+    def _watch_time(self, seconds: float, counts: list[int]) -> None:
+        """Compare a call's duration with the budget; `counts` are the numbers of new tokens of its rows."""
         self._num_calls += 1
         budget = self._budget
-        if seconds > budget and isinstance(batch, ProposeBatch):
+        if seconds > budget and counts:
             # A proposer's model has to prefill prompts: each piece of one may take as long as a step.
-            num_prompt = sum(count for count in batch.counts if count > _PROMPT_PIECE)
+            num_prompt = sum(count for count in counts if count > _PROMPT_PIECE)
             budget *= 1 + num_prompt / _PROMPT_PIECE
         if self._num_calls <= _WARMUP_STEPS or seconds <= budget:
             self._failures = 0
@@ -229,13 +260,5 @@ class ProposerGuard:
             self.counters.messages.add(what)
             logger.warning(
                 "proposer %r %s (%s); output is not affected, this is logged once and counted",
-                self.proposer.name, what, message,
+                self.name, what, message,
             )  # fmt: skip
-
-
-def _described(error: Exception) -> str:
-    """Return an error as text, even if it cannot be printed."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return type(error).__name__

@@ -22,7 +22,7 @@ from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
 from specdec.engine.stopping import StopWatch
 from specdec.engine.text import TextStream
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, ContextLengthError
 from specdec.grammar.compiler import GrammarFactory
 from specdec.interfaces.batch import HostIds
 from specdec.interfaces.target import TargetInfo
@@ -71,6 +71,10 @@ class Intake:
         is_shared = getattr(tokenizer, "is_fast", False)
         self._turn: AbstractContextManager[object] = nullcontext() if is_shared else threading.Lock()
 
+    def close(self) -> None:
+        """End the processes that compile grammars."""
+        self._grammars.close()
+
     def next_id(self) -> str:
         """Return a unique request id."""
         return f"{self._prefix}-{next(self._numbers)}"
@@ -97,6 +101,7 @@ class Intake:
         is_streaming: bool,
         priority: int = 0,
         client: str | None = None,
+        must_fit: bool = False,
     ) -> tuple[Request, list[StopWatch]]:
         """Return a request ready to be queued. Thread-safe.
 
@@ -107,6 +112,7 @@ class Intake:
             is_streaming: whether to output after every step, or only at the end.
             priority: lower runs first, under the scheduling policy `priority`.
             client: name of the client, for fair scheduling.
+            must_fit: whether to refuse `max_tokens` that the context window has no room for, instead of ending there.
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served.
@@ -115,6 +121,8 @@ class Intake:
         self._check_priority(priority)
         tokenized = self._tokenize(prompt, params)
         self._check_ids(tokenized.token_ids)
+        if must_fit:
+            self._check_room(len(tokenized.token_ids), params.max_tokens)
         ids = np.array(tokenized.token_ids, dtype=np.int32)
         seed = self._random.getrandbits(SEED_BITS) if params.seed is None else signed(params.seed)
         samples = [self._sample(request_id, index, ids, params, seed) for index in range(params.n)]
@@ -186,7 +194,7 @@ class Intake:
             raise ConfigError("the prompt has no tokens; give at least one")
         limit = self._info.max_model_len
         if len(ids) >= limit:
-            raise ConfigError(
+            raise ContextLengthError(
                 f"the prompt has {len(ids)} tokens and max_model_len is {limit}, which leaves no room for output: shorten it "
                 "or set truncate_prompt_tokens"
             )
@@ -194,6 +202,14 @@ class Intake:
         if lowest < 0 or highest >= self._info.vocab_size:
             wrong = lowest if lowest < 0 else highest
             raise ConfigError(f"prompt token id {wrong} is outside the vocabulary of {self._info.vocab_size}")
+
+    def _check_room(self, num_prompt_tokens: int, max_tokens: int | None) -> None:
+        limit = self._info.max_model_len
+        if max_tokens is not None and num_prompt_tokens + max_tokens > limit:
+            raise ContextLengthError(
+                f"the prompt has {num_prompt_tokens} tokens, max_tokens is {max_tokens} and max_model_len is {limit}: shorten the "
+                f"prompt, or ask for at most {limit - num_prompt_tokens} tokens"
+            )
 
 
 def signed(seed: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.errors import ConfigError
+from specdec.errors import ContextLengthError
 
 _MIN_CHARS_PER_TOKEN = 16
 
@@ -26,11 +26,11 @@ class PromptLength:
         """Check a text: a token has at most as many characters as the longest one of the vocabulary.
 
         Raises:
-            ConfigError: if it cannot fit.
+            ContextLengthError: if it cannot fit.
         """
         limit = self._per_token * self._max_model_len
         if len(text) > limit:
-            raise ConfigError(
+            raise ContextLengthError(
                 f"the prompt has {len(text)} characters and max_model_len is {self._max_model_len} tokens, which hold at most "
                 f"{limit}: shorten it or set truncate_prompt_tokens"
             )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from operator import index as as_int
 
 import numpy as np
 import torch
 
-from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
+from specdec.engine.received import DraftError, receive
+from specdec.interfaces.draft import PADDING_ID, Draft
+
+__all__ = ["DraftError", "check_draft", "check_vocab_map", "select_rows"]
 
 _SUM_TOLERANCE = 1e-3
 _EXACT_SUM_TOLERANCE = 1e-5  # beyond it q is normalised: a token drawn by weights follows their shares
@@ -17,18 +18,16 @@ _HALF_SUM_TOLERANCE = 4e-3  # the error of rounding to bfloat16 alone
 _STAND_IN = 0
 
 
-class DraftError(ValueError):
-    """A draft that does not belong to its batch, or a malformed one under `strict_drafts=True`."""
-
-
 def check_draft(
-    draft: object,
+    offered: object,
     max_nodes: Sequence[int],
     vocab_size: int,
     *,
     takes_trees: bool = True,
 ) -> tuple[Draft, int]:
-    """Return the usable part of a draft, with `host_rows` set to it, and the number of unfit nodes.
+    """Return the usable part of a draft, as an own copy with `host_rows` set to it, and the number of unfit nodes.
+
+    Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
 
     A row without q is cut at its cap, and before its first node with an id outside the vocabulary or a parent
     that does not precede it: any prefix of a row is a valid draft. Without `takes_trees` a row is cut before
@@ -43,120 +42,51 @@ def check_draft(
     Raises:
         DraftError: if it does not belong to this batch at all.
     """
-    if not isinstance(draft, Draft):
-        raise DraftError(f"propose returned {type(draft).__name__}, not a Draft")
-    size = len(max_nodes)
-    _check_shapes(draft, size)
-    _check_proposers(draft.proposers, size)
-    is_drawn = _drawn_rows(draft, size)
-    if draft.node_probs is not None and not any(is_drawn):
-        draft = replace(draft, node_probs=None, has_probs=None)
-    offered: Sequence[Sequence[int]] = (
-        draft.token_ids.tolist() if draft.host_rows is None or any(is_drawn) else draft.host_rows
-    )
-    if len(offered) != size:
-        raise DraftError(f"Draft.host_rows has {len(offered)} rows for a batch of {size}")
-    width = draft.token_ids.shape[1]
-    if any(len(row) > width for row in offered):
-        raise DraftError(f"Draft.host_rows has a row longer than the {width} nodes of Draft.token_ids")
-    parents: list[list[int]] | None = None if draft.parents is None else draft.parents.tolist()
-    is_law = None
-    if any(is_drawn):
-        draft, is_law = _with_lawful_rows(draft)
+    received = receive(offered, len(max_nodes), max(max_nodes, default=0), vocab_size)
+    is_drawn = received.is_drawn
+    parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
+    is_law = None if received.node_probs is None else _make_lawful(received.node_probs)
     kept: list[tuple[int, ...]] = []
     num_unfit = 0
-    for index, row in enumerate(offered):
+    for index, row in enumerate(received.rows):
         length = len(row)
         while length and row[length - 1] == PADDING_ID:
             length -= 1
         links = None if parents is None else parents[index]
         valid = min(length, max_nodes[index])
-        if not is_drawn[index]:
+        if is_law is None or not is_drawn[index]:
             valid = _valid_length(row, valid, vocab_size)
         if links is not None:
             valid = _valid_tree_length(links, valid) if takes_trees else _chain_length(links, valid)
-        scored = tuple(map(as_int, row[:valid]))
+        scored = tuple(row[:valid])
         if is_law is not None and is_drawn[index]:
             valid = _lawful_length(is_law[index], links, valid)
             scored = tuple(token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid])
             num_unfit += sum(not 0 <= token < vocab_size for token in row[:valid])
         num_unfit += length - valid
         kept.append(scored)
-    if not takes_trees and parents is not None:
-        draft = replace(draft, parents=None)
-    return replace(draft, host_rows=tuple(kept)), num_unfit
+    draft = Draft(
+        token_ids=received.token_ids,
+        parents=received.parents if takes_trees else None,
+        sampling=received.sampling,
+        node_probs=received.node_probs,
+        has_probs=received.has_probs,
+        vocab_map=received.vocab_map,
+        confidence=received.confidence,
+        proposers=received.proposers,
+        host_rows=tuple(kept),
+    )
+    return draft, num_unfit
 
 
-def _check_shapes(draft: Draft, size: int) -> None:
-    """Raise unless every tensor of a draft belongs to a batch of `size` rows."""
-    ids: object = draft.token_ids  # a plugin may have put anything there
-    width = ids.shape[-1] if isinstance(ids, torch.Tensor) and ids.ndim else 0
-    rows = (size, width)
-    wanted: dict[str, tuple[int | None, ...]] = {
-        "token_ids": rows, "parents": rows, "confidence": rows, "has_probs": (size,), "vocab_map": (None,),
-        "node_probs": (size, width + 1, None),
-    }  # fmt: skip
-    for name, shape in wanted.items():
-        value = getattr(draft, name)
-        if value is None and name != "token_ids":
-            continue
-        if not isinstance(value, torch.Tensor):
-            raise DraftError(f"Draft.{name} is {type(value).__name__}, not a tensor")
-        if value.ndim != len(shape) or any(
-            b not in (None, a) for a, b in zip(value.shape, shape, strict=True)
-        ):
-            raise DraftError(
-                f"Draft.{name} has shape {tuple(value.shape)} for a batch of {size} rows of {width} nodes"
-            )
-        if name in ("token_ids", "parents") and value.dtype != torch.int64:
-            raise DraftError(f"Draft.{name} is {value.dtype}, not int64")
+def _make_lawful(probs: torch.Tensor) -> list[list[bool]]:
+    """Normalise q in place where a sum is within the tolerance but not exact.
 
-
-def _check_proposers(proposers: object, size: int) -> None:
-    """Raise unless these are names of proposers for `size` rows."""
-    if proposers is None:
-        return
-    if not isinstance(proposers, tuple) or len(proposers) != size:
-        raise DraftError(f"Draft.proposers is {proposers!r}, not a tuple of {size} names")
-
-
-def _drawn_rows(draft: Draft, size: int) -> list[bool]:
-    """Return for each row whether it carries q.
-
-    Raises:
-        DraftError: if q is given and other fields contradict it.
+    Returns:
+        `[B][N + 1]`: which rows are distributions.
     """
-    probs = draft.node_probs
-    if probs is None:
-        return [False] * size
-    if draft.has_probs is not None and draft.has_probs.dtype != torch.bool:
-        raise DraftError(f"Draft.has_probs is {draft.has_probs.dtype}, not bool")
-    is_drawn: list[bool] = [True] * size if draft.has_probs is None else draft.has_probs.tolist()
-    if not any(is_drawn):
-        return is_drawn
-    if draft.sampling not in (DraftSampling.IID, DraftSampling.WITHOUT_REPLACEMENT):
-        raise DraftError(
-            f"Draft.node_probs is given but Draft.sampling is {draft.sampling}, by which nothing was drawn: give "
-            "DraftSampling.IID (for chains too) or WITHOUT_REPLACEMENT, or leave node_probs out"
-        )
-    if not probs.is_floating_point():
-        raise DraftError(f"Draft.node_probs is {probs.dtype}, not floating point")
-    if draft.vocab_map is not None and draft.vocab_map.dtype != torch.int64:
-        raise DraftError(f"Draft.vocab_map is {draft.vocab_map.dtype}, not int64")
-    if draft.vocab_map is not None and len(draft.vocab_map) != probs.shape[2]:
-        raise DraftError(f"Draft.vocab_map has {len(draft.vocab_map)} ids for a q over {probs.shape[2]}")
-    return is_drawn
-
-
-def _with_lawful_rows(draft: Draft) -> tuple[Draft, list[list[bool]]]:
-    """Return the draft with q normalised, and `[B][N + 1]`: which rows of q are distributions.
-
-    Takes two passes over q, and a third one only if a sum is within the tolerance but not exact.
-    """
-    assert draft.node_probs is not None
-    probs = draft.node_probs.detach()
     if probs.shape[2] == 0:
-        return draft, [[False] * probs.shape[1]] * probs.shape[0]
+        return [[False] * probs.shape[1]] * probs.shape[0]
     is_half = probs.dtype in (torch.float16, torch.bfloat16)
     sums = probs.sum(-1, dtype=torch.float32 if is_half else probs.dtype)
     # These are comparisons of a few numbers: they are cheapest on the host.
@@ -165,10 +95,9 @@ def _with_lawful_rows(draft: Draft) -> tuple[Draft, list[list[bool]]]:
     is_law = (abs(totals - 1.0) <= tolerance) & (lows >= 0.0)
     is_off = is_law & (abs(totals - 1.0) > _EXACT_SUM_TOLERANCE)
     if not is_half and is_off.any():
-        sums = torch.from_numpy(np.where(is_off, totals, 1.0)).to(probs)
-        draft = replace(draft, node_probs=probs / sums[..., None])
+        probs /= torch.from_numpy(np.where(is_off, totals, 1.0)).to(probs)[..., None]
     flags: list[list[bool]] = is_law.tolist()
-    return draft, flags
+    return flags
 
 
 def check_vocab_map(vocab_map: torch.Tensor, vocab_size: int) -> None:
@@ -197,7 +126,7 @@ def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:
     assert draft.host_rows is not None
     if list(indices) == list(range(len(draft.host_rows))):
         return draft
-    index = torch.tensor(indices, dtype=torch.int64, device=draft.token_ids.device)
+    index = torch.tensor(indices, dtype=torch.int64)  # on the host: the tensors may be on different devices
     return Draft(
         token_ids=draft.token_ids[index],
         parents=None if draft.parents is None else draft.parents[index],

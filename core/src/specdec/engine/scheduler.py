@@ -16,6 +16,9 @@ from specdec.errors import ConfigError
 _PROMPT_SHARE = 4
 """While a prompt runs or waits, drafts leave it this part of the token budget: a quarter."""
 
+_MOST_LISTED = 1024
+"""Log probabilities of a prompt that are listed in one step, for each request: spelling them keeps all requests waiting."""
+
 
 class Scheduler:
     """Continuous batching: chunked prefill, preemption by recompute, admission in `WaitingQueue` order.
@@ -95,7 +98,7 @@ class Scheduler:
                 continue
             if not _is_prefilling(sequence):
                 num_owed -= 1
-            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+            chunk = _chunk_of(sequence, budget)
             is_decoding = sequence.num_computed + chunk == sequence.num_tokens
             nodes = self._caps.of_sequence(sequence, limit) if is_decoding else 0
             if self._pace is not None:
@@ -196,7 +199,7 @@ class Scheduler:
             self.running.append(sequence)
             if sequence.admission_time is None:
                 sequence.admission_time = perf_counter()
-            chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+            chunk = _chunk_of(sequence, budget)
             chunks[sequence] = chunk, 0
             budget -= chunk
         return budget
@@ -215,3 +218,13 @@ class Scheduler:
 
 def _is_prefilling(sequence: Sequence) -> bool:
     return sequence.num_tokens - sequence.num_computed > 1
+
+
+def _chunk_of(sequence: Sequence, budget: int) -> int:
+    """Return how many of a sequence's tokens run in a step."""
+    chunk = min(sequence.num_tokens - sequence.num_computed, budget)
+    count, missing = sequence.params.prompt_logprobs, sequence.missing_prompt_rows(chunk)
+    if count is None or not missing:
+        return chunk
+    num_rows = max(1, _MOST_LISTED // (count + 1)) if count >= 0 else 1
+    return min(chunk, missing.start - sequence.num_computed + num_rows)

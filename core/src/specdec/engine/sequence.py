@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from specdec.engine.shown import Shown, separate
 from specdec.interfaces.batch import HostIds
 from specdec.interfaces.finish import FinishReason
 from specdec.logits.logprobs import LogprobRecord
@@ -72,6 +73,8 @@ class Sequence:
         "rules",
         "sample_index",
         "seed",
+        "shown",
+        "shown_params",
         "stop_reason",
     )
 
@@ -89,6 +92,10 @@ class Sequence:
         self.row_id = request_id
         """Its id for proposers; unlike `request_id` it is unique among rows."""
         self.params = params
+        self.shown_params = separate(params)
+        """The parameters for the proposer."""
+        self.shown: Shown | None = None
+        """The tokens and the grammar for the proposer; made by the first delivery."""
         self.parent_id = request_id
         """Id of the request it is a sample of."""
         self.client: str | None = None

@@ -10,7 +10,7 @@ import torch
 
 from specdec.compiled.rows import best_ids
 from specdec.engine.soundness import sound_rows
-from specdec.errors import PluginError
+from specdec.errors import PluginError, described, is_interrupt
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft, DraftSampling
 from specdec.interfaces.sampler import Sampler, VerifyBatch
@@ -37,10 +37,11 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
     for draft in _drafts(info, (drafts or frozenset()) & sampler.capabilities, has_nodes=drafts is not None):
         try:
             sampler.verify(*_problem(draft, info))
-        except Exception as error:
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
             raise PluginError(
-                f"sampler {sampler.name!r} cannot verify a draft of {draft.token_ids.shape[1]} nodes: "
-                f"{type(error).__name__}: {error}"
+                f"sampler {sampler.name!r} cannot verify a draft of {draft.token_ids.shape[1]} nodes: {described(error)}"
             ) from error
     if info.device.type == "cpu":
         _compile_for_host(draws=drafts is not None)

@@ -67,7 +67,7 @@ class HostedProposer:
     @property
     def name(self) -> str:
         """The method's name."""
-        return self._guard.proposer.name
+        return self._guard.name
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -85,7 +85,7 @@ class HostedProposer:
 
         The input of layer k is the output of layer k - 1.
         """
-        return self._guard.proposer.aux_layer_ids
+        return self._guard.aux_layer_ids
 
     @property
     def request_ids(self) -> Collection[str]:
@@ -269,7 +269,7 @@ class HostedProposer:
             not is_aborted
             and not self.needs_hidden
             and not self._guard.is_paused
-            and not (self._is_suspended and Capability.OWN_KV in self._guard.proposer.capabilities)
+            and not (self._is_suspended and Capability.OWN_KV in self._guard.capabilities)
             and any(sequence.delivered < sequence.num_tokens for sequence in ended)
         ):
             everything = list(self._sequences.values())

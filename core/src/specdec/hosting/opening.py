@@ -12,6 +12,7 @@ from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.make_proposer import load_proposer, make_proposer
 from specdec.engine.pace import Pace
+from specdec.engine.undisturbed import importing
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.hosting.host_pace import HostPace
@@ -39,7 +40,9 @@ def resolve_for_host(
     speculation = (
         speculative_config
         if isinstance(speculative_config, ResolvedSpeculation)
-        else parse_speculative_config(speculative_config, target=target.facts)
+        else importing(
+            "the plugin", lambda: parse_speculative_config(speculative_config, target=target.facts)
+        )
     )
     if speculation is None:
         raise ConfigError(f"speculative_config: {host} needs one that names a method")
@@ -74,10 +77,10 @@ def open_proposer(
     """
     speculation = resolve_for_host(speculative_config, target, host=host, samplers=samplers)
     config = speculation.config
-    proposer = make_proposer(speculation, target.info)
+    proposer, changed = make_proposer(speculation, target.info)
     check_capabilities(proposer, speculation.sampler_class(speculation.sampler_config))
     _check_host(proposer, target, host)
-    _load(proposer, target)
+    changed += _load(proposer, target)
     delivery = Delivery(
         no_states=no_states(proposer, target.info),
         is_on_device=Capability.ON_DEVICE in proposer.capabilities,
@@ -90,6 +93,7 @@ def open_proposer(
         is_strict=False,
         takes_trees=False,
     )
+    guard.count_changes(changed)
     k = config.num_speculative_tokens
     assert k is not None
     caps = SpeculationCaps(k, config.cap, needs_hidden=delivery.needs_hidden)
@@ -111,7 +115,8 @@ def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:
         )
 
 
-def _load(proposer: Proposer, target: HostTarget) -> None:
+def _load(proposer: Proposer, target: HostTarget) -> list[str]:
+    """Load the proposer; returns the settings of the process that it changed."""
     options = EngineOptions(
         model=target.path,
         dtype=target.dtype,
@@ -125,10 +130,11 @@ def _load(proposer: Proposer, target: HostTarget) -> None:
         look = partial(disagreement, target.device, target.dtype, target.config)
         backend = choose_backend(options.attention_backend, target.device, look)
     lender = Lender(options, target.device, target.max_model_len, backend)
-    load_proposer(proposer, target.handle(lender, options))
+    changed = load_proposer(proposer, target.handle(lender, options))
     bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
     if bytes_per_token:
         lender.allocate(num_slots(options, target, bytes_per_token, needed=lambda: 0))
+    return changed
 
 
 def _names(capabilities: frozenset[Capability]) -> str:

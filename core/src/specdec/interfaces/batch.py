@@ -23,7 +23,8 @@ class ProposeBatch:
     Every running request has a row in every call, even if no draft is wanted (`max_nodes[i] == 0`), so that
     the proposer's caches stay up to date. Tokens arrive in order and without gaps. If `starts[i]` is below
     the number of tokens that the proposer holds, it must drop its state from that position on. Arrays and
-    tensors are valid only during the call: do not write to them, and copy what you keep.
+    tensors are the proposer's own, and valid only during the call: copy what you keep. What is written to them is lost
+    on the engine, and may be what the proposer reads later.
     """
 
     request_ids: tuple[str, ...]
@@ -64,7 +65,7 @@ class ProposeBatch:
         return len(self.request_ids)
 
     def token_ids(self, row: int) -> HostIds:
-        """Return a read-only int32 view `[num_tokens[row]]` of all committed tokens of a row, without copying."""
+        """Return a read-only int32 view `[num_tokens[row]]` of all committed tokens of a row, in the proposer's own memory."""
         return self.token_ids_of(row)
 
     def allowed(self, row: int, path: Sequence[int] = ()) -> torch.Tensor | None:

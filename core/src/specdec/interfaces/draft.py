@@ -51,8 +51,8 @@ class Draft:
     """`[B]` bool: rows that carry q. None means all rows do if `node_probs` is given, else none."""
     vocab_map: torch.Tensor | None = None
     """`[V']` int64: target id of each id of a reduced draft vocabulary, all different and all in the target's
-    vocabulary. None if the ids are the same. Pass the same tensor in every step: core checks it only the
-    first time."""
+    vocabulary. None if the ids are the same. Pass the same tensor in every step: core copies and checks it only
+    the first time, and later changes of its numbers have no effect."""
     confidence: torch.Tensor | None = None
     """`[B, N]` float: estimated probability that a node is accepted, given that its parent is."""
     proposers: tuple[str, ...] | None = None

@@ -116,7 +116,7 @@ class Proposer(ABC):
     def propose(self, batch: ProposeBatch) -> Draft:
         """Process the new tokens, and draft up to `max_nodes[i]` nodes for every row i where that is above 0.
 
-        After an exception there are no drafts in this step: core counts it, calls
+        After an exception of any kind but the user's Ctrl-C there are no drafts in this step: core counts it, calls
         `finish(..., FinishReason.ERROR)` and delivers everything again from position 0. Hidden states are not
         kept for that: a proposer that reads them gets no further rows with `max_nodes` above 0 for the requests
         that it was called for.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
+import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
@@ -18,7 +20,7 @@ class AllowedIdsRule:
     """
 
     def __init__(self, allowed: Sequence[int]) -> None:
-        self._allowed = torch.tensor(allowed)
+        self._allowed = torch.from_numpy(np.fromiter(allowed, np.int64, len(allowed)))
         # allocated in the first step, not while the request waits
         self._is_forbidden: torch.Tensor | None = None
 
@@ -82,6 +84,12 @@ class BadWordsRule:
         out = logits.clone()
         out[torch.tensor(places, device=logits.device).unbind(-1)] = -torch.inf
         return out
+
+
+@lru_cache(16)
+def bad_words_rule(words: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> BadWordsRule:
+    """Return the rule for words; the samples of a request share it."""
+    return BadWordsRule(bad_word_ids(words, tokenizer))
 
 
 def bad_word_ids(words: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from specdec.grammar.state import GrammarState
 from specdec.interfaces.target import TargetInfo
-from specdec.logits.bans import AllowedIdsRule, BadWordsRule, MinTokensRule, bad_word_ids
+from specdec.logits.bans import AllowedIdsRule, MinTokensRule, bad_words_rule
 from specdec.logits.bias import BiasRule
 from specdec.logits.penalties import PenaltyRule
 from specdec.logits.processors import ProcessorRule
@@ -101,7 +101,7 @@ def make_rules(
         rules.append(AllowedIdsRule(params.allowed_token_ids))
     if params.bad_words:
         assert tokenizer is not None
-        rules.append(BadWordsRule(bad_word_ids(params.bad_words, tokenizer)))
+        rules.append(bad_words_rule(tuple(params.bad_words), tokenizer))
     ends = {*(() if params.is_endless else info.eos_token_ids), *(params.stop_token_ids or ())}
     ends = {token_id for token_id in ends if 0 <= token_id < info.vocab_size}
     if params.min_tokens and ends:

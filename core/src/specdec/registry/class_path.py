@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from specdec.errors import PluginError
+from specdec.errors import PluginError, described, is_interrupt
 
 
 def is_class_path(name: str) -> bool:
@@ -42,15 +42,11 @@ def load_class(path: str) -> object:
     module_name, _, attribute = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"{path!r}: cannot import {module_name!r}: {cause(error)}") from error
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise PluginError(f"{path!r}: cannot import {module_name!r}: {described(error)}") from error
     return _attribute(module, attribute, path)
-
-
-def cause(error: BaseException) -> str:
-    """Return an exception as one line: its type and message."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _module_of(file: Path, path: str) -> ModuleType:
@@ -68,9 +64,11 @@ def _module_of(file: Path, path: str) -> ModuleType:
     sys.modules[name] = module  # before it runs: dataclasses and pydantic look up their module there
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
-        raise PluginError(f"{path!r}: {file} cannot be run: {cause(error)}") from error
+        if is_interrupt(error):
+            raise
+        raise PluginError(f"{path!r}: {file} cannot be run: {described(error)}") from error
     return module
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pluggy
 
 from specdec import hooks
-from specdec.errors import PluginError
+from specdec.errors import PluginError, described, is_interrupt
 from specdec.registry import advice
 from specdec.registry.catalogue import known_method
-from specdec.registry.class_path import cause, is_class_path, load_class
+from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import ALLOW_VARIABLE, AllowList, BrokenPackage, discover
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.role import ROLES
@@ -136,8 +136,12 @@ class Registry:
             )
         try:
             module = importlib.import_module(info.module)
-        except (Exception, SystemExit) as error:
-            raise PluginError(f"{info} cannot be loaded: {cause(error)} (module {info.module})") from error
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            raise PluginError(
+                f"{info} cannot be loaded: {described(error)} (module {info.module})"
+            ) from error
         if not self._manager.is_registered(module):
             try:
                 self._manager.register(module)
@@ -192,8 +196,10 @@ class Registry:
             raise PluginError(f"{info}: module {info.module} does not implement {hook}{undecorated}")
         try:
             results: list[Any] = caller(**arguments)
-        except (Exception, SystemExit) as error:
-            raise PluginError(f"{info}: {hook} in {info.module} raised {cause(error)}") from error
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            raise PluginError(f"{info}: {hook} in {info.module} raised {described(error)}") from error
         return results
 
     def _misfit(self, error: pluggy.PluginValidationError, module: ModuleType) -> str:
@@ -203,4 +209,4 @@ class Registry:
                 nearest = get_close_matches(name, known, n=1)
                 hint = f"did you mean {nearest[0]!r}?" if nearest else f"the hooks are {', '.join(known)}"
                 return f"{module.__name__} implements an unknown hook {name!r}; {hint}"
-        return cause(error)
+        return described(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import ClassVar
 
@@ -94,6 +95,7 @@ class CascadeProposer(Proposer):
         return min(of_states) if of_states else max(count for count, _ in held)
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
-        """Drop these requests in every member."""
-        for member in self._members:
-            member.finish(request_ids, reason)
+        """Drop these requests in every member, even if one of them raises."""
+        with ExitStack() as stack:
+            for member in reversed(self._members):
+                stack.callback(member.finish, request_ids, reason)

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from specdec_server.errors import ApiError
+from specdec_server.json_text import parsed
+
 _RESPONSE = re.compile(r"resp_e(\d{1,6})_")
 _MOST_CHARACTERS, _MOST_IDS = 512, 128
 """Length of the prompt prefix that identifies the conversation of a completion."""
@@ -39,8 +42,8 @@ def conversation_of(path: str, body: bytes) -> Conversation:
     if "/responses/" in path:
         return _kept(path.rpartition("/responses/")[2])
     try:
-        request = json.loads(body)
-    except (ValueError, RecursionError):
+        request = parsed(body)
+    except ApiError:
         return Conversation()
     if not isinstance(request, dict):
         return Conversation()

@@ -69,7 +69,8 @@ class Relay:
         return Response(merged_metrics(self._engines, pages), media_type=CONTENT_TYPE_LATEST)
 
     async def _relay(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        engine = self._engines.choose(conversation_of(scope["path"], body))
+        conversation = await asyncio.to_thread(conversation_of, scope["path"], body)
+        engine = self._engines.choose(conversation)
         if engine is None:
             await _refusal(self._nobody())(scope, receive, send)
             return

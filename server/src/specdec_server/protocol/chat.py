@@ -127,7 +127,13 @@ def _text_of(place: int, message: dict[str, Any]) -> str | None:
     if not isinstance(message.get("role"), str):
         raise ConfigError(f"messages[{place}] has no role")
     content = message.get("content")
-    if content is None or isinstance(content, str):
+    if content is None:
+        if message["role"] == "assistant":
+            return None if message.get("tool_calls") else ""
+        raise ConfigError(
+            f"messages[{place}]: content is null; a message of the role {message['role']!r:.100} needs text"
+        )
+    if isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise ConfigError(f"messages[{place}]: content must be text or a list of parts")

@@ -26,15 +26,17 @@ MAX_MESSAGES = 10_000
 """Maximum messages of a conversation."""
 
 
-def check_size(cls: type[BaseModel], body: Any) -> Any:
-    """Return a body unchanged.
+def check_fields(cls: type[BaseModel], body: Any) -> Any:
+    """Return a body without unknown fields that are null, which clients send for what they do not set.
 
     Raises:
         ValueError: if it has more than `MAX_FIELDS` fields.
     """
-    if isinstance(body, dict) and len(body) > MAX_FIELDS:
+    if not isinstance(body, dict):
+        return body
+    if len(body) > MAX_FIELDS:
         raise ValueError(f"the body has {len(body)} fields, and no request has more than {MAX_FIELDS}")
-    return body
+    return {name: value for name, value in body.items() if value is not None or name in cls.model_fields}
 
 
 def check_value(cls: type[BaseModel], value: Any, info: ValidationInfo) -> Any:

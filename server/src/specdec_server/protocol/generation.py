@@ -8,7 +8,7 @@ from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from specdec import ConfigError, SamplingParams
-from specdec_server.protocol.checks import ListOf, check_size, check_value
+from specdec_server.protocol.checks import ListOf, check_fields, check_value
 from specdec_server.protocol.harmless import HarmlessFields
 from specdec_server.protocol.response_format import ResponseFormat
 
@@ -78,7 +78,13 @@ class GenerationRequest(HarmlessFields):
     """Lower values run first if the server runs with `--scheduling-policy priority`."""
 
     _is_sound = field_validator("*", mode="before")(check_value)
-    _is_small = model_validator(mode="before")(check_size)
+    _has_known_fields = model_validator(mode="before")(check_fields)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the request itself limits its output."""
+        limits = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
+        return bool(limits & self.model_fields_set)
 
     def sampling_params(
         self,

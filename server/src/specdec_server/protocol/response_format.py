@@ -27,6 +27,15 @@ class ResponseFormat(BaseModel):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_the_type_with_a_schema(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("schema") is not None:
+            raise ValueError(
+                "only type 'json_schema' has a schema: {'type': 'json_schema', 'json_schema': {'name': ..., 'schema': ...}}"
+            )
+        return given
+
     @model_validator(mode="after")
     def _has_its_schema(self) -> ResponseFormat:
         if (self.type == "json_schema") != (self.json_schema is not None):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
-from specdec_server.protocol.checks import MAX_MESSAGES, ListOf, check_size, check_value
+from specdec_server.protocol.checks import MAX_MESSAGES, ListOf, check_fields, check_value
 
 MAX_CHARACTERS = 2**20
 MAX_TOKENS = 2**17
@@ -22,13 +22,14 @@ class TokenizeRequest(BaseModel):
     model: str | None = None
     prompt: Annotated[str, MaxLen(MAX_CHARACTERS)] | None = None
     messages: Annotated[ListOf[dict[str, Any]], MaxLen(MAX_MESSAGES)] | None = None
-    add_special_tokens: bool = True
-    """Applies to prompts; a chat template writes its own special tokens."""
-    add_generation_prompt: bool = True
-    return_token_strs: bool = False
+    add_special_tokens: bool | None = None
+    """Default: yes. Applies to prompts; a chat template writes its own special tokens."""
+    add_generation_prompt: bool | None = None
+    """Default: yes."""
+    return_token_strs: bool | None = None
 
     _is_sound = field_validator("*", mode="before")(check_value)
-    _is_small = model_validator(mode="before")(check_size)
+    _has_known_fields = model_validator(mode="before")(check_fields)
 
 
 class DetokenizeRequest(BaseModel):
@@ -40,4 +41,4 @@ class DetokenizeRequest(BaseModel):
     tokens: Annotated[ListOf[int], MaxLen(MAX_TOKENS)]
 
     _is_sound = field_validator("*", mode="before")(check_value)
-    _is_small = model_validator(mode="before")(check_size)
+    _has_known_fields = model_validator(mode="before")(check_fields)

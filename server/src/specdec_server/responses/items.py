@@ -8,6 +8,7 @@ from typing import Any
 from specdec import ConfigError
 
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+_ROLES = ("system", "developer", "user", "assistant")
 Messages = list[dict[str, Any]]
 
 
@@ -35,8 +36,8 @@ def messages_of(given: str | Sequence[Mapping[str, Any]]) -> Messages:
 
 def _add_message(found: Messages, item: Mapping[str, Any], place: str) -> None:
     role = item.get("role")
-    if not isinstance(role, str):
-        raise ConfigError(f"{place} has no role")
+    if role not in _ROLES:
+        raise ConfigError(f"{place}: the role {role!r:.100} is none of {', '.join(_ROLES)}")
     text = _text_of(item.get("content"), f"{place}.content")
     if role == "assistant" and _is_thought(found):
         found[-1]["content"] = text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from secrets import token_hex
 from time import time
 from typing import Annotated, Any
@@ -16,7 +17,7 @@ from specdec_server.logprobs import chat_logprobs, raw_logprobs
 from specdec_server.message import Message, MessageParser, deltas
 from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import ChatRequest
-from specdec_server.reading import BodyRoute, reading
+from specdec_server.reading import documented, reading
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
@@ -24,10 +25,10 @@ from specdec_server.tools import CallStart
 from specdec_server.turn import Turn, TurnRequest
 from specdec_server.usage import usage
 
-router = APIRouter(route_class=BodyRoute)
+router = APIRouter()
 
 
-@router.post("/v1/chat/completions")
+@router.post("/v1/chat/completions", openapi_extra=documented(ChatRequest))
 async def create_chat_completion(
     body: Annotated[ChatRequest, reading(ChatRequest)], request: Request, service: Served
 ) -> Response:
@@ -60,7 +61,7 @@ class _Chat:
         )
         params = self._turn.params
         stream = service.generate(self._turn.prompt, params, self._head["id"], body)
-        self._news = merged([stream], service.telemetry, params.n)
+        self._news = merged([stream], service, params.n)
         self._samples: dict[int, _Sample] = {}
 
     async def outputs(self) -> list[RequestOutput]:
@@ -111,9 +112,9 @@ class _Chat:
             self._samples[index] = _Sample(self._turn.parser(), self._draft_steps())
             choices.append(self._choice(index, "delta", {"role": "assistant", "content": ""}, nothing))
         state = self._samples[index]
-        piece = state.growth.take(sample)
+        piece, found = state.news(sample)
         if piece is not None:
-            *before, last = state.deltas(piece) or [{"content": ""} if piece.text else {}]
+            *before, last = found or [{}]
             news = [self._choice(index, "delta", delta, nothing) for delta in before]
             news.append(self._choice(index, "delta", last, piece, state.num_calls))
             news[0] |= _steps_of(state.draft_steps, piece)  # before the text that they generated
@@ -168,14 +169,25 @@ class _Sample:
         self.draft_steps = draft_steps
         self.num_calls = 0
         self._parser = parser
+        self._held: Piece | None = None
+        """What belongs to text that the parser holds: tokens, log probabilities, steps."""
 
-    def deltas(self, piece: Piece) -> list[dict[str, Any]]:
-        """Return the new part of a sample as deltas of a stream."""
+    def news(self, sample: CompletionOutput) -> tuple[Piece | None, list[dict[str, Any]]]:
+        """Return the new part of a sample and its deltas; None while the parser holds its text."""
+        piece = self.growth.take(sample)
+        if piece is None:
+            return None, []
+        if self._held is not None:
+            piece = self._held.joined(piece)
+        self._held = None
         events = self._parser.feed(piece.text)
         if piece.finish_reason is not None:
             events += self._parser.end()
+        elif not events:
+            self._held = replace(piece, text="")
+            return None, []
         self.num_calls += sum(isinstance(event, CallStart) for event in events)
-        return deltas(events, self._parser)
+        return piece, deltas(events, self._parser)
 
 
 def _steps_of(steps: DraftSteps | None, piece: Piece) -> dict[str, Any]:

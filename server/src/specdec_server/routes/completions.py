@@ -10,21 +10,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
-from specdec import CompletionOutput, RequestOutput
+from specdec import CompletionOutput, ConfigError, RequestOutput
 from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
 from specdec_server.piece import Entry, Growth
 from specdec_server.protocol import CompletionRequest
-from specdec_server.reading import BodyRoute, reading
+from specdec_server.reading import documented, reading
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
 from specdec_server.usage import usage
 
-router = APIRouter(route_class=BodyRoute)
+router = APIRouter()
 
 
-@router.post("/v1/completions")
+@router.post("/v1/completions", openapi_extra=documented(CompletionRequest))
 async def create_completion(
     body: Annotated[CompletionRequest, reading(CompletionRequest)], request: Request, service: Served
 ) -> Response:
@@ -44,11 +44,16 @@ class _Completion:
         self._id = f"cmpl-{body.request_id or token_hex(12)}"
         self._head = {"id": self._id, "object": "text_completion", "created": int(time()), "model": name}
         prompts = body.prompts
+        most = service.settings.limits.max_batch
+        if len(prompts) > most:
+            raise ConfigError(
+                f"prompt has {len(prompts)} prompts, and the server takes {most} at once: send several requests"
+            )
         streams = [
             service.generate(prompt, params, f"{self._id}-{place}", body)
             for place, prompt in enumerate(prompts)
         ]
-        self._news = merged(streams, service.telemetry, params.n)
+        self._news = merged(streams, service, params.n)
         self._choices: dict[tuple[int, int], _Choice] = {}
 
     async def outputs(self) -> list[RequestOutput]:

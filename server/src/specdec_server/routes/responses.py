@@ -18,7 +18,7 @@ from specdec_server.errors import error_body
 from specdec_server.piece import Growth
 from specdec_server.protocol.chat import template_variables
 from specdec_server.protocol.responses import ResponsesRequest
-from specdec_server.reading import BodyRoute, reading
+from specdec_server.reading import documented, reading
 from specdec_server.responses import ResponseStore
 from specdec_server.responses.items import messages_of
 from specdec_server.responses.output import Output, copied
@@ -29,7 +29,7 @@ from specdec_server.turn import Turn, TurnRequest
 from specdec_server.usage import usage
 
 logger = logging.getLogger("specdec")
-router = APIRouter(route_class=BodyRoute)
+router = APIRouter()
 
 
 def _store_of(request: Request) -> ResponseStore:
@@ -37,7 +37,7 @@ def _store_of(request: Request) -> ResponseStore:
     return store
 
 
-@router.post("/v1/responses")
+@router.post("/v1/responses", openapi_extra=documented(ResponsesRequest))
 async def create_response(
     body: Annotated[ResponsesRequest, reading(ResponsesRequest)], request: Request, service: Served
 ) -> Response:
@@ -83,7 +83,7 @@ class _Answer:
         )
         params = self._turn.params
         stream = service.generate(self._turn.prompt, params, self._head["id"], body)
-        self._news = merged([stream], service.telemetry, params.n)
+        self._news = merged([stream], service, params.n)
         self._parser = self._turn.parser()
         self._output = Output(self._parser)
 

@@ -9,14 +9,16 @@ from fastapi import APIRouter, Response
 from specdec_server.errors import ApiError
 from specdec_server.protocol.chat import text_messages
 from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
-from specdec_server.reading import BodyRoute, reading
+from specdec_server.reading import documented, reading
 from specdec_server.sending import json_response
 from specdec_server.service import Served, Service
+from specdec_server.tools.conversation import check_roles
+from specdec_server.turn import template_of
 
-router = APIRouter(route_class=BodyRoute)
+router = APIRouter()
 
 
-@router.post("/tokenize")
+@router.post("/tokenize", openapi_extra=documented(TokenizeRequest))
 async def tokenize(body: Annotated[TokenizeRequest, reading(TokenizeRequest)], service: Served) -> Response:
     """Return the tokens of a prompt or of a conversation."""
     return await service.prepared(lambda: _tokens(body, service))
@@ -26,10 +28,17 @@ def _tokens(body: TokenizeRequest, service: Service) -> Response:
     service.name_of(body.model)
     if body.messages is not None and body.prompt is None:
         messages = text_messages(body.messages)
-        prompt = service.llm.chat_prompt(messages, add_generation_prompt=body.add_generation_prompt)
+        check_roles(messages, template_of(service.tokenizer))
+        prompt = service.llm.chat_prompt(
+            messages, add_generation_prompt=body.add_generation_prompt is not False
+        )
         ids = list(prompt["prompt_token_ids"])
     elif body.messages is None and body.prompt is not None:
-        ids = list(service.tokenizer(body.prompt, add_special_tokens=body.add_special_tokens)["input_ids"])
+        ids = list(
+            service.tokenizer(body.prompt, add_special_tokens=body.add_special_tokens is not False)[
+                "input_ids"
+            ]
+        )
     else:
         raise ApiError("give one of prompt and messages")
     found = {
@@ -41,7 +50,7 @@ def _tokens(body: TokenizeRequest, service: Service) -> Response:
     return json_response(found)
 
 
-@router.post("/detokenize")
+@router.post("/detokenize", openapi_extra=documented(DetokenizeRequest))
 async def detokenize(
     body: Annotated[DetokenizeRequest, reading(DetokenizeRequest)], service: Served
 ) -> Response:

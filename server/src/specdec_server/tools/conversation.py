@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import Any
+
+from pydantic_core import from_json
 
 from specdec import ConfigError
 from specdec.config.notices import notice
@@ -13,12 +16,29 @@ from specdec_server.tools.hermes import BEGIN, END
 from specdec_server.tools.tool import Tool
 
 Messages = list[dict[str, Any]]
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 _RESULTS_APART = "\n</tool_response>\n<tool_response>\n"
 
 
 def takes_tools(template: str) -> bool:
     """Return whether a chat template supports tools."""
     return "tools" in template or "tool_calls" in template
+
+
+def check_roles(messages: Sequence[Mapping[str, Any]], template: str) -> None:
+    """Check that the chat template knows the role of each message; most templates write any word as a role.
+
+    Args:
+        messages: each with a role.
+        template: the chat template; the roles that it spells are known as well.
+
+    Raises:
+        ConfigError: for another role.
+    """
+    for place, message in enumerate(messages):
+        role = message["role"]
+        if role not in _ROLES and f"'{role}'" not in template and f'"{role}"' not in template:
+            raise ConfigError(f"messages[{place}]: the role {role!r:.100} is none of {', '.join(_ROLES)}")
 
 
 def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], template: str) -> Messages:
@@ -33,8 +53,9 @@ def for_template(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], t
         template: the chat template.
 
     Raises:
-        ConfigError: for invalid calls or reasoning.
+        ConfigError: for unknown roles, invalid calls or reasoning.
     """
+    check_roles(messages, template)
     found = [_with_mappings(place, dict(message)) for place, message in enumerate(messages)]
     if "developer" not in template and any(message["role"] == "developer" for message in found):
         found = _joined([{**m, "role": "system"} if m["role"] == "developer" else m for m in found], "system")
@@ -74,8 +95,8 @@ def _call(place: str, call: object) -> dict[str, Any]:
     if not isinstance(arguments, str | dict):
         raise ConfigError(f"{place}: arguments must be JSON text, not {type(arguments).__name__}")
     if isinstance(arguments, str):
-        with suppress(ValueError, RecursionError):
-            found = json.loads(arguments or "{}")
+        with suppress(ValueError):
+            found = from_json(arguments or "{}")  # nested no deeper than a body may be
             arguments = found if isinstance(found, dict) else arguments
     assert isinstance(call, Mapping)
     return {**call, "function": {**function, "arguments": arguments}}
@@ -112,10 +133,11 @@ def _introduction(tools: Sequence[Tool]) -> str:
 def _joined(messages: Messages, role: str, separator: str = "\n\n") -> Messages:
     """Merge adjacent messages of a role, since templates accept only one system message, at the start."""
     found: Messages = []
-    for message in messages:
-        if found and found[-1]["role"] == message["role"] == role:
-            both = [text for text in (found[-1].get("content"), message.get("content")) if text]
-            found[-1] = {**found[-1], "content": separator.join(both)}
-        else:
-            found.append(message)
+    for kind, group in groupby(messages, key=lambda message: message["role"]):
+        first, *others = group
+        if kind == role and others:
+            texts = [text for message in (first, *others) if (text := message.get("content"))]
+            others = []
+            first = {**first, "content": separator.join(texts)}
+        found += [first, *others]
     return found

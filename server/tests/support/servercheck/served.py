@@ -18,6 +18,7 @@ from fastapi import FastAPI
 
 from specdec import AsyncLLM
 from specdec_server import Settings, create_app
+from specdec_server.connection import limited_by
 
 TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
@@ -84,7 +85,7 @@ def serving(settings: Settings, **arguments: Any) -> Iterator[Served]:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     app = create_app(llm, settings)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", http=limited_by(settings.limits)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import torch
 from kit_subjects.breaking import Mutants, register_in
 from kit_subjects.memory import writable
 from kit_subjects.toys import Chain, Device, Drawn, Head, Siblings, Tree
+from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.interfaces import (
     Capability,
     DeviceProposeBatch,
@@ -221,10 +223,11 @@ class RaisesInTheEngine(Chain):
 
 @breaks("test_sampled_text_is_that_of_plain_decoding")
 class ChangesTheText(Chain):
-    """Writes into the engine's own tokens, where it is one."""
+    """Searches the process for the engine's own tokens, which no batch leads to, and writes into them."""
 
     def drafted(self, batch: ProposeBatch, caps: Sequence[int]) -> Draft:
-        for row, params in enumerate(batch.sampling_params):
-            if params.max_tokens is not None and batch.num_tokens[row] > batch.num_prompt_tokens[row]:
-                writable(batch.token_ids(row))[-1] = 1
+        if any(params.max_tokens is not None for params in batch.sampling_params):
+            for found in gc.get_objects():
+                if type(found) is EngineSequence and found.num_output_tokens:
+                    writable(found.token_ids)[-1] = 1
         return super().drafted(batch, caps)

@@ -1,0 +1,172 @@
+"""Copies what a proposer returned into plain dense tensors of the engine's own; nothing of the plugin's is read after that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index as as_int
+
+import torch
+
+from specdec.interfaces.draft import Draft, DraftSampling
+
+_MAX_WIDTH = 65_536
+_MAX_VOCABULARIES = 16
+"""How many times the target's vocabulary a row of q may be wide."""
+
+
+class DraftError(ValueError):
+    """A draft that does not belong to its batch, or a malformed one under `strict_drafts=True`."""
+
+
+@dataclass(slots=True)
+class Received:
+    """The fields of a draft in tensors that belong to the engine, not checked yet.
+
+    They have at most as many columns as the largest cap. `vocab_map` alone is still the plugin's, validated, because it is
+    copied once for many drafts: see `copied`.
+    """
+
+    rows: Sequence[Sequence[int]]
+    """`[B]` token ids as given, padding included: exact `int`s."""
+    token_ids: torch.Tensor
+    parents: torch.Tensor | None
+    confidence: torch.Tensor | None
+    proposers: tuple[str, ...] | None
+    sampling: DraftSampling = DraftSampling.DETERMINISTIC
+    is_drawn: Sequence[bool] = ()
+    """`[B]`: rows that carry q; () if none does."""
+    has_probs: torch.Tensor | None = None
+    node_probs: torch.Tensor | None = None
+    vocab_map: torch.Tensor | None = None
+
+
+def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
+    """Return an own copy of a draft for `size` rows of at most `most` nodes. Each of its fields is read once.
+
+    Raises:
+        DraftError: if it does not belong to the batch; whatever else the plugin's objects raise.
+    """
+    if not isinstance(offered, Draft):
+        raise DraftError(f"propose returned {type(offered).__name__}, not a Draft")
+    ids = _plain("token_ids", offered.token_ids, (size,), 2, torch.int64)
+    width = ids.shape[1]
+    if width > _MAX_WIDTH:
+        raise DraftError(f"Draft.token_ids has {width} columns, where at most {most} nodes may be drafted")
+    own_ids = copied(ids)
+    parents = _plain_or_none("parents", offered.parents, (size, width), 2, torch.int64)
+    confidence = _plain_or_none("confidence", offered.confidence, (size, width), 2)
+    probs = _plain_or_none("node_probs", offered.node_probs, (size, width + 1), 3)
+    has_probs = _plain_or_none("has_probs", offered.has_probs, (size,), 1, torch.bool)
+    vocab_map, host_rows = offered.vocab_map, offered.host_rows
+    known = _plain_or_none("vocab_map", vocab_map, (), 1)
+    received = Received(
+        rows=(),
+        token_ids=own_ids if width <= most else copied(own_ids[:, :most]),
+        parents=None if parents is None else copied(parents[:, :most]),
+        confidence=None if confidence is None else copied(confidence[:, :most]),
+        proposers=_names(offered.proposers, size),
+    )
+    is_drawn = [True] * size if probs is not None else []
+    if probs is not None and has_probs is not None:
+        is_drawn = has_probs.tolist()
+        received.has_probs = torch.tensor(is_drawn, device=has_probs.device)
+    if probs is not None and any(is_drawn):
+        received.sampling, received.is_drawn = _law(offered.sampling, probs, known, vocab_size), is_drawn
+        received.node_probs, received.vocab_map = copied(probs[:, : most + 1]), vocab_map
+        host_rows = None  # q is looked up at `token_ids`
+    else:
+        received.has_probs = None
+    rows = received.rows = own_ids.tolist() if host_rows is None else exact_rows(host_rows)
+    if len(rows) != size:
+        raise DraftError(f"Draft.host_rows has {len(rows)} rows for a batch of {size}")
+    if any(len(row) > width for row in rows):
+        raise DraftError(f"Draft.host_rows has a row longer than the {width} nodes of Draft.token_ids")
+    return received
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a dense copy in memory of its own, on the same device, whatever strides or lazy bits the tensor has."""
+    return tensor.detach().clone(memory_format=torch.contiguous_format)
+
+
+def exact_rows(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return rows of exact `int`s: a subclass may answer comparisons as it likes."""
+    return [[*map(int.__int__, map(as_int, row))] for row in rows]
+
+
+def _plain_or_none(
+    name: str, value: object, shape: tuple[int, ...], ndim: int, dtype: torch.dtype | None = None
+) -> torch.Tensor | None:
+    return None if value is None else _plain(name, value, shape, ndim, dtype)
+
+
+def _plain(
+    name: str, value: object, shape: tuple[int, ...], ndim: int, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return an alias of a tensor that can be copied safely; `shape` has its first dimensions.
+
+    Raises:
+        DraftError: for a subclass, whose methods are the plugin's, a layout or device that holds no dense numbers,
+            another shape or dtype, and memory that is smaller than the tensor says.
+    """
+    if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
+        kind = type(value).__name__
+        raise DraftError(f"Draft.{name} is {kind}, not a tensor (of torch.Tensor itself, not of a subclass)")
+    tensor = value.detach()
+    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
+        place = "on the device meta" if tensor.is_meta else f"of layout {tensor.layout}"
+        raise DraftError(f"Draft.{name} is a tensor {place}: give a dense one that holds numbers")
+    given = tensor.shape
+    if len(given) != ndim or given[: len(shape)] != shape:
+        wanted = ", ".join([*map(str, shape), *["any"] * (ndim - len(shape))])
+        raise DraftError(f"Draft.{name} has shape {tuple(given)} for a batch that needs [{wanted}]")
+    if dtype is not None and tensor.dtype is not dtype:
+        raise DraftError(f"Draft.{name} is {tensor.dtype}, not {str(dtype).removeprefix('torch.')}")
+    count = tensor.numel()
+    if count:
+        if not tensor.is_contiguous():
+            count = 1 + sum((n - 1) * step for n, step in zip(given, tensor.stride(), strict=True))
+        end = (tensor.storage_offset() + count) * tensor.element_size()
+        if end > tensor.untyped_storage().nbytes():
+            raise DraftError(f"Draft.{name} of shape {tuple(given)} is larger than its memory")
+    return tensor
+
+
+def _law(
+    given: object, probs: torch.Tensor, vocab_map: torch.Tensor | None, vocab_size: int
+) -> DraftSampling:
+    """Return how nodes were drawn from q.
+
+    Raises:
+        DraftError: if fields contradict q.
+    """
+    if given is not DraftSampling.IID and given is not DraftSampling.WITHOUT_REPLACEMENT:
+        raise DraftError(
+            f"Draft.node_probs is given but Draft.sampling is {given}, by which nothing was drawn: give "
+            "DraftSampling.IID (for chains too) or WITHOUT_REPLACEMENT, or leave node_probs out"
+        )
+    if not probs.is_floating_point():
+        raise DraftError(f"Draft.node_probs is {probs.dtype}, not floating point")
+    width = probs.shape[2]
+    if width > _MAX_VOCABULARIES * vocab_size:
+        raise DraftError(f"Draft.node_probs is over {width} ids, and the target has {vocab_size}")
+    if vocab_map is not None and vocab_map.dtype != torch.int64:
+        raise DraftError(f"Draft.vocab_map is {vocab_map.dtype}, not int64")
+    if vocab_map is not None and len(vocab_map) != width:
+        raise DraftError(f"Draft.vocab_map has {len(vocab_map)} ids for a q over {width}")
+    return DraftSampling(given)
+
+
+def _names(proposers: object, size: int) -> tuple[str, ...] | None:
+    """Return the names of the proposers of `size` rows as exact `str`s.
+
+    Raises:
+        DraftError: if they are none.
+    """
+    if proposers is None:
+        return None
+    names = tuple(proposers) if isinstance(proposers, tuple) else ()
+    if len(names) != size or not all(isinstance(name, str) for name in names):
+        raise DraftError(f"Draft.proposers is {proposers!r}, not a tuple of {size} names")
+    return tuple(map(str.__str__, names))

@@ -1,0 +1,79 @@
+"""What a proposer sees of one sequence: copies that the engine never reads, whatever is done to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Ids
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from pydantic import BaseModel
+
+from specdec.grammar.state import GrammarState
+from specdec.interfaces.batch import HostIds
+from specdec.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from specdec.engine.sequence import Sequence
+
+
+class Shown:
+    """A copy of a sequence's tokens, extended by the new ones in each step, and of its grammar.
+
+    Args:
+        sequence: the sequence; it is not kept.
+    """
+
+    def __init__(self, sequence: Sequence) -> None:
+        memory = bytearray(np.dtype(np.int32).itemsize * sequence.max_num_tokens)
+        self._array: HostIds = np.frombuffer(memory, np.int32)
+        # An array of its own over the same memory, which numpy makes nobody writable.
+        self._readable: HostIds = np.frombuffer(memoryview(memory).toreadonly(), np.int32)
+        self._num_tokens = 0
+        grammar = None if sequence.rules is None else sequence.rules.grammar
+        self._lookahead = None if grammar is None else _Lookahead(grammar.fork(), sequence.num_tokens)
+
+    def tokens(self, sequence: Sequence) -> HostIds:
+        """Append the sequence's new tokens; returns a read-only view of all."""
+        first, end = self._num_tokens, sequence.num_tokens
+        if end > first:
+            self._array[first:end] = sequence.token_ids[first:end]
+            self._num_tokens = end
+        return self._readable[:end]
+
+    def allowed(self, tokens: HostIds) -> Callable[[Ids[int]], torch.Tensor] | None:
+        """Return the implementation of `ProposeBatch.allowed` for a row with these tokens; None without a grammar."""
+        return None if self._lookahead is None else partial(self._lookahead.after, tokens)
+
+
+class _Lookahead:
+    """A fork of a sequence's grammar, which follows the tokens that are shown to the proposer."""
+
+    def __init__(self, grammar: GrammarState, num_tokens: int) -> None:
+        self._grammar = grammar
+        self._num_tokens = num_tokens
+        self._turn = threading.Lock()  # threads of the plugin may ask, and the matcher is native code
+
+    def after(self, tokens: HostIds, path: Ids[int]) -> torch.Tensor:
+        """Return the bitmask `[ceil(V / 32)]` int32 after `tokens` and then `path`."""
+        with self._turn:
+            if self._num_tokens < len(tokens):
+                self._grammar.advance(tokens[self._num_tokens :].tolist())
+                self._num_tokens = len(tokens)
+            return self._grammar.mask_after(path)
+
+
+def separate(params: SamplingParams) -> SamplingParams:
+    """Return a copy of sampling parameters that shares no list, mapping or model with them."""
+    return params.model_copy(update={name: _separate(value) for name, value in params})
+
+
+def _separate(value: Any) -> Any:
+    if isinstance(value, list):
+        return list(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value.model_copy(deep=True) if isinstance(value, BaseModel) else value

@@ -1,0 +1,155 @@
+"""Calls a plugin's code and puts back the settings of the process that it changed and that a step depends on."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from importlib import import_module
+from operator import is_
+from typing import Any, TypeVar
+
+import torch
+from torch.utils._device import DeviceContext
+
+from specdec.errors import is_interrupt
+
+logger = logging.getLogger("specdec")
+
+Result = TypeVar("Result")
+
+_handler_of: Callable[[int], Any] = import_module("_signal").getsignal
+"""`signal.getsignal` without the search for an enum's member, which takes ten times as long."""
+_SIGNALS = tuple(
+    getattr(signal, name)
+    for name in (
+        "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCHLD",
+        "SIGPIPE", "SIGIO", "SIGWINCH",
+    )
+    if hasattr(signal, name)
+)  # fmt: skip
+_TIMERS = {"SIGALRM": "ITIMER_REAL", "SIGVTALRM": "ITIMER_VIRTUAL", "SIGPROF": "ITIMER_PROF"}
+_MAX_TRIES = 100
+_left: list[object] = []
+"""Keeps guards alive that would undo what they set."""
+
+_WRITE: dict[str, Callable[[Any], object]] = {
+    "inference mode": lambda is_on: _left.append(torch._C._InferenceMode(is_on)),
+    "grad mode": torch.set_grad_enabled,
+    "default dtype": torch.set_default_dtype,
+    "deterministic algorithms": torch.set_deterministic_debug_mode,
+    "number of threads": torch.set_num_threads,
+    "matmul precision": torch.set_float32_matmul_precision,
+    "autocast": lambda is_on: torch.set_autocast_enabled("cpu", is_on),
+    "dispatch modes": lambda count: _drop_dispatch_modes(count),
+}
+"""Puts back each of the values that `_values` reads, in its order."""
+
+
+def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Result, list[str]]:
+    """Call a plugin's function; returns its result and the names of the settings that it changed, which are put back.
+
+    They are put back as well if it raises. What it sets in context variables, such as numpy's handling of errors, stays
+    within the call.
+    """
+    is_main = threading.current_thread() is threading.main_thread()  # the only one that runs signal handlers
+    handlers = tuple(map(_handler_of, _SIGNALS)) if is_main else ()
+    modes, values, depth = _function_modes(), _values(), sys.getrecursionlimit()
+    changed: list[str] = []
+    interruption: BaseException | None = None
+    try:
+        result = copy_context().run(function, *arguments)
+    finally:
+        for _ in range(_MAX_TRIES):
+            try:
+                if sys.getrecursionlimit() != depth:  # here, where no further frame is needed
+                    sys.setrecursionlimit(depth)
+                    changed.append("recursion limit")
+                changed += _put_back(handlers, modes, values)
+                break
+            except BaseException as error:  # a signal handler ran in the midst of it
+                if interruption is None or is_interrupt(error):
+                    interruption = error
+        if interruption is not None and is_interrupt(interruption):
+            raise interruption
+    if interruption is not None:
+        raise interruption
+    return result, changed
+
+
+def importing(what: str, function: Callable[[], Result]) -> Result:
+    """Call a function that imports plugins; what their modules change of the process is put back, with a warning."""
+    result, changed = undisturbed(function)
+    if changed:
+        logger.warning(
+            "%s changed settings of the process when it was imported: %s; put back", what, ", ".join(changed)
+        )
+    return result
+
+
+def _function_modes() -> tuple[Any, ...]:
+    """Return the modes that torch's functions pass through; a default device is one."""
+    count = torch._C._len_torch_function_stack()
+    return tuple(map(torch._C._get_function_stack_at, range(count))) if count else ()
+
+
+def _values() -> tuple[Any, ...]:
+    return (
+        torch.is_inference_mode_enabled(),
+        torch.is_grad_enabled(),
+        torch.get_default_dtype(),
+        torch.get_deterministic_debug_mode(),
+        torch.get_num_threads(),
+        torch.get_float32_matmul_precision(),
+        torch.is_autocast_enabled("cpu"),
+        torch._C._len_torch_dispatch_stack(),
+    )
+
+
+def _put_back(handlers: tuple[Any, ...], modes: tuple[Any, ...], values: tuple[Any, ...]) -> list[str]:
+    """Put back what differs; returns the names. A plugin's own objects are compared by identity alone."""
+    changed: list[str] = []
+    if not all(map(is_, handlers, map(_handler_of, _SIGNALS))):
+        _set_handlers(handlers)
+        changed.append("signal handlers")
+    now = _function_modes()
+    if len(now) != len(modes) or not all(map(is_, now, modes)):
+        _set_function_modes(modes)
+        changed.append("default device or torch function mode")
+    after = _values()
+    if after != values:
+        for (name, write), old, new in zip(_WRITE.items(), values, after, strict=True):
+            if old != new:
+                write(old)
+                changed.append(name)
+    return changed
+
+
+def _set_handlers(handlers: tuple[Any, ...]) -> None:
+    for number, old in zip(_SIGNALS, handlers, strict=True):
+        if (
+            old is None or _handler_of(number) is old
+        ):  # None: set by other code, which Python cannot set again
+            continue
+        signal.signal(number, old)
+        if old == signal.SIG_DFL and number.name in _TIMERS:  # it would end the process
+            signal.setitimer(getattr(signal, _TIMERS[number.name]), 0.0)
+
+
+def _set_function_modes(modes: tuple[Any, ...]) -> None:
+    for _ in range(torch._C._len_torch_function_stack()):
+        torch._C._pop_torch_function_stack()
+    for mode in modes:
+        torch._C._push_on_torch_function_stack(mode)
+    is_default = bool(modes) and isinstance(
+        modes[0], DeviceContext
+    )  # `torch.set_default_device` puts its mode first
+    torch._GLOBAL_DEVICE_CONTEXT.device_context = modes[0] if is_default else None
+
+
+def _drop_dispatch_modes(count: int) -> None:
+    while torch._C._len_torch_dispatch_stack() > count:
+        torch._C._pop_torch_dispatch_stack(None)

@@ -1,0 +1,1 @@
+"""Hostile and honest clients at one server: `python -m servercheck.load --help`."""
