@@ -11,6 +11,7 @@ import pytest
 from specdec import EngineError
 from specdec.grammar.trial import deadline
 from specdec_server.preparation import Preparation
+from specdec_server.threads import DaemonThreads, in_thread
 
 
 def test_grammars_are_ended_when_the_client_is_told() -> None:
