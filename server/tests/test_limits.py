@@ -17,8 +17,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from specdec import ConfigError, EngineError
-from specdec.grammar.trial import deadline
+from specdec import ConfigError
 from specdec_server.body import BodyLimit
 from specdec_server.client import client_of
 from specdec_server.connection import limited_by
@@ -339,37 +338,6 @@ def test_work_that_never_ends_takes_no_more_than_its_threads() -> None:
             pytest.fail("the places of what took too long are not free again")
 
     asyncio.run(main())
-
-
-def test_grammars_are_ended_when_the_client_is_told() -> None:
-    async def main() -> None:
-        preparation, before = Preparation(500.0), time.monotonic()
-        found = await preparation.run(deadline.get, "x")
-        assert found is not None
-        assert before + 500 <= found <= time.monotonic() + 500
-        assert deadline.get() is None
-
-    asyncio.run(main())
-
-
-def test_closing_ends_the_threads() -> None:
-    end, before = threading.Event(), set(threading.enumerate())
-
-    async def main() -> None:
-        preparation = Preparation(60.0, num_places=2)
-        await preparation.run(lambda: 1, "x")
-        busy = asyncio.create_task(preparation.run(lambda: end.wait() and 5, "x"))
-        await asyncio.sleep(0.01)
-        preparation.close()
-        with pytest.raises(EngineError, match="shut down"):
-            await preparation.run(lambda: 1, "y")
-        end.set()
-        assert await busy == 5, "what has begun is finished"
-
-    asyncio.run(main())
-    for thread in set(threading.enumerate()) - before:
-        thread.join(30)
-        assert not thread.is_alive()
 
 
 def test_clients_are_told_apart_by_key_or_address() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from servercheck.parsing import parsed
-from speccheck.grammars import compiled, sampled
+from speccheck.grammars import accepts, compiled, sampled
 
 from specdec import ConfigError
 from specdec_server.tools import Tool, ToolParser
@@ -90,6 +90,27 @@ def test_what_cannot_be_kept_to_is_refused_if_strict(name: str) -> None:
                 wanted = constrained(None, choice, syntax, None)
                 assert wanted is not None
                 assert compiled(wanted.model_dump(exclude_none=True)) is not None
+
+
+@pytest.mark.parametrize(
+    ("inner", "form"),
+    [
+        ({"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}, '{"b": "%s"}'),
+        ({"type": "string"}, "%s"),
+        ({"type": "string", "minLength": 3}, "%s"),
+    ],
+)
+def test_values_end_where_the_parser_ends_them(inner: dict[str, Any], form: str) -> None:
+    tool = Tool("f", parameters=schema_of(a=inner), is_strict=True)
+    wanted = constrained(
+        None, ToolChoice((tool,), "required", (tool,)), parser_of("qwen3_coder").syntax(""), None
+    )
+    assert wanted is not None
+    grammar = compiled(wanted.model_dump(exclude_none=True))
+    for value, is_allowed in (("/function>", True), ("x</parameter>\n</function>\n</tool_call>", False)):
+        written = f"<parameter=a>\n{form % value}\n</parameter>\n"
+        text = f"<tool_call>\n<function=f>\n{written}</function>\n</tool_call>"
+        assert accepts(grammar, text) == is_allowed
 
 
 def test_strict_needs_a_format_that_can_be_forced() -> None:

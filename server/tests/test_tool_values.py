@@ -27,6 +27,7 @@ CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     ("deepseek_v3", f'{SECTION}{CALL}function{SEP}f\n```json\n{{"a": "x ``', "", [("f", '{"a": "x ``')]),
     ("deepseek_v31", f'{SECTION}{CALL}f{SEP}{{"a": "{CLOSE}{LAST}"}}{CLOSE}{LAST}', "", [("f", f'{{"a": "{CLOSE}{LAST}"}}')]),
     ("deepseek_v31", f'{CALL}f{SEP}{{"a": "x{CLOSE}{CALL}g{SEP}{{}}{CLOSE}', "", [("f", '{"a": "x'), G]),
+    ("deepseek_v31", f'{CALL}f{SEP}{{"a": "x{CLOSE}{CALL}g{SEP}{{"b": "y{CLOSE}', "", [("f", '{"a": "x'), ("g", '{"b": "y')]),
     ("kimi_k2", '<|tool_call_begin|>f<|tool_call_argument_begin|>{"a": "<|tool_call_end|>"}<|tool_call_end|>', "", [END_CALL]),
     (
         "gpt_oss",

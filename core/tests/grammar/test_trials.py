@@ -21,7 +21,7 @@ from specdec.grammar.trial import GrammarTrials
 from specdec.grammar.worker import MEMORY_BYTES
 from specdec.structured_outputs import StructuredOutputsParams
 
-BOMB = StructuredOutputsParams(json={"enum": [f"{i}" * 30 for i in range(60_000)]})
+BOMB = StructuredOutputsParams(json={"enum": [f"{i}" * 30 for i in range(20_000)]})
 EASY = StructuredOutputsParams(regex="[a-z]{3}")
 
 
@@ -96,6 +96,14 @@ def test_memory_is_bounded() -> None:
     assert "MemoryError" in ended.stderr
 
 
+def test_a_grammar_of_much_memory_is_told_and_its_process_not_kept(trials: GrammarTrials) -> None:
+    wide = StructuredOutputsParams(json={"enum": [f"{i}" * 30 for i in range(60_000)]})
+    with pytest.raises(ConfigError, match="cannot be compiled: it takes too much memory"):
+        trials.run(wide)
+    assert processes(trials) == []
+    assert trials.run(EASY).form == "regex"
+
+
 def test_it_starts_without_torch(trials: GrammarTrials) -> None:
     started = monotonic()
     trials.run(EASY)
@@ -130,11 +138,11 @@ from specdec.structured_outputs import StructuredOutputsParams
 trials = GrammarTrials(FACTS.serialize_json())
 trials.run(StructuredOutputsParams(regex="a"))
 print(*[trier._process.pid for trier in trials._all], flush=True)
-bomb = StructuredOutputsParams(json={{"enum": [f"{{i}}" * 30 for i in range(60_000)]}})
+bomb = StructuredOutputsParams(json={{"enum": [f"{{i}}" * 30 for i in range(20_000)]}})
 from specdec.grammar import trial
-trial.MAX_SECONDS = 1.0
+trial.MAX_SECONDS = 4.0
 threading.Thread(target=trials.run, args=[bomb], daemon=True).start()
-time.sleep(0.3)
+time.sleep(2)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:

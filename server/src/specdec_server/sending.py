@@ -14,6 +14,7 @@ from fastapi.responses import StreamingResponse
 
 from specdec import ConfigError, EngineError, RequestOutput
 from specdec_server.errors import ApiError, error_body
+from specdec_server.threads import in_thread
 
 logger = logging.getLogger("specdec")
 
@@ -57,7 +58,7 @@ async def sent(
 
 async def _whole(answer: Answer) -> Response:
     outputs = await answer.outputs()
-    return await asyncio.to_thread(lambda: json_response(answer.response(outputs)))
+    return await in_thread(lambda: json_response(answer.response(outputs)))
 
 
 def json_response(body: dict[str, Any]) -> Response:

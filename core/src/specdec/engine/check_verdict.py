@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 from specdec.engine.received import exact_rows
 from specdec.errors import PluginError
@@ -45,9 +44,7 @@ def problem_of(verdict: object, num_nodes: Sequence[int], vocab_size: int) -> st
             return f"{given}: give the accepted tokens and one more"
         if path and not (min(path) >= 0 and max(path) < count):
             return f"accepted nodes {list(path)} in row {row}, whose draft has {count} nodes"
-    if size and not (
-        min(chain.from_iterable(token_ids)) >= 0 and max(chain.from_iterable(token_ids)) < vocab_size
-    ):
-        wrong = next(t for t in chain.from_iterable(token_ids) if not 0 <= t < vocab_size)
-        return f"token id {wrong}, outside the vocabulary of {vocab_size}"
+        if not (min(emitted) >= 0 and max(emitted) < vocab_size):
+            wrong = next(t for t in emitted if not 0 <= t < vocab_size)
+            return f"token id {wrong}, outside the vocabulary of {vocab_size}"
     return None

@@ -169,7 +169,7 @@ class Delivery:
     def _host_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
     ) -> ProposeBatch:
-        views = [_shown(sequence).tokens(sequence) for sequence in sequences]
+        views = [(sequence.shown or _shown(sequence)).tokens(sequence) for sequence in sequences]
         pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
         tokens: HostIds
         if len(pieces) == 1:
@@ -254,8 +254,8 @@ def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
 
 
 def _shown(sequence: Sequence) -> Shown:
-    if sequence.shown is None:
-        sequence.shown = Shown(sequence)
+    """Begin to show a sequence to the proposer."""
+    sequence.shown = Shown(sequence)
     return sequence.shown
 
 
@@ -263,9 +263,12 @@ def _allowed_after(
     sequences: list[Sequence], views: list[HostIds]
 ) -> Callable[[int, Ids[int]], torch.Tensor | None] | None:
     """Return the implementation of `ProposeBatch.allowed`, or None if no row has a grammar."""
-    of_rows = [_shown(sequence).allowed(view) for sequence, view in zip(sequences, views, strict=True)]
-    if not any(of_rows):
+    if all(sequence.rules is None or sequence.rules.grammar is None for sequence in sequences):
         return None
+    of_rows = [
+        None if sequence.shown is None else sequence.shown.allowed(view)
+        for sequence, view in zip(sequences, views, strict=True)
+    ]
 
     def allowed(row: int, path: Ids[int]) -> torch.Tensor | None:
         after = of_rows[row]

@@ -192,9 +192,12 @@ class ProposerGuard:
 
     def _call(self, function: Callable[..., Result], *arguments: object) -> Result:
         result, changed = undisturbed(function, *arguments)
-        if changed and not self._is_fallback:
-            raise PluginError(f"proposer {self.name!r} changed settings of the process: {', '.join(changed)}")
-        self.count_changes(changed)
+        if changed:
+            if not self._is_fallback:
+                raise PluginError(
+                    f"proposer {self.name!r} changed settings of the process: {', '.join(changed)}"
+                )
+            self.count_changes(changed)
         return result
 
     def _contain(self, error: BaseException, what: str, *, hint: str = "", is_pausing: bool = True) -> None:

@@ -27,12 +27,12 @@ class Received:
     copied once for many drafts: see `copied`.
     """
 
-    rows: Sequence[Sequence[int]]
-    """`[B]` token ids as given, padding included: exact `int`s."""
     token_ids: torch.Tensor
     parents: torch.Tensor | None
     confidence: torch.Tensor | None
-    proposers: tuple[str, ...] | None
+    rows: Sequence[Sequence[int]] = ()
+    """`[B]` token ids as given, padding included: exact `int`s."""
+    proposers: tuple[str, ...] | None = None
     sampling: DraftSampling = DraftSampling.DETERMINISTIC
     is_drawn: Sequence[bool] = ()
     """`[B]`: rows that carry q; () if none does."""
@@ -54,33 +54,37 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
     if width > _MAX_WIDTH:
         raise DraftError(f"Draft.token_ids has {width} columns, where at most {most} nodes may be drafted")
     own_ids = copied(ids)
-    parents = _plain_or_none("parents", offered.parents, (size, width), 2, torch.int64)
-    confidence = _plain_or_none("confidence", offered.confidence, (size, width), 2)
-    probs = _plain_or_none("node_probs", offered.node_probs, (size, width + 1), 3)
-    has_probs = _plain_or_none("has_probs", offered.has_probs, (size,), 1, torch.bool)
-    vocab_map, host_rows = offered.vocab_map, offered.host_rows
-    known = _plain_or_none("vocab_map", vocab_map, (), 1)
-    received = Received(
-        rows=(),
-        token_ids=own_ids if width <= most else copied(own_ids[:, :most]),
-        parents=None if parents is None else copied(parents[:, :most]),
-        confidence=None if confidence is None else copied(confidence[:, :most]),
-        proposers=_names(offered.proposers, size),
-    )
-    is_drawn = [True] * size if probs is not None else []
-    if probs is not None and has_probs is not None:
-        is_drawn = has_probs.tolist()
-        received.has_probs = torch.tensor(is_drawn, device=has_probs.device)
-    if probs is not None and any(is_drawn):
-        received.sampling, received.is_drawn = _law(offered.sampling, probs, known, vocab_size), is_drawn
-        received.node_probs, received.vocab_map = copied(probs[:, : most + 1]), vocab_map
-        host_rows = None  # q is looked up at `token_ids`
-    else:
-        received.has_probs = None
-    rows = received.rows = own_ids.tolist() if host_rows is None else exact_rows(host_rows)
+    parents, confidence, probs = offered.parents, offered.confidence, offered.node_probs
+    if parents is not None:
+        parents = copied(_plain("parents", parents, (size, width), 2, torch.int64)[:, :most])
+    if confidence is not None:
+        confidence = copied(_plain("confidence", confidence, (size, width), 2)[:, :most])
+    received = Received(own_ids if width <= most else copied(own_ids[:, :most]), parents, confidence)
+    proposers = offered.proposers
+    if proposers is not None:
+        received.proposers = _names(proposers, size)
+    host_rows, has_probs, vocab_map = offered.host_rows, offered.has_probs, offered.vocab_map
+    if has_probs is not None:
+        has_probs = _plain("has_probs", has_probs, (size,), 1, torch.bool)
+    width_of_map = None if vocab_map is None else len(_plain("vocab_map", vocab_map, (), 1, torch.int64))
+    if probs is not None:
+        probs = _plain("node_probs", probs, (size, width + 1), 3)
+        is_drawn = [True] * size if has_probs is None else has_probs.tolist()
+        if any(is_drawn):
+            received.sampling = _law(offered.sampling, probs, vocab_size)
+            if width_of_map is not None and width_of_map != probs.shape[2]:
+                raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
+            received.node_probs, received.vocab_map = copied(probs[:, : most + 1]), vocab_map
+            received.is_drawn = is_drawn
+            if has_probs is not None:
+                received.has_probs = torch.tensor(is_drawn, device=has_probs.device)
+    if host_rows is None or received.node_probs is not None:  # q is looked up at `token_ids`
+        received.rows = own_ids.tolist()
+        return received
+    rows = received.rows = exact_rows(host_rows)
     if len(rows) != size:
         raise DraftError(f"Draft.host_rows has {len(rows)} rows for a batch of {size}")
-    if any(len(row) > width for row in rows):
+    if max(map(len, rows), default=0) > width:
         raise DraftError(f"Draft.host_rows has a row longer than the {width} nodes of Draft.token_ids")
     return received
 
@@ -93,12 +97,6 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 def exact_rows(rows: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return rows of exact `int`s: a subclass may answer comparisons as it likes."""
     return [[*map(int.__int__, map(as_int, row))] for row in rows]
-
-
-def _plain_or_none(
-    name: str, value: object, shape: tuple[int, ...], ndim: int, dtype: torch.dtype | None = None
-) -> torch.Tensor | None:
-    return None if value is None else _plain(name, value, shape, ndim, dtype)
 
 
 def _plain(
@@ -114,7 +112,7 @@ def _plain(
         kind = type(value).__name__
         raise DraftError(f"Draft.{name} is {kind}, not a tensor (of torch.Tensor itself, not of a subclass)")
     tensor = value.detach()
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
+    if tensor.layout is not torch.strided or tensor.is_meta:
         place = "on the device meta" if tensor.is_meta else f"of layout {tensor.layout}"
         raise DraftError(f"Draft.{name} is a tensor {place}: give a dense one that holds numbers")
     given = tensor.shape
@@ -123,23 +121,21 @@ def _plain(
         raise DraftError(f"Draft.{name} has shape {tuple(given)} for a batch that needs [{wanted}]")
     if dtype is not None and tensor.dtype is not dtype:
         raise DraftError(f"Draft.{name} is {tensor.dtype}, not {str(dtype).removeprefix('torch.')}")
-    count = tensor.numel()
-    if count:
-        if not tensor.is_contiguous():
-            count = 1 + sum((n - 1) * step for n, step in zip(given, tensor.stride(), strict=True))
-        end = (tensor.storage_offset() + count) * tensor.element_size()
-        if end > tensor.untyped_storage().nbytes():
-            raise DraftError(f"Draft.{name} of shape {tuple(given)} is larger than its memory")
+    size = tensor.nbytes
+    if size and not tensor.is_contiguous():
+        size = tensor.element_size() * (
+            1 + sum((n - 1) * step for n, step in zip(given, tensor.stride(), strict=True))
+        )
+    if size and tensor.storage_offset() * tensor.element_size() + size > tensor.untyped_storage().nbytes():
+        raise DraftError(f"Draft.{name} of shape {tuple(given)} is larger than its memory")
     return tensor
 
 
-def _law(
-    given: object, probs: torch.Tensor, vocab_map: torch.Tensor | None, vocab_size: int
-) -> DraftSampling:
+def _law(given: object, probs: torch.Tensor, vocab_size: int) -> DraftSampling:
     """Return how nodes were drawn from q.
 
     Raises:
-        DraftError: if fields contradict q.
+        DraftError: if other fields contradict q.
     """
     if given is not DraftSampling.IID and given is not DraftSampling.WITHOUT_REPLACEMENT:
         raise DraftError(
@@ -148,24 +144,17 @@ def _law(
         )
     if not probs.is_floating_point():
         raise DraftError(f"Draft.node_probs is {probs.dtype}, not floating point")
-    width = probs.shape[2]
-    if width > _MAX_VOCABULARIES * vocab_size:
-        raise DraftError(f"Draft.node_probs is over {width} ids, and the target has {vocab_size}")
-    if vocab_map is not None and vocab_map.dtype != torch.int64:
-        raise DraftError(f"Draft.vocab_map is {vocab_map.dtype}, not int64")
-    if vocab_map is not None and len(vocab_map) != width:
-        raise DraftError(f"Draft.vocab_map has {len(vocab_map)} ids for a q over {width}")
+    if probs.shape[2] > _MAX_VOCABULARIES * vocab_size:
+        raise DraftError(f"Draft.node_probs is over {probs.shape[2]} ids, and the target has {vocab_size}")
     return DraftSampling(given)
 
 
-def _names(proposers: object, size: int) -> tuple[str, ...] | None:
+def _names(proposers: object, size: int) -> tuple[str, ...]:
     """Return the names of the proposers of `size` rows as exact `str`s.
 
     Raises:
         DraftError: if they are none.
     """
-    if proposers is None:
-        return None
     names = tuple(proposers) if isinstance(proposers, tuple) else ()
     if len(names) != size or not all(isinstance(name, str) for name in names):
         raise DraftError(f"Draft.proposers is {proposers!r}, not a tuple of {size} names")

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextvars import copy_context
 from importlib import import_module
 from operator import is_
 from typing import Any, TypeVar
@@ -26,11 +25,11 @@ _handler_of: Callable[[int], Any] = import_module("_signal").getsignal
 _SIGNALS = tuple(
     getattr(signal, name)
     for name in (
-        "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCHLD",
-        "SIGPIPE", "SIGIO", "SIGWINCH",
+        "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGCHLD",
     )
     if hasattr(signal, name)
 )  # fmt: skip
+"""Those that a process gets from itself, its user or its children; reading each takes time in every step."""
 _TIMERS = {"SIGALRM": "ITIMER_REAL", "SIGVTALRM": "ITIMER_VIRTUAL", "SIGPROF": "ITIMER_PROF"}
 _MAX_TRIES = 100
 _left: list[object] = []
@@ -52,16 +51,14 @@ _WRITE: dict[str, Callable[[Any], object]] = {
 def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Result, list[str]]:
     """Call a plugin's function; returns its result and the names of the settings that it changed, which are put back.
 
-    They are put back as well if it raises. What it sets in context variables, such as numpy's handling of errors, stays
-    within the call.
+    They are put back as well if it raises.
     """
-    is_main = threading.current_thread() is threading.main_thread()  # the only one that runs signal handlers
-    handlers = tuple(map(_handler_of, _SIGNALS)) if is_main else ()
-    modes, values, depth = _function_modes(), _values(), sys.getrecursionlimit()
+    handlers, modes, values = tuple(map(_handler_of, _SIGNALS)), _function_modes(), _values()
+    depth = sys.getrecursionlimit()
     changed: list[str] = []
     interruption: BaseException | None = None
     try:
-        result = copy_context().run(function, *arguments)
+        result = function(*arguments)
     finally:
         for _ in range(_MAX_TRIES):
             try:
@@ -103,7 +100,7 @@ def _values() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.get_deterministic_debug_mode(),
         torch.get_num_threads(),
-        torch.get_float32_matmul_precision(),
+        torch._C._get_float32_matmul_precision(),
         torch.is_autocast_enabled("cpu"),
         torch._C._len_torch_dispatch_stack(),
     )
@@ -112,7 +109,9 @@ def _values() -> tuple[Any, ...]:
 def _put_back(handlers: tuple[Any, ...], modes: tuple[Any, ...], values: tuple[Any, ...]) -> list[str]:
     """Put back what differs; returns the names. A plugin's own objects are compared by identity alone."""
     changed: list[str] = []
-    if not all(map(is_, handlers, map(_handler_of, _SIGNALS))):
+    if not all(map(is_, handlers, map(_handler_of, _SIGNALS))) and (
+        threading.current_thread() is threading.main_thread()  # no other can set one, or runs one
+    ):
         _set_handlers(handlers)
         changed.append("signal handlers")
     now = _function_modes()

@@ -67,8 +67,11 @@ def try_grammar(
         is_able = can_end(str(compiled.grammar))
     except ConfigError:
         raise
-    except (RuntimeError, ValueError, TypeError, RecursionError) as error:
-        reason = _PLACE_IN_LIBRARY.sub("", str(error).strip().splitlines()[-1])
+    except (RuntimeError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        told = str(error).strip() or type(error).__name__
+        is_large = isinstance(error, MemoryError) or "bad_alloc" in told
+        reason = "it takes too much memory: make it simpler" if is_large else told.splitlines()[-1]
+        reason = _PLACE_IN_LIBRARY.sub("", reason)
         raise ConfigError(
             f"SamplingParams: structured_outputs {params.kind!r} cannot be compiled: {reason}"
         ) from error

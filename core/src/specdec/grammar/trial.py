@@ -146,7 +146,7 @@ class GrammarTrials:
             answer = trier.ask(params, seconds)
         finally:
             with self._lock:
-                is_kept = answer is not None and not self._idle and not self._is_closed
+                is_kept = answer is not None and not (answer["is_last"] or self._idle or self._is_closed)
                 if is_kept:
                     self._idle.append(trier)
                 else:

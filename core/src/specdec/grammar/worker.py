@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from specdec.errors import ConfigError
 from specdec.grammar.compiling import try_grammar
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 1024 * 1024 * 1024
 """How much memory a trial may use."""
+_KEPT_BYTES = 256 * 1024 * 1024
+"""A process that holds more memory after a trial is not used again."""
 _NICENESS = 5
 _LOOK_SECONDS = 5.0
 """How often an idle process looks whether its parent is still there: a fork of the parent keeps the connection open."""
 
 
 def main(descriptor: int) -> None:
-    """Answer jobs until the connection closes. A job has `params` and `seconds`, an answer a `source` or an `error`."""
+    """Answer jobs until the connection closes. A job has `params` and `seconds`, an answer a `source` or an `error`,
+    and whether it `is_last`."""
     connection: Connection = Connection(descriptor)
     parent = os.getppid()
     os.nice(_NICENESS)
@@ -46,7 +49,7 @@ def main(descriptor: int) -> None:
             job = json.loads(connection.recv_bytes())
             # Should the parent be gone, the signal ends this process, whatever it does.
             signal.setitimer(signal.ITIMER_REAL, job["seconds"] + 1)
-            answer = _tried(compiler, job["params"])
+            answer = _tried(compiler, job["params"]) | {"is_last": _num_bytes("RSS") > _KEPT_BYTES}
             signal.setitimer(signal.ITIMER_REAL, 0)
             connection.send_bytes(json.dumps(answer).encode())
     except (EOFError, OSError):
@@ -79,14 +82,19 @@ def _compiler(facts: str) -> xgrammar.GrammarCompiler:
 
 
 def _limit_memory() -> None:
-    if sys.platform != "linux":
-        return
-    import resource
+    if sys.platform == "linux":
+        import resource
 
+        limit = _num_bytes("VM") + MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _num_bytes(kind: Literal["VM", "RSS"]) -> int:
+    """Return how much memory this process has reserved or holds; 0 where the system does not tell."""
+    if sys.platform != "linux":
+        return 0
     with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
-    limit = pages * resource.getpagesize() + MEMORY_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        return int(file.read().split()[0 if kind == "VM" else 1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

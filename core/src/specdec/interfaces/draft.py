@@ -86,9 +86,9 @@ class Draft:
         host_rows = _integers(rows)
         chances = None if confidence is None else [_listed(row) for row in confidence]
         return cls(
-            token_ids=_padded(host_rows, PADDING_ID, torch.int64, device),
-            parents=None if parents is None else _padded(_integers(parents), PADDING_ID, torch.int64, device),
-            confidence=None if chances is None else _padded(chances, 0.0, torch.float32, device),
+            token_ids=_padded(host_rows, PADDING_ID, np.int64, device),
+            parents=None if parents is None else _padded(_integers(parents), PADDING_ID, np.int64, device),
+            confidence=None if chances is None else _padded(chances, 0.0, np.float32, device),
             host_rows=host_rows,
         )
 
@@ -109,8 +109,11 @@ def _integers(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def _padded(
-    rows: Sequence[Sequence[float]], padding: float, dtype: torch.dtype, device: torch.device | str
+    rows: Sequence[Sequence[float]],
+    padding: float,
+    dtype: type[np.int64 | np.float32],
+    device: torch.device | str,
 ) -> torch.Tensor:
-    width = max((len(row) for row in rows), default=0)
+    width = max(map(len, rows), default=0)
     filled = [[*row, *([padding] * (width - len(row)))] for row in rows]
-    return torch.tensor(filled, dtype=dtype, device=device).reshape(len(rows), width)
+    return torch.from_numpy(np.array(filled, dtype).reshape(len(rows), width)).to(device)

@@ -17,6 +17,7 @@ from specdec_server.data_parallel.engine import EngineProcess
 from specdec_server.data_parallel.engines import Engines
 from specdec_server.data_parallel.metrics import merged_metrics
 from specdec_server.errors import ApiError, error_body
+from specdec_server.threads import in_thread
 
 logger = logging.getLogger("specdec")
 
@@ -69,7 +70,7 @@ class Relay:
         return Response(merged_metrics(self._engines, pages), media_type=CONTENT_TYPE_LATEST)
 
     async def _relay(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        conversation = await asyncio.to_thread(conversation_of, scope["path"], body)
+        conversation = await in_thread(conversation_of, scope["path"], body)
         engine = self._engines.choose(conversation)
         if engine is None:
             await _refusal(self._nobody())(scope, receive, send)

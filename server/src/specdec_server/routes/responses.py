@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -25,6 +24,7 @@ from specdec_server.responses.output import Output, copied
 from specdec_server.running import finished, merged
 from specdec_server.sending import json_response, sent
 from specdec_server.service import Served, Service
+from specdec_server.threads import in_thread
 from specdec_server.turn import Turn, TurnRequest
 from specdec_server.usage import usage
 
@@ -51,7 +51,7 @@ async def create_response(
 async def retrieve_response(response_id: str, request: Request, service: Served) -> Response:
     """Return a stored response."""
     stored = _store_of(request).get(response_id, service.owner)
-    return await asyncio.to_thread(json_response, stored.response)
+    return await in_thread(json_response, stored.response)
 
 
 @router.delete("/v1/responses/{response_id}")
@@ -121,7 +121,7 @@ class _Answer:
                         found += self._parser.end()
                     for event in self._output.add(found):
                         yield event
-            events, response = await asyncio.to_thread(self._ended, output)
+            events, response = await in_thread(self._ended, output)
         except Exception as error:  # the status is already sent, so an event reports the error
             told = error_body(error)["error"]
             if told["type"] == "internal_error":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from specdec_server.tools.json_value import JsonValue
-from specdec_server.tools.json_writing import escaped, read_json
+from specdec_server.tools.json_writing import read_json
 
 _BLANKS = " \t\r\n"
 _NAME = "name"
@@ -81,7 +81,7 @@ class CallObject:
         with suppress(ValueError):
             inner = read_json(value.text)
             if isinstance(inner, str) and isinstance(read_json(inner), dict):
-                return escaped(inner)
+                return inner
         return value.text
 
     def _take_sign(self, char: str) -> int:

@@ -17,7 +17,7 @@ def written(value: Any) -> str:
     """
     # Reading it back joins the two escapes of one character, and names that are equal as JSON, such as 1 and "1".
     plain = json.loads(json.dumps(value, allow_nan=False))
-    return escaped(json.dumps(plain, ensure_ascii=False))
+    return json.dumps(plain, ensure_ascii=False)
 
 
 def escaped(text: str) -> str:

@@ -73,7 +73,7 @@ def cases() -> Iterator[Case]:
                 is_async = False if "signal" in kind else None
                 counted = "specdec:observer_errors" if place == "observer" else errors
                 if kind == "numpy errors raised":
-                    counted = None  # a context variable, which ends with the call
+                    counted = None  # no step depends on it
                 yield Case(kind, group, place, counted=counted, is_async=is_async)
     for group in ("WRITES", "STATES", "MISUSE"):
         for kind in getattr(done, group):

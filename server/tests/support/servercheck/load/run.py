@@ -60,9 +60,9 @@ class Report:
     late_ms: dict[str, float]
     """How late the machine woke a process that slept, beside it."""
     memory_mib: list[int]
-    """Of the server and its children: before, then at each tenth of the time, then after."""
+    """Of the server and its children: before, then the median of each tenth of the time, then after."""
     is_flat: bool
-    """Whether it does not grow after the first fifth of the time; of less than two minutes, whether it grows little at all."""
+    """Whether it does not grow after the first three tenths of the time; in less than two minutes, whether it grows little."""
     num_threads: tuple[int, int]
     """Before and after."""
     idle_cores: float
@@ -133,12 +133,12 @@ def _run(plan: Plan, server: subprocess.Popen[bytes], log: Path) -> Report:
 def _clients(
     plan: Plan, url: str, port: int, expected: list[str], process: psutil.Process, memory: list[int]
 ) -> tuple[list[Seen], Counter[tuple[str, int]], dict[str, list[float]]]:
-    """Run all clients, each hostile one in a process of its own, and note the memory ten times."""
-    end = threading.Event()
+    """Run all clients, each hostile one in a process of its own, and note the memory."""
+    end, samples = threading.Event(), list[int]()
 
     def watch() -> None:
-        while not end.wait(plan.seconds / 10):
-            memory.append(_memory(process))
+        while not end.wait(0.5):
+            samples.append(_memory(process))
 
     spawned = multiprocessing.get_context("spawn")
     probe = [sys.executable, str(Path(__file__).with_name("probe.py")), str(port), str(plan.seconds)]
@@ -158,6 +158,8 @@ def _clients(
         found = sum((each.result() for each in attacks), Counter[tuple[str, int]]())
         end.set()
         watcher.join()
+        parts = [samples[part * len(samples) // 10 : (part + 1) * len(samples) // 10] for part in range(10)]
+        memory += [int(median(part)) for part in parts if part]
         return [each.result() for each in asked], found, json.loads(out)
 
 
@@ -184,13 +186,12 @@ def _memory(process: psutil.Process) -> int:
 def _is_flat(memory: list[int], seconds: float) -> bool:
     if seconds < 120:
         return max(memory) < memory[0] + 1500
-    first, later = memory[1:4], memory[4:]
-    return max(later) < 1.1 * max(first)
+    return max(memory[4:]) < 1.1 * max(memory[2:4])
 
 
 def _quantiles(values: list[float]) -> dict[str, float]:
     ordered = sorted(values)
-    parts = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+    parts = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
     found = {
         name: round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 1)
         for name, part in parts.items()
@@ -200,6 +201,8 @@ def _quantiles(values: list[float]) -> dict[str, float]:
 
 def missed(report: Report) -> list[str]:
     """Return the goals that a report misses."""
+    # In a few hundred requests, one pause of the machine decides about 1 % of them.
+    part = "p99" if report.health_ms["count"] > 5000 else "p95"
     failed = [name for name in report.hostile if name.rpartition(" ")[2] in ("500", "501", "502")]
     goals = {
         "honest clients get the texts of an idle server": report.num_right > 0 and not report.wrong,
