@@ -123,14 +123,21 @@ def test_a_missing_tensor_is_not_left_random(tmp_path: Path) -> None:
     assert "tensors are missing, model.layers.1.self_attn.q_proj.weight first (of 1)" in told
 
 
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
-def test_a_file_that_is_cut_short(tmp_path: Path, share: float) -> None:
+@pytest.mark.parametrize(
+    ("share", "reason"),
+    [
+        (0.02, "it ends within its header"),
+        (0.3, "transformers cannot read"),
+        (0.9, "transformers cannot read"),
+    ],
+)
+def test_a_file_that_is_cut_short(tmp_path: Path, share: float, reason: str) -> None:
     file = write_gguf(tmp_path / "m.gguf")
     content = file.read_bytes()
     file.write_bytes(content[: int(len(content) * share)])
     folder = tmp_path / "out"
     folder.mkdir()
-    with pytest.raises(ModelError, match="transformers cannot read"):
+    with pytest.raises(ModelError, match=reason):
         convert(file, "float32", folder)
     assert list(folder.iterdir()) == []
 

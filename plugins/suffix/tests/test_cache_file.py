@@ -1,10 +1,14 @@
 """The cache file: what is written is read again, and nothing else is."""
 
+import hashlib
+import lzma
 import os
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from array import array
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ from safetensors.numpy import save_file
 from specdec import LLM, ConfigError, SamplingParams
 from specdec.interfaces import FinishReason
 from specdec_plugin_suffix import keeper
-from specdec_plugin_suffix.cache_file import read_responses, write_responses
+from specdec_plugin_suffix.cache_file import FORMAT, VERSION, read_responses, write_responses
 
 RESPONSES = [array("i", [1, 2, 3]), array("i", [7]), array("i", range(40))]
 OWNER = "a" * 64
@@ -67,6 +71,67 @@ def test_every_truncation_is_found(file) -> None:
     file.write_bytes(content + b"\0")
     with pytest.raises(ConfigError, match="damaged"):
         read_responses(file, OWNER, 1000)
+
+
+def crafted(path, lengths, token_ids, owner=OWNER) -> None:
+    """Write a file whose checksum fits whatever it holds."""
+    arrays = np.array(token_ids, np.int32), np.array(lengths, np.int64)
+    digest = hashlib.sha256(f"{FORMAT}\0{VERSION}\0{owner}\0{len(lengths)}\0".encode())
+    digest.update(arrays[1].tobytes() + arrays[0].tobytes())
+    metadata = {"format": FORMAT, "version": VERSION, "tokenizer": owner, "sha256": digest.hexdigest()}
+    save_file({"token_ids": arrays[0], "lengths": arrays[1]}, path, metadata=metadata)
+
+
+def test_lengths_whose_sum_wraps_around_are_refused(tmp_path) -> None:
+    path = tmp_path / "wraps"
+    crafted(path, [2], [1, 2])
+    assert [list(each) for each in read_responses(path, OWNER, 1000)] == [[1, 2]]
+    for lengths in ([2**62, 2**62, 2**62, 2**62 + 2], [2**63 - 1, 2**63 - 1, 4]):
+        crafted(path, lengths, [1, 2])
+        with pytest.raises(ConfigError, match="the lengths do not fit the tokens"):
+            read_responses(path, OWNER, 1000)
+
+
+def test_a_small_file_takes_little_memory_before_it_is_refused(tmp_path) -> None:
+    path, zeros = tmp_path / "bomb.xz", bytes(2**20)
+    packer = lzma.LZMACompressor()
+    path.write_bytes(b"".join([*(packer.compress(zeros) for _ in range(200)), packer.flush()]))
+    assert path.stat().st_size < 50_000
+    tracemalloc.start()
+    with pytest.raises(ConfigError, match="it holds more than 16777216 bytes, compressed to"):
+        read_responses(path, None, 1000)
+    assert tracemalloc.get_traced_memory()[1] < 64 * 2**20
+    tracemalloc.stop()
+    text = b'{"__metadata__":' + b'[{"a":0},' * 1_500_000
+    path.write_bytes(lzma.compress(len(text).to_bytes(8, "little") + text, preset=0))
+    with pytest.raises(ConfigError, match=f"its header would have {len(text)} bytes"):
+        read_responses(path, None, 1000)
+    path.write_bytes(
+        lzma.compress(zeros, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1536 * 2**20}])
+    )
+    with pytest.raises(ConfigError, match="Memory usage limit"):
+        read_responses(path, None, 1000)
+
+
+def test_a_deep_header_is_refused(tmp_path) -> None:
+    text = b"[" * 60_000
+    (tmp_path / "deep").write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(ConfigError, match="is not a suffix cache"):
+        read_responses(tmp_path / "deep", None, 1000)
+
+
+def test_responses_that_are_much_the_same_are_read_again(tmp_path) -> None:
+    path = tmp_path / "same.xz"
+    same = [array("i", [5] * 50_000)] * 100
+    write_responses(path, same, OWNER)
+    assert read_responses(path, OWNER, 1000) == same
+
+
+def test_what_never_ends_is_not_read(tmp_path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="cannot be read: Not a regular file"):
+            read_responses(endless, OWNER, 1000)
 
 
 def test_foreign_files(tmp_path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specdec.errors import ModelError
+from specdec.gguf.bounds import check_bounds
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -29,7 +30,8 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
         folder: an empty folder.
 
     Raises:
-        ModelError: if packages are missing, or if transformers cannot read the file, with its reason.
+        ModelError: if packages are missing, if the file says more than it can hold, or if transformers cannot read it, with its
+            reason.
         OSError: if the folder cannot be written.
     """
     missing = [name for name in _PACKAGES if find_spec(name) is None]
@@ -37,6 +39,7 @@ def convert(file: Path, dtype: str, folder: Path) -> None:
         raise ModelError(
             f"{file.name} is a GGUF file, and reading it needs {' and '.join(missing)}: pip install 'specdec-core[gguf]'"
         )
+    check_bounds(file)
     with _quiet_in_a_pipe():
         try:
             model, tokenizer = _read(file, dtype)

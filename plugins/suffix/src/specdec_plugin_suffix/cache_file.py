@@ -8,6 +8,7 @@ known; `lengths` `[N]` int64. Metadata: `format`,
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import lzma
@@ -29,7 +30,15 @@ VERSION = "1"
 COMPRESSED = ".xz"
 _XZ = b"\xfd7zXZ\0"
 """First bytes of a compressed file."""
-_UNREADABLE = (lzma.LZMAError, SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError)
+_UNREADABLE = (
+    lzma.LZMAError, SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, RecursionError,
+)  # fmt: skip
+_MOST_HEADER_BYTES = 2**16
+"""A header has about 400."""
+_MOST_BYTES, _MOST_EXPANSION = 2**24, 100
+"""A compressed file may hold so many bytes, or so many times its own size if that is more."""
+_MOST_DECODER_BYTES = 2**27
+"""Memory of the decompressor, whose size a file chooses; ours need 64 MiB or less."""
 REMEDY = "delete it, name another file, or make one with `specdec suffix warm`"
 
 
@@ -55,7 +64,11 @@ def write_responses(path: Path, responses: Iterable[Sequence[int]], tokenizer: s
     }
     content = save({"token_ids": token_ids, "lengths": lengths}, metadata=metadata)
     if path.suffix == COMPRESSED:
-        content = lzma.compress(content, preset=lzma.PRESET_EXTREME)
+        smaller = lzma.compress(content, preset=lzma.PRESET_EXTREME)
+        if len(content) <= _most_bytes(
+            len(smaller)
+        ):  # else responses are much the same, and stay as they are
+            content = smaller
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
@@ -79,6 +92,8 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
         ConfigError: naming file and remedy, if it cannot be read, is damaged or not a cache file, or has another tokenizer.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe never ends, nor does /dev/zero
+            raise OSError(errno.EINVAL, "Not a regular file")
         content = path.read_bytes()
     except OSError as error:
         raise ConfigError(
@@ -86,8 +101,11 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
         ) from error
     try:
         if content.startswith(_XZ):
-            content = lzma.decompress(content)
-        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+            content = _decompressed(content)
+        num_header_bytes = int.from_bytes(content[:8], "little")
+        if num_header_bytes > _MOST_HEADER_BYTES:
+            raise ValueError(f"its header would have {num_header_bytes} bytes")
+        header = json.loads(content[8 : 8 + num_header_bytes])
         metadata, tensors = header["__metadata__"], load(content)
         if metadata["format"] != FORMAT:
             raise ValueError("another format")
@@ -118,6 +136,28 @@ def read_responses(path: Path, tokenizer: str | None, vocab_size: int) -> list[a
     ]
 
 
+def _decompressed(content: bytes) -> bytes:
+    """Return the content of a compressed file.
+
+    Raises:
+        lzma.LZMAError: if it is damaged.
+        ValueError: if it ends early, holds more than its size allows, or something follows it.
+    """
+    decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_DECODER_BYTES)
+    most = _most_bytes(len(content))
+    found = decoder.decompress(content, max_length=most + 1)
+    if len(found) > most:
+        raise ValueError(f"it holds more than {most} bytes, compressed to {len(content)}")
+    if not decoder.eof or decoder.unused_data:
+        raise ValueError("it ends early, or something follows it")
+    return found
+
+
+def _most_bytes(num_compressed: int) -> int:
+    """Return how many bytes a compressed file may hold."""
+    return max(_MOST_BYTES, _MOST_EXPANSION * num_compressed)
+
+
 def _digest(tokenizer: str, token_ids: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) -> str:
     """Return the checksum.
 
@@ -127,7 +167,8 @@ def _digest(tokenizer: str, token_ids: npt.NDArray[np.int32], lengths: npt.NDArr
     found = [(each.dtype.name, each.ndim) for each in (token_ids, lengths)]
     if found != [("int32", 1), ("int64", 1)]:
         raise ValueError("a tensor has another type")
-    if (lengths < 1).any() or int(lengths.sum()) != len(token_ids):
+    # Each length on its own first, because their sum may wrap around.
+    if (lengths < 1).any() or (lengths > len(token_ids)).any() or int(lengths.sum()) != len(token_ids):
         raise ValueError("the lengths do not fit the tokens")
     digest = hashlib.sha256(f"{FORMAT}\0{VERSION}\0{tokenizer}\0{len(lengths)}\0".encode())
     digest.update(lengths.tobytes())
