@@ -79,7 +79,7 @@ class ProposerGuard:
         self.proposer = proposer
         self.name = str.__str__(f"{proposer.name}")
         self.capabilities = frozenset(each for each in Capability if each in proposer.capabilities)
-        self.aux_layer_ids = tuple(map(int.__int__, map(as_int, proposer.aux_layer_ids)))
+        self.aux_layer_ids = tuple(map(as_int, proposer.aux_layer_ids))
         self.can_resume = type(proposer).resume is not Proposer.resume
         """Whether the proposer implements `resume`."""
         self.counters = GuardCounters()
@@ -146,7 +146,7 @@ class ProposerGuard:
         shown.flags.writeable = False
         started = time.perf_counter()
         try:
-            held = int.__int__(as_int(self._call(self.proposer.resume, request_id, shown)))
+            held = as_int(self._call(self.proposer.resume, request_id, shown))
             if not 0 <= held <= len(token_ids):
                 raise ValueError(f"resume returned {held} for {len(token_ids)} tokens")
         except BaseException as error:

@@ -95,8 +95,8 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def exact_rows(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return rows of exact `int`s: a subclass may answer comparisons as it likes."""
-    return [[*map(int.__int__, map(as_int, row))] for row in rows]
+    """Return rows of exact `int`s, which `index` makes: a subclass may answer comparisons as it likes."""
+    return [[*map(as_int, row)] for row in rows]
 
 
 def _plain(

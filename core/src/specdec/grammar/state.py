@@ -76,7 +76,7 @@ class GrammarState:
     def mask_after(self, path: Sequence[int]) -> torch.Tensor:
         """Return the bitmask `[ceil(V / 32)]` int32 of ids allowed after drafting `path`; empty after a path that is not
         allowed or that completes the text."""
-        steps = [*map(int.__int__, map(as_int, path))]  # exact ints, before anything moves
+        steps = [*map(as_int, path)]  # exact ints, before anything moves
         taken = 0
         bitmask = torch.zeros_like(self._blank(1))
         try:
