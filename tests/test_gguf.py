@@ -76,7 +76,7 @@ def test_one_of_several_files(tmp_path: Path) -> None:
 def test_a_broken_draft_names_its_key(tmp_path: Path) -> None:
     (tmp_path / "draft.gguf").write_bytes(b"GGUF")
     with pytest.raises(
-        ConfigError, match="speculative_config: 'model': .*draft.gguf is not a GGUF file, or is damaged"
+        ConfigError, match=r"speculative_config: 'model': .*draft.gguf is not a GGUF file, or is damaged"
     ):
         LLM("zoo", speculative_config={"model": str(tmp_path / "draft.gguf"), "num_speculative_tokens": 2})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ def test_text_and_token_ids(file: Path) -> None:
     ("line", "message"),
     [
         ("{oops", r"line 2: not JSON: .* \(column 2\)"),
+        ("[" * 100_000, "line 2: cannot be read: maximum recursion depth exceeded"),
+        ('{"prompt": ' + "9" * 5000, "line 2: cannot be read: Exceeds the limit"),
         ("[1, 2]", "line 2: needs one of the keys 'prompt' and 'prompt_token_ids'"),
         ('{"text": "x"}', "line 2: needs one of the keys"),
         ('{"prompt": "x", "prompt_token_ids": [1]}', "line 2: needs one of the keys"),
@@ -49,6 +52,13 @@ def test_files_that_cannot_be_read(file: Path) -> None:
         read_dataset(file)
     file.write_bytes(b'{"prompt": "\xff"}\n')
     with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        read_dataset(file)
+
+
+def test_a_compressed_line_that_is_too_long(tmp_path: Path) -> None:
+    file = tmp_path / "long.jsonl.gz"
+    file.write_bytes(gzip.compress(b" " * (2**24 + 1), compresslevel=1))
+    with pytest.raises(ConfigError, match=r"long.jsonl.gz, line 1: has more than 16777216 characters"):
         read_dataset(file)
 
 

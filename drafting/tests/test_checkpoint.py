@@ -166,6 +166,7 @@ def test_an_index_that_does_not_fit_its_shards(head: Path) -> None:
     [
         (None, "has no config.json"),
         ("{", "config.json cannot be read"),
+        ("[" * 100_000, "config.json cannot be read"),
         ("[1]", "config.json holds no mapping"),
     ],
 )

@@ -11,6 +11,9 @@ from typing import Any
 
 from specdec.errors import ConfigError
 
+_MOST_CHARACTERS = 2**24
+"""Of a line; a compressed file could hold one that fills the memory."""
+
 
 def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield the location (file and number) of each line and its value; blank lines are skipped, `.gz` is decompressed.
@@ -21,9 +24,11 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
     open_file = gzip.open if path.suffix == ".gz" else open
     try:
         with open_file(path.expanduser(), "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(iter(lambda: lines.readline(_MOST_CHARACTERS + 1), ""), 1):
+                place = f"{path}, line {number}"
+                if len(line) > _MOST_CHARACTERS:
+                    raise ConfigError(f"{place}: has more than {_MOST_CHARACTERS} characters")
                 if line.strip():
-                    place = f"{path}, line {number}"
                     yield place, _value(line, place)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from None
@@ -37,3 +42,5 @@ def _value(line: str, place: str) -> Any:
         return json.loads(line)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{place}: not JSON: {error.msg} (column {error.colno})") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists thousands deep
+        raise ConfigError(f"{place}: cannot be read: {error}") from None

@@ -167,6 +167,29 @@ def test_a_checkpoint_that_cannot_be_read(checkpoint: Any, tmp_path: Path) -> No
     broken = Path(checkpoint("broken", {}))
     (broken / "config.json").write_text("{")
     assert f"{broken / 'config.json'} cannot be read" in error_of(model=str(broken))
+    (broken / "config.json").write_text("[" * 100_000)
+    assert f"{broken / 'config.json'} cannot be read: maximum recursion" in error_of(model=str(broken))
+
+
+def test_a_checkpoint_whose_tensors_cannot_be_read(checkpoint: Any) -> None:
+    broken = Path(checkpoint("broken", LLAMA))
+    weights = broken / "model.safetensors"
+    deep = b"[" * 100_000
+    for header in (
+        (90_000_000).to_bytes(8, "little") + b"{}",  # more than the file has
+        len(deep).to_bytes(8, "little") + deep,
+        (2).to_bytes(8, "little") + b"[]",
+    ):
+        weights.write_bytes(header)
+        assert f"{weights} is not a safetensors file" in error_of(model=str(broken))
+    index = broken / "model.safetensors.index.json"
+    for text, said in (
+        ("{", "cannot be read"),
+        ("[]", "does not hold a mapping"),
+        ("{}", "has no 'weight_map'"),
+    ):
+        index.write_text(text)
+        assert f"{index} {said}" in error_of(model=str(broken))
 
 
 def test_a_hub_id_without_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,9 @@ def test_a_path_to_either_is_read(tmp_path: Path, name: str, text: str) -> None:
         ('{"method": "m"', "neither JSON nor YAML: Expecting ',' delimiter (line 1, column 15)"),
         ("a: b: c", "neither JSON nor YAML: mapping values are not allowed here"),
         ("[1, 2]", "must hold a mapping"),
+        ('{"method": ' + "[" * 100_000, "speculative_config cannot be read: maximum recursion depth exceeded"),
+        ('{"method": ' + "9" * 5000 + "}", "speculative_config cannot be read: Exceeds the limit"),
+        ("a: " + "[" * 5000, "neither JSON nor YAML: maximum recursion depth exceeded"),
         ("1: 2", "keys must be strings, got 1"),
         ("/no/such/file.json", "cannot read '/no/such/file.json': No such file or directory"),
         (5, "speculative_config must be a mapping, JSON or YAML text, or a path; got int"),
@@ -54,3 +57,9 @@ def test_anything_else_is_told_what_to_write(value: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read_mapping(value)
     assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"method: \xe9")
+    with pytest.raises(ConfigError, match=r"cannot read .*latin.yaml': 'utf-8' codec can't decode"):
+        read_mapping(str(tmp_path / "latin.yaml"))

@@ -196,7 +196,7 @@ def _directory(path: str, revision: str | None) -> Path:
 def _json(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{file} cannot be read ({error}): fetch it again") from None
 
 

@@ -107,6 +107,9 @@ def test_append_keeps_what_is_there(outputs, tmp_path, capsys, tokenizer) -> Non
     ("line", "complaint"),
     [
         ('{"text": ', "line 2: not JSON"),
+        ("[" * 100_000, "line 2: cannot be read: maximum recursion depth exceeded"),
+        ('{"token_ids": [' + "9" * 5000 + "]}", "line 2: cannot be read: Exceeds the limit"),
+        ({"text": "half \ud83d"}, "line 2: 'text' has a lone surrogate, which is no text"),
         ("[1, 2]", "line 2: needs an object with one of the keys 'token_ids', 'text', 'response'"),
         ({"prompt": "only"}, "line 2: needs an object"),
         ({"ids": [1, 2], "n": 3}, "line 2: 'ids' must be a list of token ids, and 'n' how many of them"),

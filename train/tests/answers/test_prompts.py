@@ -35,6 +35,7 @@ def test_prompts_messages_turns_and_lines(tmp_path):
     [
         ("{no json", r"bad\.jsonl:1: not JSON"),
         ("[1]", "a JSON object is needed, not list"),
+        ("[" * 100_000, r"bad\.jsonl:1: not JSON \(maximum recursion"),
         ('{"prompt": 3}', r'needs \{"prompt"'),
         ('{"messages": [{"role": "robot", "content": "x"}]}', "a message needs a role"),
         ('{"messages": [{"role": "assistant", "content": "x"}]}', "there is no user message"),
@@ -52,3 +53,9 @@ def test_files_that_cannot_be_read(name, tmp_path):
     (tmp_path / "broken.jsonl.gz").write_bytes(b"no gzip")
     with pytest.raises(ValueError, match=f"{name} cannot be read"):
         read_prompts([tmp_path / name])
+
+
+def test_a_compressed_file_that_holds_far_more_than_its_size(tmp_path):
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(b"\n" * (2**24 + 1), compresslevel=1))
+    with pytest.raises(ValueError, match=r"bomb.jsonl.gz holds more than 16777216 bytes: decompress it"):
+        read_prompts([tmp_path / "bomb.jsonl.gz"])

@@ -36,13 +36,7 @@ class Checkpoint:
         file = self._file("config.json")
         if file is None:
             return None
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{file} cannot be read: {error}") from None
-        if not isinstance(found, dict):
-            raise ConfigError(f"{file} does not hold a mapping")
-        return found
+        return read_mapping_of(file)
 
     @cached_property
     def tensor_names(self) -> frozenset[str]:
@@ -51,7 +45,10 @@ class Checkpoint:
             return frozenset()
         index = self.directory / "model.safetensors.index.json"
         if index.is_file():
-            return frozenset(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
+            weight_map = read_mapping_of(index).get("weight_map")
+            if not isinstance(weight_map, dict):
+                raise ConfigError(f"{index} has no 'weight_map' from tensors to files: fetch it again")
+            return frozenset(weight_map)
         names: set[str] = set()
         for file in sorted(self.directory.glob("*.safetensors")):
             names.update(_header(file))
@@ -105,14 +102,29 @@ def find_number(config: Mapping[str, Any], *keys: str) -> int | None:
     return None
 
 
+def read_mapping_of(file: Path) -> dict[str, Any]:
+    """Return the mapping in a JSON file.
+
+    Raises:
+        ConfigError: naming the file, if it cannot be read or holds no mapping.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # the last for lists in lists, thousands deep
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file} does not hold a mapping")
+    return found
+
+
 def _header(file: Path) -> Mapping[str, Any]:
     with file.open("rb") as stream:
         size = int.from_bytes(stream.read(8), "little")
-        if size > HEADER_LIMIT:
+        if size > min(HEADER_LIMIT, file.stat().st_size):
             raise ConfigError(f"{file} is not a safetensors file")
         try:
             header = json.loads(stream.read(size))
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ConfigError(f"{file} is not a safetensors file") from None
     if not isinstance(header, dict):
         raise ConfigError(f"{file} is not a safetensors file")

@@ -42,8 +42,9 @@ def _is_path(text: str) -> bool:
 def _read_file(path: Path) -> dict[str, Any]:
     try:
         text = path.expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"speculative_config: cannot read {str(path)!r}: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"speculative_config: cannot read {str(path)!r}: {reason}") from None
     mapping = _parse(text, str(path))
     for key in ("speculative_config", "speculative-config"):
         if list(mapping) == [key]:
@@ -57,13 +58,15 @@ def _parse(text: str, name: str) -> dict[str, Any]:
             return _with_string_keys(json.loads(text), name)
         except json.JSONDecodeError as json_error:
             problem = f"{json_error.msg} (line {json_error.lineno}, column {json_error.colno})"
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists thousands deep
+            raise ConfigError(f"{name} cannot be read: {error}") from None
     else:
         problem = ""
     import yaml
 
     try:
         parsed = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         told = problem or " ".join(str(error).split())
         raise ConfigError(f"{name} is neither JSON nor YAML: {told}; write for example {EXAMPLE}") from None
     if not isinstance(parsed, dict):

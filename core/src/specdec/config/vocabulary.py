@@ -18,7 +18,7 @@ def read_tokens(directory: Path) -> dict[str, int] | None:
             else {entry[0]: index for index, entry in enumerate(vocabulary)}
         )
         tokens.update((token["content"], token["id"]) for token in content.get("added_tokens", ()))
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return tokens
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import registry
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
+from specdec.config.checkpoint import read_mapping_of
 from specdec.engine.capabilities import check_capabilities
 from specdec.engine.caps import SpeculationCaps
 from specdec.engine.commit import Committer
@@ -181,7 +181,7 @@ def _facts(options: EngineOptions) -> TargetFacts:
         model = options.model
         path = Path(model) / "config.json"
         if path.exists():
-            config = json.loads(path.read_text(encoding="utf-8"))
+            config = read_mapping_of(path)
     text = config.get("text_config") or config
     return TargetFacts(
         model=model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,6 +13,7 @@ from torch import nn
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from specdec.config import TargetFacts
+from specdec.config.checkpoint import read_mapping_of
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.capability import Capability
@@ -121,7 +121,7 @@ class HostTarget:
         if self.config is not None:
             return self.config.to_dict()
         path = None if self.path is None else Path(self.path) / "config.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.is_file() else {}
+        return read_mapping_of(path) if path is not None and path.is_file() else {}
 
 
 class _Absent(nn.Module):

@@ -41,6 +41,8 @@ def _output(line: str, place: str) -> str | list[int]:
         entry: Any = json.loads(line)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{place}: not JSON: {error.msg} (column {error.colno})") from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists thousands deep
+        raise ConfigError(f"{place}: cannot be read: {error}") from None
     if isinstance(entry, dict) and entry.keys() >= ANSWER:
         entry = {"token_ids": _answer(entry["ids"], entry["n"], place)}
     key = next((key for key in KEYS if key in entry), None) if isinstance(entry, dict) else None
@@ -50,6 +52,8 @@ def _output(line: str, place: str) -> str | list[int]:
     if key != "token_ids":
         if not isinstance(value, str):
             raise ConfigError(f"{place}: {key!r} must be text, got {value!r}")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise ConfigError(f"{place}: {key!r} has a lone surrogate, which is no text")
         return value
     if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
         raise ConfigError(f"{place}: 'token_ids' must be a list of token ids, integers from 0 on")

@@ -40,7 +40,7 @@ def _answered(line: bytes, place: str) -> Answered:
             str(record.get("p", "")),
             bool(record.get("w", False)),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(
             f'{place}: needs {{"ids": [token ids], "n": number of prompt tokens, "t": temperature}}'
         ) from None

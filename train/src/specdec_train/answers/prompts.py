@@ -13,6 +13,8 @@ from typing import Any
 from specdec_train.answers.record import digest_of
 
 Message = dict[str, Any]
+_MOST_BYTES, _MOST_EXPANSION = 2**24, 100
+"""A compressed file may hold so many bytes, or so many times its own size if that is more."""
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -57,9 +59,11 @@ def read_prompts(files: Sequence[Path]) -> list[Question]:
 
 def _lines(file: Path) -> Iterator[str]:
     try:
-        content = file.read_bytes()
-        if file.suffix == ".gz":
-            content = gzip.decompress(content)
+        most = max(_MOST_BYTES, _MOST_EXPANSION * file.stat().st_size)
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rb") as stream:
+            content = stream.read(most + 1)
+        if len(content) > most:
+            raise ValueError(f"{file} holds more than {most} bytes: decompress it to use it")
         yield from content.decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -73,7 +77,7 @@ def _ask(text: str, *later: str) -> Question:
 def _question(line: str, place: str) -> Question:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{place}: not JSON ({error})") from None
     if not isinstance(record, dict):
         raise ValueError(f"{place}: a JSON object is needed, not {type(record).__name__}")

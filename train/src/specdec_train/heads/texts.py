@@ -54,7 +54,7 @@ def split_texts(texts: Sequence[str], heldout_permille: int) -> tuple[list[str],
 def _text_of(line: str, place: str) -> str:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{place}: not JSON ({error})") from None
     parts = [record[key] for key in _KEYS if isinstance(record, dict) and isinstance(record.get(key), str)]
     if not parts:
