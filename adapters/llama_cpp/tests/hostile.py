@@ -1,4 +1,4 @@
-"""Proposers that break what they can."""
+"""Proposers that break what they can, and one that drafts the same every time."""
 
 from __future__ import annotations
 
@@ -50,3 +50,11 @@ class Writes(_Hostile):
         ids.flags.writeable = True
         ids[:] = np.zeros_like(ids)
         return Draft.from_lists([[3]] * batch.batch_size)
+
+
+class Same(Proposer):
+    name = "same"
+    capabilities = frozenset({Capability.TOKENS_ONLY})
+
+    def propose(self, batch: ProposeBatch) -> Draft:
+        return Draft.from_lists([[7, 8, 9]] * batch.batch_size)

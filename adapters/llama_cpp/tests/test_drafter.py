@@ -110,6 +110,29 @@ def test_drafts_are_accepted(config) -> None:
     assert count(drafter, "specdec:proposer_errors") == 0
 
 
+def test_as_many_are_accepted_as_agree_with_the_draft_before_the_last_token() -> None:
+    drafter = Drafter(
+        {"method": f"{HOSTILE}:Same", "num_speculative_tokens": 3}, vocab_size=100, max_model_len=512
+    )
+    text = [1, 2]
+    for new, num_accepted in (
+        ([5], 0),  # the target's own token
+        ([7, 5], 1),
+        ([7, 8, 5], 2),
+        ([7, 8, 9, 5], 3),
+        ([7], 0),  # drafted too, but the last token is always the target's own
+        ([7, 8], 1),
+        ([4, 8, 9, 5], 0),  # from the caller: none is accepted behind one that differs
+        ([7, 5, 9, 5], 1),
+    ):
+        assert drafter(np.array(text, np.intc)).tolist() == [7, 8, 9]
+        before = count(drafter, ACCEPTED)
+        text += new
+        drafter(np.array(text, np.intc))
+        assert count(drafter, ACCEPTED) - before == num_accepted, new
+        text += [5]
+
+
 def test_without_drafts_a_pass_a_token() -> None:
     llama = ScriptedLlama()
     assert len(list(llama.generate(made_up(1), 20))) == 100 == llama.num_passes
