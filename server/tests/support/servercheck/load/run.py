@@ -62,7 +62,7 @@ class Report:
     memory_mib: list[int]
     """Of the server and its children: before, then the median of each tenth of the time, then after."""
     is_flat: bool
-    """Whether it is in the last four tenths what it was in the second and third; in less than two minutes, whether it grows little."""
+    """Whether its last four tenths are like the second and third; in less than two minutes, whether it grows little."""
     num_threads: tuple[int, int]
     """Before and after."""
     idle_cores: float
