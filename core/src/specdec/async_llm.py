@@ -10,16 +10,19 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
 from specdec.compiled.openmp import release_threads
+from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
+from specdec.engine.chat_options import ChatOptions
 from specdec.engine.engine import Engine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
+from specdec.engine.process import check_process
 from specdec.engine.prompts import Prompt
 from specdec.engine.request import Request
 from specdec.engine.stopping import StopWatch
@@ -30,6 +33,8 @@ from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 
 logger = logging.getLogger("specdec")
+
+_GENERATE = ("prompt", "sampling_params", "request_id", "is_streaming", "priority", "client", "must_fit")
 
 
 class _Subscriber:
@@ -82,6 +87,7 @@ class AsyncLLM:
         priority: int = 0,
         client: str | None = None,
         must_fit: bool = False,
+        **others: Any,
     ) -> AsyncGenerator[RequestOutput, None]:
         """Return an async iterator over the request's outputs. Leaving it early aborts the request.
 
@@ -96,12 +102,15 @@ class AsyncLLM:
             client: name of the client, for fair scheduling: named clients share the slots of a batch equally,
                 and so do the requests of one client.
             must_fit: whether to refuse `max_tokens` that the context window has no room for, instead of ending there.
+            **others: vLLM's arguments; those that would change the output are refused.
 
         Raises:
-            ConfigError: for a prompt or parameter that cannot be served; on the first iteration, for an id
-                that is in use.
-            EngineError: on the first iteration, if the engine has been shut down or has failed.
+            ConfigError: for a prompt, parameter or argument that cannot be served; on the first iteration, for an
+                id that is in use.
+            EngineError: on the first iteration, if the engine has been shut down or has failed; in a process forked
+                from the one that made this object.
         """
+        check_call("AsyncLLM.generate", others, _GENERATE)
         name = request_id or self._intake.next_id()
         request, watches = self._intake.prepare(
             name,
@@ -123,35 +132,37 @@ class AsyncLLM:
         is_streaming: bool = True,
         priority: int = 0,
         client: str | None = None,
-        **template_arguments: Any,
+        **options: Unpack[ChatOptions],
     ) -> AsyncGenerator[RequestOutput, None]:
         """Return an async iterator over the next message of a conversation; uses the chat template.
 
         Args:
-            messages: each with `role` and `content`.
+            messages: each with `role` and `content`, which is text or a list of text parts.
             sampling_params: as for `generate`.
             request_id: as for `generate`.
             is_streaming: as for `generate`.
             priority: as for `generate`.
             client: as for `generate`.
-            **template_arguments: arguments of the chat template.
+            **options: as for `LLM.chat`.
 
         Raises:
-            ConfigError: if there is no chat template, or it rejects the messages; and as for `generate`.
+            ConfigError: as for `LLM.chat`.
             EngineError: as for `generate`.
         """
-        prompt = self.chat_prompt(messages, **template_arguments)
+        prompt = self.chat_prompt(messages, **options)
         return self.generate(
             prompt, sampling_params, request_id, is_streaming=is_streaming, priority=priority, client=client
         )
 
-    def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **template_arguments: Any) -> dict[str, Any]:
+    def chat_prompt(
+        self, messages: Sequence[Mapping[str, Any]], **options: Unpack[ChatOptions]
+    ) -> dict[str, Any]:
         """Return the prompt that `chat` gives the target: `prompt` (the text) and `prompt_token_ids`.
 
         Raises:
             ConfigError: as for `chat`.
         """
-        return self._intake.conversation(messages, template_arguments)
+        return self._intake.conversation(messages, options)
 
     async def abort(self, request_id: str) -> None:
         """End a request; its iterator yields once more, with finish reason `abort`. Unknown ids are ignored."""
@@ -199,6 +210,7 @@ class AsyncLLM:
 
     def shutdown(self) -> None:
         """Stop the engine's thread; requests that still run end with an error."""
+        check_process()
         with self._wake:
             self._is_running = False
             self._wake.notify()
@@ -226,6 +238,7 @@ class AsyncLLM:
 
     def _order(self, order: Callable[[], None]) -> None:
         """Queue a callable that the engine's thread runs between two steps."""
+        check_process()
         with self._wake:
             if not self._is_running:
                 raise self._end()

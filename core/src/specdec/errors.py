@@ -25,7 +25,7 @@ class ModelError(ValueError):
 
 
 class EngineError(RuntimeError):
-    """The engine has stopped: it was shut down, or it failed (`__cause__` is the failure)."""
+    """The engine cannot run: it was shut down, it failed (`__cause__` is the failure), or this process is a fork."""
 
 
 def is_interrupt(error: BaseException) -> bool:

@@ -4,31 +4,43 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase
 
 from specdec.compiled.openmp import release_threads
 from specdec.config import target_of, translate_llm_arguments
+from specdec.config.compat import check_call
 from specdec.engine.build import BuiltEngine, build_engine
-from specdec.engine.intake import Intake
+from specdec.engine.chat_options import ChatOptions
+from specdec.engine.conversation import as_conversations
+from specdec.engine.intake import Intake, Prepared
 from specdec.engine.metrics import Metric
-from specdec.engine.prompts import Prompt, as_prompts
+from specdec.engine.process import check_process, enter_process, is_fork
+from specdec.engine.prompts import Prompt, as_prompts, numbered
+from specdec.engine.turns import Turns
 from specdec.engine_options import EngineOptions
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, EngineError
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
 from specdec.loading.target import locate
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
 
+if TYPE_CHECKING:
+    from specdec.engine.engine import Engine
+    from specdec.parallel.engines import FollowingEngine
+
+Item = TypeVar("Item")
 _OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
 
 
 def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tuple[BuiltEngine, Intake]:
     """Return an engine and its intake for the arguments of `LLM`."""
+    enter_process()
     known = translate_llm_arguments(arguments | {"speculative_config": speculative_config}, _OPTION_NAMES)
     speculation = known.pop("speculative_config", None)
     options = locate(EngineOptions(model=model, **known))
@@ -42,7 +54,7 @@ def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tup
 
 
 class LLM:
-    """Offline generation with a target and a proposer.
+    """Offline generation with a target and a proposer. Threads may share it: their requests run in one batch.
 
     Args:
         model: a path, a hub id, a GGUF file, `zoo`, `smollm2`, or a loaded `PreTrainedModel` (then pass `tokenizer=` too).
@@ -56,9 +68,12 @@ class LLM:
     """
 
     def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
-        self._built, self._intake = build(model, speculative_config, arguments)
+        self._parts: BuiltEngine | None
+        self._parts, self._intake = build(model, speculative_config, arguments)
         release_threads()  # `generate` may run on another thread; here and below
+        self._turns = Turns()
         self._news: dict[str, deque[RequestOutput]] = {}
+        self._left: list[str] = []
 
     def generate(
         self,
@@ -66,6 +81,8 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         use_tqdm: bool = False,
+        priority: Sequence[int] | None = None,
+        **others: Any,
     ) -> list[RequestOutput]:
         """Generate for every prompt; returns one output per prompt, in order.
 
@@ -73,80 +90,127 @@ class LLM:
             prompts: text, token ids, or `{"prompt_token_ids": [...]}`; one or many.
             sampling_params: one for all or one per prompt; None means the defaults.
             use_tqdm: show a progress bar.
+            priority: one per prompt, lower goes first; needs `scheduling_policy="priority"`.
+            **others: vLLM's arguments; those that would change the output are refused.
 
         Raises:
-            ConfigError: for a prompt or parameter that cannot be served; nothing is generated then.
+            ConfigError: for a prompt, parameter or argument that cannot be served; nothing is generated then.
+            EngineError: after `shutdown`, and in a process forked from the one that made the LLM.
         """
+        check_call("LLM.generate", others, ("prompts", "sampling_params", "use_tqdm", "priority"))
         many = as_prompts(prompts)
-        engine = self._built.engine
-        prepared = [
-            self._intake.prepare(self._intake.next_id(), prompt, params, is_streaming=False)
-            for prompt, params in zip(many, _params_for(many, sampling_params), strict=True)
-        ]
+        ranks = [0] * len(many) if priority is None else _one_each("priority", priority, many)
+        prepared: list[Prepared] = []
+        for i, params in enumerate(_params_for(many, sampling_params)):
+            with numbered("prompts", i, len(many)):
+                prepared.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
         done: dict[str, RequestOutput] = {}
-        ids = [request.request_id for request, _ in prepared]
-        try:
-            for request, watches in prepared:
-                engine.add(request, watches)
-            with Progress(disable=not use_tqdm, transient=True) as progress:
-                task = progress.add_task("generate", total=len(ids))
-                while len(done) < len(ids):
-                    for output in self._step():
-                        done[output.request_id] = output
-                        progress.advance(task)
-        finally:
-            engine.abort([request_id for request_id in ids if request_id not in done])
-            release_threads()
-        return [done[request_id] for request_id in ids]
+        with self._queued(prepared, done) as news, Progress(disable=not use_tqdm, transient=True) as progress:
+            task = progress.add_task("generate", total=len(prepared))
+            while len(done) < len(prepared):
+                output = self._next(news)
+                done[output.request_id] = output
+                progress.advance(task)
+        return [done[request.request_id] for request, _ in prepared]
 
     def chat(
         self,
         messages: Sequence[Any],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        **template_arguments: Any,
+        use_tqdm: bool = False,
+        *,
+        priority: Sequence[int] | None = None,
+        **options: Unpack[ChatOptions],
     ) -> list[RequestOutput]:
         """Generate the next message of one conversation, or of each of several, with the tokenizer's chat template.
 
+        Args:
+            messages: each with `role` and `content`, which is text or a list of text parts; or a list of such lists.
+            sampling_params: as for `generate`.
+            use_tqdm: as for `generate`.
+            priority: as for `generate`.
+            **options: see `ChatOptions`. Another name must be a variable of the template, as in `chat_template_kwargs`.
+
         Raises:
-            ConfigError: if the tokenizer has no chat template, or the template rejects the messages.
+            ConfigError: if the tokenizer has no chat template, or the template rejects the messages; for an option
+                that cannot be served or would have no effect; and as for `generate`.
+            EngineError: as for `generate`.
         """
-        conversations = [messages] if messages and isinstance(messages[0], dict) else messages
-        prompts: list[Prompt] = [
-            self._intake.conversation(conversation, template_arguments) for conversation in conversations
-        ]
-        return self.generate(prompts, sampling_params)
+        many, prompts = as_conversations(messages), list[Prompt]()
+        for i, conversation in enumerate(many):
+            with numbered("conversations", i, len(many)):
+                prompts.append(self._intake.conversation(conversation, options))
+        return self.generate(prompts, sampling_params, use_tqdm=use_tqdm, priority=priority)
 
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Iterator[RequestOutput]:
         """Yield the request's output once per step; closing the iterator early aborts the request."""
-        engine = self._built.engine
-        request, watches = self._intake.prepare(
-            self._intake.next_id(), prompt, sampling_params or SamplingParams(), is_streaming=True
-        )
-        engine.add(request, watches)
-        news = self._news[request.request_id] = deque()
-        is_finished = False
-        try:
-            while not is_finished:
-                while not news:
-                    self._step()
-                output = news.popleft()
-                is_finished = output.finished
+        prepared = self._prepare(prompt, sampling_params or SamplingParams(), is_streaming=True)
+        done: dict[str, RequestOutput] = {}
+        with self._queued([prepared], done) as news:
+            while not done:
+                output = self._next(news)
+                if output.finished:
+                    done[output.request_id] = output
                 yield output
-        finally:
-            del self._news[request.request_id]
-            if not is_finished:
-                engine.abort([request.request_id])
-            release_threads()
 
-    def _step(self) -> list[RequestOutput]:
-        """Run one step; returns its outputs, except those of open streams, which are queued."""
-        others: list[RequestOutput] = []
-        for output in self._built.engine.step():
-            news = self._news.get(output.request_id)
-            (others if news is None else news).append(output)
-        return others
+    def _prepare(self, prompt: Prompt, params: SamplingParams, **how: Any) -> Prepared:
+        return self._intake.prepare(self._intake.next_id(), prompt, params, **how)
+
+    @contextmanager
+    def _queued(
+        self, prepared: list[Prepared], done: Mapping[str, RequestOutput]
+    ) -> Iterator[deque[RequestOutput]]:
+        """Queue requests and yield the queue of their outputs; in the end abort those that are not in `done`."""
+        names = [request.request_id for request, _ in prepared]
+        news: deque[RequestOutput] = deque()
+        self._news |= dict.fromkeys(names, news)
+        try:
+            with self._turn() as engine:
+                for request, watches in prepared:
+                    engine.add(request, watches)
+            yield news
+        finally:
+            for name in names:
+                del self._news[name]
+            self._left += [name for name in names if name not in done]
+            if self._parts is not None and not is_fork():
+                # The garbage collector may close a stream in the middle of a step, which aborts at its own end.
+                if self._left and not self._turns.is_own:
+                    with self._turn():
+                        pass
+                release_threads()
+
+    def _next(self, news: deque[RequestOutput]) -> RequestOutput:
+        """Return the next output of a queue, running steps until there is one."""
+        while not news:
+            with self._turn() as engine:
+                for output in (
+                    () if news else engine.step()
+                ):  # another thread's step may have filled the queue
+                    if output.request_id in self._news:
+                        self._news[output.request_id].append(output)
+        return news.popleft()
+
+    @contextmanager
+    def _turn(self) -> Iterator[Engine | FollowingEngine]:
+        """Yield the engine when no other thread uses it."""
+        check_process()
+        engine = self._built.engine
+        with self._turns.take():
+            try:
+                yield engine
+            finally:
+                left, self._left = self._left, []
+                if left:
+                    engine.abort(left)
+
+    @property
+    def _built(self) -> BuiltEngine:
+        if self._parts is None:
+            raise EngineError("this LLM has been shut down: make a new one")
+        return self._parts
 
     def get_tokenizer(self) -> PreTrainedTokenizerBase:
         """Return the target's tokenizer.
@@ -185,8 +249,9 @@ class LLM:
 
     def shutdown(self) -> None:
         """Drop the model and its cache; the object cannot be used afterwards."""
-        del self._built
-        self._intake.close()
+        self._parts = None
+        if not is_fork():
+            self._intake.close()
 
 
 def _params_for(
@@ -196,8 +261,10 @@ def _params_for(
         return [SamplingParams()] * len(prompts)
     if isinstance(given, SamplingParams | Mapping | str):
         return [given] * len(prompts)  # the intake rejects anything but SamplingParams
+    return _one_each("sampling_params", given, prompts)
+
+
+def _one_each(name: str, given: Sequence[Item], prompts: list[Prompt]) -> list[Item]:
     if len(given) != len(prompts):
-        raise ConfigError(
-            f"{len(given)} sampling_params for {len(prompts)} prompts: give one, or one per prompt"
-        )
+        raise ConfigError(f"{len(given)} {name} for {len(prompts)} prompts: give one per prompt")
     return list(given)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from specdec.errors import ConfigError
 from specdec.structured_outputs import StructuredOutputsParams
+from specdec.unicode import check_unicode
 
 LogitsProcessor = (
     Callable[[list[int], torch.Tensor], torch.Tensor]
@@ -118,6 +119,13 @@ class SamplingParams(BaseModel):
     @classmethod
     def _no_seed_of(cls, seed: int | None) -> int | None:
         return None if seed == -1 else seed
+
+    @field_validator("stop", "bad_words")
+    @classmethod
+    def _texts_are_unicode(cls, texts: str | list[str] | None) -> str | list[str] | None:
+        for index, text in enumerate([texts] if isinstance(texts, str) else texts or ()):
+            check_unicode(text, f"[{index}]")
+        return texts
 
     @field_validator("speculative")
     @classmethod

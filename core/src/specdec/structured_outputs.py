@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from specdec.errors import ConfigError
+from specdec.unicode import check_unicode
 
 
 class StructuredOutputsParams(BaseModel):
@@ -39,6 +40,10 @@ class StructuredOutputsParams(BaseModel):
         schema = kwargs.get("json")
         if isinstance(schema, type) and issubclass(schema, BaseModel):
             kwargs["json"] = schema.model_json_schema()
+        for name, value in kwargs.items():
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str):
+                    check_unicode(text, f"StructuredOutputsParams: {name}")
         try:
             super().__init__(**kwargs)
         except ValidationError as error:

@@ -50,6 +50,17 @@ def test_answers_follow_the_conversation(
     assert err == ""
 
 
+def test_a_line_that_is_not_utf_8_costs_only_itself(
+    talking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    alone, _ = said("one\n", ["--model", talking], monkeypatch, capfd)
+    typed = io.TextIOWrapper(io.BytesIO(b"a\xffb\none\n"), encoding="utf-8", errors="strict")
+    monkeypatch.setattr(io, "StringIO", lambda _: typed)
+    out, err = said("", ["--model", talking], monkeypatch, capfd)
+    assert out == alone
+    assert "messages[0]['content'] has the unpaired surrogate '\\udcff' at index 1" in err
+
+
 def test_statistics_and_drafts_off(
     talking: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -268,3 +269,12 @@ def test_a_bare_prompt_that_is_not_answered_gets_a_hint(
         "specdec: warning: the model generated no text: the first token it chose ends it",
         "specdec: hint: the model has a chat template: if it was trained on conversations, --chat asks the prompt as a message",
     ]
+
+
+def test_bytes_of_the_command_line_that_are_not_utf_8_are_named(
+    talking: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command, text = ["generate", "--model", talking], os.fsdecode(b"ab\xff")
+    for given in (["--prompt", text], ["--prompt", text, "--chat"], ["--prompt", "ab", "--stop", text]):
+        assert run([*command, *given]) == 2
+        assert "has the unpaired surrogate '\\udcff' at index 2" in capfd.readouterr().err, given

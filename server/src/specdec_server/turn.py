@@ -31,7 +31,7 @@ class TurnRequest:
     choice: ToolChoice
     params: SamplingParams
     template_arguments: Mapping[str, Any]
-    """Arguments of the chat template, without the tools."""
+    """Options of `AsyncLLM.chat`, without the tools."""
     reasoning_effort: str | None = None
     shows_reasoning: bool = True
 
@@ -99,17 +99,18 @@ class Turn:
 
     def _arguments(self, template: str) -> dict[str, Any]:
         arguments = dict(self._request.template_arguments)
+        variables = arguments["chat_template_kwargs"] = dict(arguments["chat_template_kwargs"] or {})
         if self._choice.tools and takes_tools(template):
             arguments["tools"] = [tool.as_template() for tool in self._choice.tools]
         effort = self._request.reasoning_effort
         if effort is None:
             return arguments
         if "reasoning_effort" in template:
-            arguments.setdefault("reasoning_effort", effort)
+            variables.setdefault("reasoning_effort", effort)
         elif "enable_thinking" in template:
-            arguments.setdefault("enable_thinking", effort not in ("none", "minimal"))
+            variables.setdefault("enable_thinking", effort not in ("none", "minimal"))
         elif "thinking" in template:
-            arguments.setdefault("thinking", effort not in ("none", "minimal"))
+            variables.setdefault("thinking", effort not in ("none", "minimal"))
         elif effort != "none":
             raise ConfigError(
                 f"reasoning_effort = {effort!r}: the chat template of this model has no such setting: leave it out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -121,6 +122,10 @@ def _talk(conversation: Conversation, *, is_terminal: bool) -> None:
 
 def _lines(*, is_terminal: bool) -> Iterator[str]:
     """Yield the typed lines until Ctrl-D or Ctrl-C, with line editing and history."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(
+            errors="surrogateescape"
+        )  # a line that is not UTF-8 fails alone, when it is asked
     if not is_terminal:
         yield from sys.stdin
         return

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from specdec.config.messages import unknown_key
 from specdec.config.notices import deprecated, notice
 from specdec.errors import ConfigError
 
@@ -89,6 +90,28 @@ def speculative_keys() -> Compatibility:
 def llm_arguments() -> Compatibility:
     """Return how vLLM's arguments of `LLM` are handled."""
     return Compatibility(place="LLM", **_data()["llm"])
+
+
+@cache
+def call_arguments(call: str) -> Compatibility:
+    """Return how vLLM's arguments of a call, such as `LLM.generate`, are handled."""
+    return Compatibility(place=call, **_data()["call"])
+
+
+def check_call(call: str, arguments: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check arguments that a call does not have itself.
+
+    Args:
+        call: such as `LLM.generate`.
+        arguments: by name.
+        known: the arguments that the call has.
+
+    Raises:
+        ConfigError: for every argument but those of vLLM that have no effect.
+    """
+    for name, value in arguments.items():
+        if not call_arguments(call).absorbs(name, value):
+            raise ConfigError(f"{call}: {unknown_key(name, known)}")
 
 
 def _data() -> dict[str, Any]:

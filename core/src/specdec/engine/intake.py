@@ -16,6 +16,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from specdec.engine.conversation import conversation_prompt
+from specdec.engine.process import check_process
 from specdec.engine.prompt_length import PromptLength
 from specdec.engine.prompts import Prompt, text_and_ids
 from specdec.engine.request import Request
@@ -31,6 +32,8 @@ from specdec.logits.rules import make_rules
 from specdec.sampling_params import SamplingParams
 
 SEED_BITS = 63
+Prepared = tuple[Request, list[StopWatch]]
+"""A request and the stop watches of its samples."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,9 @@ class Intake:
 
         Raises:
             ConfigError: if there is no tokenizer or chat template, or the template rejects the messages.
+            EngineError: in a forked process; see `check_process`.
         """
+        check_process()
         if self._tokenizer is None:
             raise ConfigError("chat needs a tokenizer; pass tokenizer=")
         with self._turn:
@@ -102,7 +107,7 @@ class Intake:
         priority: int = 0,
         client: str | None = None,
         must_fit: bool = False,
-    ) -> tuple[Request, list[StopWatch]]:
+    ) -> Prepared:
         """Return a request ready to be queued. Thread-safe.
 
         Args:
@@ -116,7 +121,9 @@ class Intake:
 
         Raises:
             ConfigError: for a prompt or parameter that cannot be served.
+            EngineError: in a forked process; see `check_process`.
         """
+        check_process()
         self._check_params(params)
         self._check_priority(priority)
         tokenized = self._tokenize(prompt, params)
@@ -183,6 +190,8 @@ class Intake:
                 )
 
     def _check_priority(self, priority: int) -> None:
+        if isinstance(priority, bool) or not isinstance(priority, int):
+            raise ConfigError(f"priority = {priority!r} must be an integer; lower goes first")
         if priority and not self._has_priorities:
             raise ConfigError(
                 f"priority = {priority} has no effect under the scheduling policy 'fcfs': leave it out, or set "
@@ -207,8 +216,8 @@ class Intake:
         limit = self._info.max_model_len
         if max_tokens is not None and num_prompt_tokens + max_tokens > limit:
             raise ContextLengthError(
-                f"the prompt has {num_prompt_tokens} tokens, max_tokens is {max_tokens} and max_model_len is {limit}: shorten the "
-                f"prompt, or ask for at most {limit - num_prompt_tokens} tokens"
+                f"the prompt has {num_prompt_tokens} tokens, max_tokens is {max_tokens} and max_model_len is {limit}: shorten "
+                f"the prompt, or ask for at most {limit - num_prompt_tokens} tokens"
             )
 
 

@@ -38,11 +38,11 @@ class PlainText:
         """Return whether a special token is spelled anywhere in the texts of these values."""
         if self._special is None:
             return False
-        return any(self._special.search(text) for value in values for text in _texts(value))
+        return any(self._special.search(text) for value in values for text in texts(value))
 
     def first_mark(self, *values: Any) -> int:
         """Return the first of as many code points as are needed that occur in none of these values."""
-        used = {ord(char) for value in values for text in _texts(value) for char in set(text)}
+        used = {ord(char) for value in values for text in texts(value) for char in set(text)}
         first = _FIRST_MARK
         while clashes := [point for point in used if first <= point < first + 2 * len(self._order)]:
             first = max(clashes) + 1
@@ -110,13 +110,14 @@ def _plain(
     return plain, real_ids
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a value, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(key)
-            yield from _texts(item)
+            yield from texts(key)
+            yield from texts(item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _texts(item)
+            yield from texts(item)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 
 from specdec.errors import ConfigError
+from specdec.unicode import check_unicode
 
 Prompt = str | list[int] | Mapping[str, Any]
 """Text, token ids, or `{"prompt_token_ids": [...]}`. Arrays and tensors of ids work as well."""
@@ -39,6 +41,7 @@ def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
         ConfigError: if it is not a prompt.
     """
     if isinstance(prompt, str):
+        check_unicode(prompt, "the prompt")
         return prompt, None
     if not isinstance(prompt, Mapping):
         return None, _ids(prompt)
@@ -50,7 +53,19 @@ def text_and_ids(prompt: object) -> tuple[str | None, list[int] | None]:
         )
     if not isinstance(text, str | None):
         raise ConfigError(f"'prompt' in a prompt mapping must be text, not {type(text).__name__}")
+    check_unicode(text or "", "the prompt")
     return text, None if ids is None else _ids(ids)
+
+
+@contextmanager
+def numbered(what: str, index: int, count: int) -> Iterator[None]:
+    """Begin the errors about one of several prompts or conversations with its index."""
+    try:
+        yield
+    except ConfigError as error:
+        if count == 1:
+            raise
+        raise type(error)(f"{what}[{index}]: {error}") from None
 
 
 def _ids(given: object) -> list[int]:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from inspect import signature
 from typing import Annotated, Any, Literal
 
 from annotated_types import MaxLen
 from pydantic import Field
-from transformers import PreTrainedTokenizerBase
 
-from specdec import AsyncLLM, ConfigError, SamplingParams
+from specdec import ConfigError, SamplingParams
+from specdec.engine.message_content import as_text, checked_message
 from specdec_server.protocol.checks import MAX_MESSAGES, ListOf
 from specdec_server.protocol.generation import GenerationRequest
 from specdec_server.tools.choice import ToolChoice, tool_choice_of
-
-_RESERVED = {
-    *signature(PreTrainedTokenizerBase.apply_chat_template).parameters,
-    *signature(AsyncLLM.chat).parameters,
-}
-"""Names that are not template variables. A request must not supply its own template, which is a program."""
 
 
 class ChatRequest(GenerationRequest):
@@ -61,18 +54,11 @@ class ChatRequest(GenerationRequest):
 
     @property
     def template_arguments(self) -> dict[str, Any]:
-        """Arguments of the chat template, without the tools.
-
-        Raises:
-            ConfigError: if one is not a template variable.
-        """
-        begins = self.add_generation_prompt
-        if begins is None:
-            begins = not self.continue_final_message
+        """Options of `AsyncLLM.chat`, without the tools. A request must not supply its own template, which is a program."""
         return {
-            "add_generation_prompt": begins,
+            "add_generation_prompt": self.add_generation_prompt,
             "continue_final_message": bool(self.continue_final_message),
-            **template_variables(self.chat_template_kwargs),
+            "chat_template_kwargs": self.chat_template_kwargs,
         }
 
     def to_sampling_params(self, max_logprobs: int) -> SamplingParams:
@@ -97,20 +83,6 @@ class ChatRequest(GenerationRequest):
         )
 
 
-def template_variables(given: dict[str, Any] | None) -> dict[str, Any]:
-    """Return variables of the chat template.
-
-    Raises:
-        ConfigError: if one is not a template variable.
-    """
-    wrong = sorted(_RESERVED & set(given or ()))
-    if wrong:
-        raise ConfigError(
-            f"chat_template_kwargs: {wrong[0]!r} is not a template variable that requests may set"
-        )
-    return given or {}
-
-
 def text_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return messages with the content of each as one text.
 
@@ -119,29 +91,4 @@ def text_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     if not messages:
         raise ConfigError("messages is empty: give at least one")
-    return [{**message, "content": _text_of(place, message)} for place, message in enumerate(messages)]
-
-
-def _text_of(place: int, message: dict[str, Any]) -> str | None:
-    """Return the content of a message, with its text parts joined by newlines."""
-    if not isinstance(message.get("role"), str):
-        raise ConfigError(f"messages[{place}] has no role")
-    content = message.get("content")
-    if content is None:
-        if message["role"] == "assistant":
-            return None if message.get("tool_calls") else ""
-        raise ConfigError(
-            f"messages[{place}]: content is null; a message of the role {message['role']!r:.100} needs text"
-        )
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise ConfigError(f"messages[{place}]: content must be text or a list of parts")
-    wrong = [
-        part.get("type")
-        for part in content
-        if part.get("type") != "text" or not isinstance(part.get("text"), str)
-    ]
-    if wrong:
-        raise ConfigError(f"messages[{place}]: a part of type {wrong[0]!r} is not supported: give text")
-    return "\n".join(part["text"] for part in content)
+    return [as_text(checked_message(message, f"messages[{i}]")) for i, message in enumerate(messages)]

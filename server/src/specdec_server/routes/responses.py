@@ -15,7 +15,6 @@ from specdec import RequestOutput
 from specdec_server.data_parallel.conversation import response_prefix
 from specdec_server.errors import error_body
 from specdec_server.piece import Growth
-from specdec_server.protocol.chat import template_variables
 from specdec_server.protocol.responses import ResponsesRequest
 from specdec_server.reading import documented, reading
 from specdec_server.responses import ResponseStore
@@ -74,7 +73,7 @@ class _Answer:
         self._messages = [*before, *messages_of(body.input)]
         said = [{"role": "system", "content": body.instructions}] if body.instructions else []
         params, effort = body.to_sampling_params(), None if body.reasoning is None else body.reasoning.effort
-        arguments = {"add_generation_prompt": True, **template_variables(body.chat_template_kwargs)}
+        arguments = {"chat_template_kwargs": body.chat_template_kwargs}
         self._turn = Turn(
             TurnRequest([*said, *self._messages], body.choice, params, arguments, effort), service
         )
