@@ -120,6 +120,7 @@ def test_json_objects_are_kept_to(client: OpenAI) -> None:
             "'chat_template' is not a template variable",
         ),
         ({"chat_template_kwargs": {"request_id": "x"}}, "'request_id' is not a template variable"),
+        ({"chat_template_kwargs": {"enable_thinkin": True}}, "'enable_thinkin' is not a template variable"),
         ({"tool_choice": "required"}, "tools"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, "image_url"),
         ({"max_tokens": 3, "max_completion_tokens": 4}, "two names"),
