@@ -13,7 +13,11 @@ class Logprob:
     rank: int
     """1 for the most probable token."""
     decoded_token: str | None = None
-    """The token's text; None without a tokenizer."""
+    """The text that the token adds after those before it: empty for one that ends inside a character, and the whole
+    character for the one that completes it. The name of a special token that is left out. None without a tokenizer."""
+    token_bytes: bytes | None = None
+    """The token's own UTF-8 bytes; those of all tokens join to the text. Empty for a special token that is left out. None
+    without a tokenizer."""
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ def test_prompt_logprobs_skip_prefix_hits() -> None:
     second = Sequence(
         "t", first.token_ids, SamplingParams(prompt_logprobs=0), seed=0, sample_index=0, max_num_tokens=50
     )
-    second.prompt_logprobs = LogprobRecord(0, str)
+    second.prompt_logprobs = LogprobRecord(0, None)
     assert kv.admit(second, 40)
     assert second.num_computed == 0
 

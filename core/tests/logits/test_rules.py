@@ -226,9 +226,13 @@ def test_errors_of_other_rules_are_not_blamed_on_processors() -> None:
             raise IndexError("our own mistake")
 
     params = SamplingParams(temperature=0.0)
-    block = RowBlock(params, rules=RequestRules([Broken()], None), committed=np.array([1], np.int32))
-    with pytest.raises(IndexError, match="our own mistake"):
-        p_logits(torch.randn(1, VOCAB), [block])
+    rules = RequestRules([Broken()], None)
+    whole = [RowBlock(params, [1], None, rules, np.array([1], np.int32)), RowBlock(params)]
+    logits = torch.randn(3, VOCAB)
+    assert torch.equal(p_logits(logits, whole), logits), "the other request is served"
+    reason = "applying its sampling parameters failed: IndexError: our own mistake"
+    assert rules.dead_rows == {0: reason, 1: reason}
+    assert not rules.causes
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64])

@@ -53,14 +53,14 @@ class RowProcessors(ProcessorRule):
         self._ids = torch.empty(len(prompt) + room, dtype=torch.long, device=prompt.device)
         self._ids[: len(prompt)] = prompt
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, Exception]]:
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, BaseException]]:
         """Return the processed rows `[num_rows, V]`, and the exceptions by row; rows with an exception are left unchanged."""
         new = block.output_token_ids[self._num_ids - self._num_prompt :]
         if len(new):
             self._ids[self._num_ids : self._num_ids + len(new)] = torch.from_numpy(new.astype("int64"))
             self._num_ids += len(new)
         rows = [self._ids_of(path) for path in block.paths()]
-        errors: dict[int, Exception] = {}
+        errors: dict[int, BaseException] = {}
         out = logits
         for processor in self._row_processors:
             if type(processor) in _BLIND:
@@ -82,7 +82,7 @@ class RowProcessors(ProcessorRule):
         ids: torch.Tensor,
         logits: torch.Tensor,
         row: int,
-        errors: dict[int, Exception],
+        errors: dict[int, BaseException],
     ) -> torch.Tensor:
         if row not in errors:
             try:

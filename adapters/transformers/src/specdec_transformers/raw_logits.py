@@ -13,7 +13,7 @@ class RawLogits(LogprobRecord):
     """Keeps whole logits rows in float32, whereas a `LogprobRecord` keeps a few log probabilities per row."""
 
     def __init__(self) -> None:
-        super().__init__(0, lambda token_id: None)
+        super().__init__(0, None)
         self.rows: list[torch.Tensor] = []
         """`[V]` for each committed token: the logits it was chosen from, before any sampling parameter."""
 

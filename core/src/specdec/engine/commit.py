@@ -9,6 +9,7 @@ from time import perf_counter
 
 import torch
 
+from specdec.engine.containment import Contained, fail
 from specdec.engine.delivery import Delivery
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.plan import Plan
@@ -16,10 +17,10 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import NOT_NUMBERS
 from specdec.engine.stopping import StopWatch
 from specdec.interfaces.draft import Draft
-from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
+from specdec.logits.logprobs import LogprobRecord
 from specdec.outputs import DraftStep
 
 logger = logging.getLogger("specdec")
@@ -87,7 +88,8 @@ class Committer:
                 continue
             missing = sequence.missing_prompt_rows(chunk)
             if missing:
-                _record_prompt(sequence, missing, scores, num_prompt_rows)
+                with Contained(sequence, "recording log probabilities of the prompt"):
+                    _record_prompt(sequence, missing, scores, num_prompt_rows)
                 num_prompt_rows += len(missing)
             row = row_of_decoding.get(index)
             outcome = None
@@ -140,18 +142,15 @@ class Committer:
         self._delivery.keep_hidden(sequence, passed, [first_row + row for row in rows])
 
     def _append(self, sequence: Sequence, draft: Draft, scores: Scores, outcome: Outcome) -> None:
-        """Append the emitted tokens, and record their log probabilities and draft steps if requested."""
+        """Append the emitted tokens, and record their draft step if requested."""
         nodes, emitted = outcome.nodes, outcome.emitted
-        if sequence.logprobs is not None:
-            chosen_by = [scores.row_of(outcome.row, node) for node in (-1, *nodes)][: len(emitted)]
-            index = torch.tensor(chosen_by, device=scores.raw_logits.device)
-            sequence.logprobs.add(scores.raw_logits[index], emitted)
         sequence.append(emitted, len(nodes))
         if sequence.draft_steps is not None:
             seconds = perf_counter() - sequence.arrival_time
             sequence.draft_steps.append(self._step_of(draft, outcome.row, nodes, len(emitted), seconds))
         if sequence.rules is not None and sequence.rules.grammar is not None:
-            sequence.rules.grammar.advance(emitted)
+            with Contained(sequence, "advancing the grammar"):
+                sequence.rules.grammar.advance(emitted)
 
     def _step_of(
         self, draft: Draft, row: int, nodes: list[int], num_emitted: int, seconds: float
@@ -190,16 +189,35 @@ def _spoils(draft: Draft, row: int, scores: Scores, verdict: Verdict, sound: lis
 def _judge(
     sequence: Sequence, watch: StopWatch, row: int, draft: Draft, scores: Scores, verdict: Verdict, sound: list[bool] | None
 ) -> Outcome:  # fmt: skip
-    """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen."""
+    """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.
+
+    Nothing is kept if work for this sample fails here or failed earlier in the step.
+    """
     assert draft.host_rows is not None
     num_drafted, first = len(draft.host_rows[row]), scores.row_of(row, -1)
     nodes = list(verdict.accepted_nodes[row])
     dead_rows = _dead_rows(sequence, sound and sound[first : first + num_drafted + 1])
-    emitted, dead_row = _choosable(dead_rows, nodes, list(verdict.token_ids[row]))
-    emitted = watch.accept(emitted)
-    if dead_row is not None and sequence.finish_reason is None:
-        _fail(sequence, dead_row, dead_rows[dead_row])
-    return Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
+    choosable, dead_row = _choosable(dead_rows, nodes, list(verdict.token_ids[row]))
+    nothing = Outcome(row, num_drafted, [], [])
+    if sequence.is_finished:
+        return nothing
+    with Contained(sequence, "processing its tokens"):
+        emitted = watch.accept(choosable)
+        outcome = Outcome(row, num_drafted, nodes[: len(emitted)], emitted)
+        if sequence.logprobs is not None and emitted:
+            _record(sequence.logprobs, scores, outcome)
+        if dead_row is not None and sequence.finish_reason is None:
+            fail(sequence, dead_rows[dead_row])
+            _log_cause(sequence, dead_row)
+        return outcome
+    return nothing
+
+
+def _record(record: LogprobRecord, scores: Scores, outcome: Outcome) -> None:
+    """Record log probabilities of the emitted tokens."""
+    chosen_by = [scores.row_of(outcome.row, node) for node in (-1, *outcome.nodes)][: len(outcome.emitted)]
+    index = torch.tensor(chosen_by, device=scores.raw_logits.device)
+    record.add(scores.raw_logits[index], outcome.emitted)
 
 
 def _record_prompt(sequence: Sequence, missing: range, scores: Scores, first: int) -> None:
@@ -229,8 +247,7 @@ def _choosable(
     return emitted, None
 
 
-def _fail(sequence: Sequence, row: int, reason: str) -> None:
-    sequence.finish_reason, sequence.stop_reason = FinishReason.ERROR, reason
+def _log_cause(sequence: Sequence, row: int) -> None:
     cause = None if sequence.rules is None else sequence.rules.causes.get(row)
     if cause is not None:
         logger.error(

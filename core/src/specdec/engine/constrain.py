@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specdec.engine.containment import Contained
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.draft import Draft
 
@@ -28,7 +29,9 @@ def constrain(draft: Draft, sequences: list[Sequence]) -> Draft:
         if grammar is None or not rows[index] or _is_drawn(draft, index):
             continue
         parents = None if draft.parents is None else draft.parents[index].tolist()
-        allowed = grammar.allowed_nodes(rows[index], parents)
+        allowed: list[bool] = []
+        with Contained(sequence, "following the grammar along a draft"):
+            allowed = grammar.allowed_nodes(rows[index], parents)
         length = len(allowed) if parents is not None else (*allowed, False).index(False)
         while length and not allowed[length - 1]:
             length -= 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from specdec.engine.check_verdict import check_verdict
 from specdec.engine.commit import Committer
 from specdec.engine.constrain import constrain
+from specdec.engine.containment import Contained, output_of
 from specdec.engine.delivery import Delivery
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.make_proposer import line_of
@@ -136,7 +137,8 @@ class Engine:
             running = [s for s in request.sequences if s in self._owners and s not in undelivered]
             for sequence in running:
                 sequence.finish_reason = FinishReason.ABORT
-            outputs.append(request.output())
+                self._read(sequence)
+            outputs.append(output_of(request))
             self._ended = [sequence for sequence in self._ended if sequence not in undelivered]
             self._scheduler.remove(running)
             self._forget(running + undelivered)
@@ -244,35 +246,39 @@ class Engine:
     def _show(self, plan: Plan) -> list[RequestOutput]:
         """Remove ended samples; return the outputs of requests that ended or stream."""
         now = perf_counter()
-        finished: list[Sequence] = []
+        decoding = [plan.sequences[index] for index in plan.decoding]
         touched: dict[str, Request] = {}
-        for index in plan.decoding:
-            sequence = plan.sequences[index]
-            if not sequence.num_output_tokens and not sequence.is_finished:
-                continue  # its first step is repeated without a draft
+        for sequence in decoding:
+            if not sequence.num_output_tokens:
+                continue  # its first step failed, or is repeated without a draft
             if sequence.first_token_time is None:
                 sequence.first_token_time = now
             else:
                 self.metrics.inter_token_latency.observe(now - sequence.last_token_time)
             sequence.last_token_time = now
-            if sequence.is_finished:
-                finished.append(sequence)
+        for sequence in plan.sequences:
             request = self._owners[sequence]
-            if request.is_streaming or sequence.is_finished:
+            if sequence.is_finished or (request.is_streaming and sequence.last_token_time == now):
+                self._read(sequence)
                 touched[request.request_id] = request
+        outputs = [output_of(r) for r in touched.values() if r.is_finished or r.is_streaming]
+        finished = [s for r in touched.values() for s in r.sequences if s.is_finished and s in self._owners]
         self._scheduler.remove(finished)
-        self._ended += finished
-        outputs = []
-        for request in touched.values():
-            is_finished = request.is_finished
-            if is_finished or request.is_streaming:
-                outputs.append(request.output())
-            if is_finished:
-                del self._requests[request.request_id]
-                self._tell_finished(request, outputs[-1])
+        self._ended += [sequence for sequence in finished if sequence in decoding]
+        failed = [sequence for sequence in finished if sequence not in decoding]
+        self._forget(failed)
+        for output in outputs:
+            if output.finished:
+                self._tell_finished(self._requests.pop(output.request_id), output)
+        self._finish(failed, FinishReason.ERROR)
         if self._ended and not self._scheduler.has_work:
             self._flush()
         return outputs
+
+    def _read(self, sequence: Sequence) -> None:
+        """Bring a sample's text up to date."""
+        with Contained(sequence, "decoding its text"):
+            self._watches[sequence].read()
 
     def _flush(self) -> None:
         """Deliver the last tokens when no step will follow."""

@@ -149,13 +149,19 @@ class Intake:
         grammar = None if wanted is None else self._grammars.make(wanted)
         sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
         if params.logprobs is not None:
-            sequence.logprobs = LogprobRecord(params.logprobs, self._decode)
+            sequence.logprobs = LogprobRecord(
+                params.logprobs, self._text(ids, skips=params.skip_special_tokens)
+            )
         if params.prompt_logprobs is not None and index == 0:
-            sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._decode)
-        text = None
-        if self._tokenizer is not None:
-            text = TextStream(self._tokenizer, ids.tolist(), skip_special_tokens=params.skip_special_tokens)
+            sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._text(ids[:1], skips=False))
+        text = self._text(ids, skips=params.skip_special_tokens)
         return sequence, StopWatch(sequence, self._info.eos_token_ids, text)
+
+    def _text(self, prompt: HostIds, *, skips: bool) -> TextStream | None:
+        """Return the text that follows a prompt; None without a tokenizer."""
+        if self._tokenizer is None:
+            return None
+        return TextStream(self._tokenizer, prompt.tolist(), skip_special_tokens=skips)
 
     def _tokenize(self, prompt: Prompt, params: SamplingParams) -> Tokenized:
         text, ids = text_and_ids(prompt)
@@ -169,9 +175,6 @@ class Intake:
         if params.truncate_prompt_tokens is not None:
             ids = ids[-params.truncate_prompt_tokens :]
         return Tokenized(text, ids)
-
-    def _decode(self, token_id: int) -> str | None:
-        return None if self._tokenizer is None else str(self._tokenizer.decode([token_id]))
 
     def _check_params(self, params: object) -> None:
         if not isinstance(params, SamplingParams):

@@ -6,6 +6,7 @@ import time
 
 from specdec.engine.sequence import Sequence
 from specdec.engine.stopping import StopWatch
+from specdec.interfaces.finish import FinishReason
 from specdec.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 
 
@@ -50,7 +51,7 @@ class Request:
         return all(sequence.is_finished for sequence, _ in self._samples)
 
     def output(self) -> RequestOutput:
-        """Return the current state of the request."""
+        """Return the current state of the request; its text is that which its stop watches have read."""
         return RequestOutput(
             request_id=self.request_id,
             prompt=self._prompt,
@@ -61,6 +62,16 @@ class Request:
             num_cached_tokens=self._samples[0][0].num_cached_prompt_tokens,
             prompt_logprobs=self._prompt_logprobs(),
         )
+
+    def failed_output(self, reason: str) -> RequestOutput:
+        """Return the last output of a request whose own cannot be built: its tokens and a reason."""
+        samples = [
+            CompletionOutput(s.sample_index, "", s.output_token_ids.copy(), FinishReason.ERROR.value, reason)
+            for s in self.sequences
+        ]
+        total = time.perf_counter() - self.sequences[0].arrival_time
+        metrics = RequestMetrics(0, 0, 0, [], None, total)
+        return RequestOutput(self.request_id, self._prompt, self._prompt_token_ids, samples, True, metrics)
 
     def _prompt_logprobs(self) -> list[dict[int, Logprob] | None] | None:
         record = self._samples[0][0].prompt_logprobs
@@ -86,7 +97,6 @@ class Request:
 
 
 def _completion(sequence: Sequence, watch: StopWatch) -> CompletionOutput:
-    watch.read()
     return CompletionOutput(
         index=sequence.sample_index,
         text=watch.visible_text,

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 
 from specdec.outputs import Logprob
 
 _ROWS_AT_ONCE = 64
+
+
+class TokenText(Protocol):
+    """The text so far, which decides what a token adds to it."""
+
+    def spelled(self, token_id: int) -> tuple[str, bytes]:
+        """Return the text that a token would add, and its own bytes."""
+
+    def push(self, token_id: int) -> str:
+        """Add a token."""
 
 
 class LogprobRecord:
@@ -19,12 +30,12 @@ class LogprobRecord:
 
     Args:
         num_top: number of most probable tokens to list besides the token at that position; -1 for all.
-        decode: returns the text of a token id, or None without a tokenizer.
+        text: the text before the first token that is recorded; None without a tokenizer.
     """
 
-    def __init__(self, num_top: int, decode: Callable[[int], str | None]) -> None:
+    def __init__(self, num_top: int, text: TokenText | None) -> None:
         self._num_top = num_top
-        self._decode = decode
+        self._text = text
         self.entries: list[dict[int, Logprob]] = []
         """For each position, by id: the token at that position first, then the most probable ones."""
         self.cumulative = 0.0
@@ -57,6 +68,10 @@ class LogprobRecord:
                 entry.setdefault(other, self._logprob(other, value, place))
             self.entries.append(entry)
             self.cumulative += logprob
+            if self._text is not None:
+                self._text.push(token_id)
 
     def _logprob(self, token_id: int, logprob: float, rank: int) -> Logprob:
-        return Logprob(logprob, rank, self._decode(token_id))
+        if self._text is None:
+            return Logprob(logprob, rank)
+        return Logprob(logprob, rank, *self._text.spelled(token_id))

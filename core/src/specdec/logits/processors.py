@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from specdec.errors import is_interrupt
 from specdec.logits.rows import RowBlock
 from specdec.sampling_params import LogitsProcessor, takes_prompt
 
@@ -20,7 +21,7 @@ class ProcessorRule:
     def __init__(self, processors: Sequence[LogitsProcessor]) -> None:
         self._processors = [(processor, takes_prompt(processor)) for processor in processors]
 
-    def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, Exception]]:
+    def apply(self, logits: torch.Tensor, block: RowBlock) -> tuple[torch.Tensor, dict[int, BaseException]]:
         """Return the processed rows `[num_rows, V]` and, by row, the errors raised; a row with an error is unchanged.
 
         A drafted path may be rejected, so an error there does not affect other rows.
@@ -28,11 +29,13 @@ class ProcessorRule:
         prompt = block.token_ids[: block.num_prompt_tokens].tolist()
         output = block.output_token_ids.tolist()
         out = logits.clone()
-        errors: dict[int, Exception] = {}
+        errors: dict[int, BaseException] = {}
         for row, path in enumerate(block.paths()):
             try:
-                out[row] = self._process(logits[row], prompt, [*output, *path])
-            except Exception as error:  # the caller's code must not affect other requests
+                out[row] = self._process(logits[row], prompt, [*output, *path]).detach()
+            except BaseException as error:  # the caller's code must not affect other requests
+                if is_interrupt(error):
+                    raise
                 errors[row] = error
         return out, errors
 

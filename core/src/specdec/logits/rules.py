@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from specdec.errors import described, is_interrupt
 from specdec.grammar.state import GrammarState
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.bans import AllowedIdsRule, MinTokensRule, bad_words_rule
@@ -16,6 +18,8 @@ from specdec.logits.penalties import PenaltyRule
 from specdec.logits.processors import ProcessorRule
 from specdec.logits.rows import RowBlock
 from specdec.sampling_params import SamplingParams
+
+logger = logging.getLogger("specdec")
 
 
 class Rule(Protocol):
@@ -28,7 +32,7 @@ class Rule(Protocol):
 class RequestRules:
     """The rules of one sample, in the order they apply.
 
-    A dead row is one from which no token can be chosen: all ids are forbidden, the logits are NaN, or a processor raised.
+    A dead row is one from which no token can be chosen: all ids are forbidden, the logits are NaN, or a rule raised.
     It keeps the target's logits and is recorded; the sample ends if a token has to be chosen from it.
 
     Args:
@@ -45,12 +49,23 @@ class RequestRules:
         self.grammar = grammar
         self.dead_rows: dict[int, str] = {}
         """Reason for each dead row of the last block."""
-        self.causes: dict[int, Exception] = {}
+        self.causes: dict[int, BaseException] = {}
         """Exceptions that the caller's own functions raised, by row of the last block."""
 
     def apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
-        """Return the rows `[num_rows, V]` with every rule applied; forbidden ids are -inf."""
-        self.dead_rows = {}
+        """Return the rows `[num_rows, V]` with every rule applied; forbidden ids are -inf. If a rule raises, all are dead."""
+        try:
+            return self._apply(logits, block)
+        except BaseException as error:  # it must not affect other requests
+            if is_interrupt(error):
+                raise
+            reason = f"applying its sampling parameters failed: {described(error)}"
+            self.dead_rows, self.causes = dict.fromkeys(range(block.num_rows), reason), {}
+            logger.error("a request ends: %s", reason, exc_info=error)
+            return logits
+
+    def _apply(self, logits: torch.Tensor, block: RowBlock) -> torch.Tensor:
+        self.dead_rows, self.causes = {}, {}
         out = logits
         if self._processors is not None:
             out, self.causes = self._processors.apply(out, block)
@@ -60,7 +75,7 @@ class RequestRules:
             out = self.grammar.mask(out, block.nodes, block.parents)
         out = self._without_dead_rows(logits, out)
         for row, error in self.causes.items():
-            self.dead_rows[row] = f"{type(error).__name__}: {error}"
+            self.dead_rows[row] = described(error)
             out[row] = logits[row]
         return out
 
