@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from tiny_gguf import tiny_llama, write_gguf
 from specdec.errors import ModelError
 from specdec.folders import cache_folder
 from specdec.gguf import convert as converting
-from specdec.gguf.store import stored
+from specdec.gguf.store import _digest, stored
 
 STORE = """
 import sys
 from pathlib import Path
-from specdec.gguf.store import stored
+from specdec.gguf.store import _digest, stored
 print(stored(Path(sys.argv[1]), 'float32'))
 """
 
@@ -82,6 +83,18 @@ def test_other_content_at_the_same_place_is_another_model(tmp_path: Path, cache:
     write_gguf(file, tiny_llama(seed=1))
     second = stored(file, "float32")
     assert folders(cache) == sorted([first.name, second.name])
+
+
+def test_a_remembered_digest_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+    file, models = tmp_path / "m.gguf", tmp_path / "models"
+    file.write_bytes(b"weights")
+    digest = _digest(file, models)
+    assert digest == hashlib.sha256(b"weights").hexdigest()
+    (remembered,) = (models / "digests").iterdir()
+    for damaged in (b"", b"0123", b"\xff" * 64):
+        remembered.write_bytes(damaged)
+        assert _digest(file, models) == digest
+        assert remembered.read_text() == digest
 
 
 def test_two_processes_at_once(tmp_path: Path, cache: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from specdec.errors import ModelError
 from specdec.folders import CACHE_VARIABLE, cache_folder
 
 logger = logging.getLogger("specdec")
+
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 _FORM = "1"
 """Version of the format that `convert` writes; a new number makes every file be converted again."""
@@ -89,7 +92,11 @@ def _digest(file: Path, models: Path) -> str:
     stamp = f"{file.resolve()} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
     remembered = models / "digests" / hashlib.sha256(stamp.encode()).hexdigest()
     with suppress(OSError):
-        return remembered.read_text(encoding="ascii")
+        found = remembered.read_bytes()
+        if _DIGEST.fullmatch(
+            found
+        ):  # else the file was cut short, and any other such file would be taken for the same model
+            return found.decode("ascii")
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     with suppress(OSError):  # on failure the file is hashed again next time
