@@ -47,6 +47,10 @@ def test_steps_of_a_stream_are_those_of_the_whole(served: Served, path: str) -> 
     assert "".join(map(text_of, streamed)) == text_of(choice)
     names = ("token_ids", "tokens", "parents", "draft_tokens", "accepted")
     found = steps_of(streamed)
+    assert all(step["token_ids"] for step in found), "every step is told once"
+    assert sum(len(step["token_ids"]) for step in found) == 40
+    times = [step["time"] for step in found]
+    assert times == sorted(set(times))
     # What the prefix cache holds of the first request may shift where a draft begins, never what is said.
     assert "".join(token for step in found for token in step["tokens"]) == text_of(choice)
     assert all(set(names) <= set(step) for step in found)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from speccheck.engines import engine_of, letter_tokenizer, make_llm, scripted, spelled
+from speccheck.spelling import TOKENIZERS, ids_of, saying, speaker
 
 from specdec import ConfigError, SamplingParams
 from specdec.logits.logprobs import LogprobRecord
@@ -167,3 +168,60 @@ def test_a_step_lists_few_log_probabilities_of_a_prompt(subject, monkeypatch, co
     assert output.prompt_logprobs[0] is None
     if count >= 0:
         check(output.prompt_logprobs[1:], exact(subject.model, prompt), prompt[1:], count)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("start", ["text", "special"])
+def test_bytes_join_to_the_text_and_alternatives_are_spelled_in_their_place(kind, start) -> None:
+    tokenizer = TOKENIZERS[kind]()
+    blank = ids_of(tokenizer, "\u0120" + "x" if kind == "byte level" else "▁x")
+    end = tokenizer.eos_token_id
+    prompt = ids_of(tokenizer, "x") if start == "text" else [end]
+    said = [
+        *blank, *ids_of(tokenizer, b"\xe2\x96\x93", b"\xf0\x9f\x98\x80", "x"), *blank,
+        *ids_of(tokenizer, b"\xef\xbf\xbd", b"\xc3\xa9", "x"), end,
+    ]  # fmt: skip
+    llm = make_llm(
+        speaker(tokenizer), scripted(k=3, texts=[[*prompt, *said]], wrong=0.3), tokenizer=tokenizer
+    )
+    [output] = llm.generate([{"prompt_token_ids": prompt}], saying(said, logprobs=-1))
+    completion = output.outputs[0]
+    assert completion.token_ids == said
+    chosen = [entry[token] for entry, token in zip(completion.logprobs, said, strict=True)]
+    assert b"".join(found.token_bytes for found in chosen).decode() == completion.text
+    assert "".join(found.decoded_token for found in chosen[:-1]) == completion.text
+    assert (chosen[-1].decoded_token, chosen[-1].token_bytes) == (tokenizer.eos_token, b"")
+    before = b""
+    for place, entry in enumerate(completion.logprobs):
+        is_inside = not_decodable(before)
+        for token, found in entry.items():
+            raw = before + found.token_bytes
+            if is_inside or not_decodable(raw):
+                continue
+            text = tokenizer.decode([*prompt, *said[:place], token], skip_special_tokens=True)
+            assert text == tokenizer.decode(prompt, skip_special_tokens=True) + raw.decode(), (place, token)
+            if token not in tokenizer.all_special_ids:
+                assert found.decoded_token.encode() == found.token_bytes
+        before += chosen[place].token_bytes
+    firsts = {b"": range(256), b"\xe2": [0x96]}
+    for head, following in firsts.items():
+        entry = completion.logprobs[1 + len(head)]
+        for byte in following:
+            [token] = ids_of(tokenizer, bytes([byte]))
+            assert entry[token].token_bytes == bytes([byte])
+
+
+def not_decodable(raw: bytes) -> bool:
+    """Return whether bytes are no text."""
+    return raw.decode(errors="ignore").encode() != raw
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_prompt_tokens_are_spelled_in_their_place(kind) -> None:
+    tokenizer = TOKENIZERS[kind]()
+    prompt = ids_of(tokenizer, "x", b"\xe2\x96\x93caf\xc3\xa9", "x")
+    llm = make_llm(speaker(tokenizer), tokenizer=tokenizer, max_num_batched_tokens=4)
+    [output] = llm.generate([{"prompt_token_ids": prompt}], SamplingParams(max_tokens=1, prompt_logprobs=2))
+    found = [entry[token] for entry, token in zip(output.prompt_logprobs[1:], prompt[1:], strict=True)]
+    assert b"".join(token.token_bytes for token in found).decode() == "▓caféx"
+    assert [token.decoded_token for token in found] == ["", "", "▓", "c", "a", "f", "", "é", "x"]

@@ -90,6 +90,25 @@ def test_text_that_could_become_a_stop_string_is_held_back(subject, llm) -> None
         assert len(held) == longest
 
 
+def test_a_stop_string_that_begins_before_min_tokens_ends_nothing(subject, llm) -> None:
+    """Text of the first tokens counts for no stop string, however long one is; a later one that is whole does."""
+    for prompt, expected in zip(subject.prompts, subject.expected, strict=True):
+        text = spelled(expected)
+        least = 5
+        across = text[2 * least - 1 : 2 * least + 2]
+        long = text[2 : 2 * least + 4]
+        assert across not in text[2 * least : 24]
+        for stop in (across, long):
+            [output] = llm.generate([{"prompt_token_ids": prompt}], greedy(12, min_tokens=least, stop=stop))
+            assert (output.outputs[0].token_ids, output.outputs[0].finish_reason) == (expected[:12], "length")
+        after = text[2 * least : 2 * least + 3]
+        [output] = llm.generate(
+            [{"prompt_token_ids": prompt}], greedy(12, min_tokens=least, stop=[across, after])
+        )
+        assert (output.outputs[0].stop_reason, output.outputs[0].text) == (after, text[: 2 * least])
+    audit(llm)
+
+
 def test_a_stop_string_in_the_prompt_does_not_count(subject, llm) -> None:
     prompt, expected = subject.prompts[0], subject.expected[0]
     stop = spelled(prompt[-1:]) + spelled(expected[:1])

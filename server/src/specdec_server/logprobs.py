@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specdec import Logprob
@@ -17,33 +17,71 @@ class CompletionLogprobs:
 
     Args:
         num_top: number of most probable tokens listed in addition to the chosen one.
-        decode: returns the text of a token id.
     """
 
-    def __init__(self, num_top: int, decode: Callable[[int], str]) -> None:
-        self._num_top, self._decode, self._offset = num_top, decode, 0
+    def __init__(self, num_top: int) -> None:
+        self._num_top, self._offset = num_top, 0
 
-    def __call__(self, token_ids: Sequence[int], entries: Sequence[Entry | None]) -> dict[str, Any]:
-        """Return the object for tokens; an entry is None if unknown, such as for the first token of a prompt."""
-        tokens = [self._decode(token_id) for token_id in token_ids]
+    def of_prompt(
+        self, first: str, token_ids: Sequence[int], entries: Sequence[Entry | None], text: str
+    ) -> dict[str, Any]:
+        """Return the object for an echoed prompt.
+
+        Args:
+            first: the first token's text.
+            token_ids: `[N]`.
+            entries: `[N]`, None for the first, which has no log probability.
+            text: the prompt; special tokens that the tokenizer added are not in it.
+        """
+        rest = [(token, entry) for token, entry in zip(token_ids, entries, strict=True) if entry is not None]
+        self._offset = len(first) if text.startswith(first) else 0
         offsets = []
-        for token in tokens:
-            offsets.append(self._offset)
-            self._offset += len(token)
-        known = list(zip(token_ids, entries, strict=True))
+        for token, entry in rest:
+            offsets.append(min(self._offset, len(text)))
+            name = entry[token].decoded_token or ""
+            is_shown = entry[token].token_bytes or text.startswith(name, self._offset)
+            self._offset += len(name) if is_shown else 0
+        told = self._listed([token for token, _ in rest], [entry for _, entry in rest], offsets)
+        self._offset = len(text)
+        head = {"tokens": first, "token_logprobs": None, "top_logprobs": None, "text_offset": 0}
+        return {key: [head[key], *values] for key, values in told.items()}
+
+    def __call__(
+        self, token_ids: Sequence[int], entries: Sequence[Entry], end: int | None = None
+    ) -> dict[str, Any]:
+        """Return the object for generated tokens.
+
+        Args:
+            token_ids: `[N]`.
+            entries: `[N]`.
+            end: length of the text if it ends with these tokens; those past a stop string have their offset there.
+        """
+        offsets = []
+        for token, entry in zip(token_ids, entries, strict=True):
+            offsets.append(self._offset if end is None else min(self._offset, end))
+            self._offset += len(entry[token].decoded_token or "") if entry[token].token_bytes else 0
+        return self._listed(token_ids, entries, offsets)
+
+    def _listed(
+        self, token_ids: Sequence[int], entries: Sequence[Entry], offsets: list[int]
+    ) -> dict[str, Any]:
+        chosen = [entry[token] for token, entry in zip(token_ids, entries, strict=True)]
         return {
-            "tokens": tokens,
-            "token_logprobs": [None if entry is None else _number(entry[token]) for token, entry in known],
-            "top_logprobs": [None if entry is None else self._top(token, entry) for token, entry in known],
+            "tokens": [found.decoded_token or "" for found in chosen],
+            "token_logprobs": [_number(found) for found in chosen],
+            "top_logprobs": [
+                self._top(token, entry) for token, entry in zip(token_ids, entries, strict=True)
+            ],
             "text_offset": offsets,
         }
 
     def _top(self, token: int, entry: Entry) -> dict[str, float]:
+        """Return log probabilities by text, the chosen token's first; of several with equal text, all but one by id."""
         top: dict[str, float] = {}
         for token_id, found in entry.items():
             if found.rank <= self._num_top or token_id == token:
-                # The chosen token comes first, then the most probable ones; the first of several with equal text is kept.
-                top.setdefault(found.decoded_token or "", _number(found))
+                text = found.decoded_token or ""
+                top[f"token_id:{token_id}" if text in top else text] = _number(found)
         return top
 
 
@@ -85,5 +123,8 @@ def _number(found: Logprob) -> float:
 
 
 def _token(found: Logprob) -> dict[str, Any]:
-    text = found.decoded_token or ""
-    return {"token": text, "logprob": _number(found), "bytes": list(text.encode())}
+    return {
+        "token": found.decoded_token or "",
+        "logprob": _number(found),
+        "bytes": list(found.token_bytes or b""),
+    }

@@ -153,7 +153,7 @@ class Intake:
                 params.logprobs, self._text(ids, skips=params.skip_special_tokens)
             )
         if params.prompt_logprobs is not None and index == 0:
-            sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._text(ids[:1], skips=False))
+            sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._text(ids[:1], skips=True))
         text = self._text(ids, skips=params.skip_special_tokens)
         return sequence, StopWatch(sequence, self._info.eos_token_ids, text)
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from specdec import CompletionOutput, ConfigError, RequestOutput
 from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
-from specdec_server.piece import Entry, Growth
+from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import CompletionRequest
 from specdec_server.reading import documented, reading
 from specdec_server.running import finished, merged
@@ -103,7 +103,7 @@ class _Choice:
     def __init__(self, number: int, body: CompletionRequest, service: Service) -> None:
         self._number, self._body, self._service = number, body, service
         self._growth = Growth(is_withheld=body.is_only_prompt)
-        self._logprobs = CompletionLogprobs(body.logprobs or 0, self._decode)
+        self._logprobs = CompletionLogprobs(body.logprobs or 0)
         self._steps: DraftSteps | None = None
         self._has_begun = False
 
@@ -112,20 +112,12 @@ class _Choice:
         piece = self._growth.take(sample)
         if piece is None:
             return None
-        text, ids, is_first = piece.text, list(piece.token_ids), not self._has_begun
-        entries: list[Entry | None] = list(piece.logprobs or [])
-        shown = ids
-        if is_first and self._body.echo:
-            prompt = output.prompt_token_ids
-            is_whole = output.prompt is not None and self._body.truncate_prompt_tokens is None
-            text = (output.prompt if is_whole and output.prompt else self._text_of(prompt)) + text
-            shown, entries = [*prompt, *ids], [*(output.prompt_logprobs or [None] * len(prompt)), *entries]
-        self._has_begun = True
-        wants_logprobs = self._body.logprobs is not None
+        ids, is_first, self._has_begun = list(piece.token_ids), not self._has_begun, True
+        echoed = self._echoed(output) if self._body.echo else ""
         choice: dict[str, Any] = {
             "index": self._number,
-            "text": text,
-            "logprobs": self._logprobs(shown, entries) if wants_logprobs else None,
+            "text": echoed + piece.text if is_first else piece.text,
+            "logprobs": self._logprobs_of(output, sample, piece, echoed, is_first=is_first),
             "finish_reason": piece.finish_reason,
             "stop_reason": piece.stop_reason,
         }
@@ -144,8 +136,23 @@ class _Choice:
             choice["draft_steps"] = self._steps.told(piece)
         return choice
 
-    def _decode(self, token_id: int) -> str:
-        return self._text_of([token_id])
+    def _echoed(self, output: RequestOutput) -> str:
+        is_whole = output.prompt is not None and self._body.truncate_prompt_tokens is None
+        return output.prompt if is_whole and output.prompt else self._text_of(output.prompt_token_ids)
+
+    def _logprobs_of(
+        self, output: RequestOutput, sample: CompletionOutput, piece: Piece, echoed: str, *, is_first: bool
+    ) -> dict[str, Any] | None:
+        if self._body.logprobs is None:
+            return None
+        found: dict[str, Any] = {}
+        prompt = output.prompt_token_ids
+        if is_first and self._body.echo and output.prompt_logprobs is not None:
+            first = self._text_of(prompt[:1])
+            found = self._logprobs.of_prompt(first, prompt, output.prompt_logprobs, echoed)
+        end = None if sample.finish_reason is None else len(echoed) + len(sample.text)
+        told = self._logprobs(piece.token_ids, piece.logprobs or [], end)
+        return {key: found.get(key, []) + values for key, values in told.items()}
 
     def _text_of(self, ids: list[int]) -> str:
         return str(self._service.tokenizer.decode(ids))
