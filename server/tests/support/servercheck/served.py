@@ -76,9 +76,9 @@ class Served:
 
 
 @contextmanager
-def serving(settings: Settings, **arguments: Any) -> Iterator[Served]:
-    """Serve the zoo's target at a free port."""
-    llm = AsyncLLM("zoo", dtype="float32", **arguments)
+def serving(settings: Settings, model: Any = "zoo", **arguments: Any) -> Iterator[Served]:
+    """Serve a target, by default the zoo's, at a free port."""
+    llm = AsyncLLM(model, dtype="float32", **arguments)
     tokenizer = llm.get_tokenizer()
     assert tokenizer is not None
     tokenizer.chat_template = TEMPLATE
