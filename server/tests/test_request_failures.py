@@ -95,7 +95,7 @@ def test_a_request_that_fails_is_told_so_and_no_other(
         if params.seed == BAD:
             owner, what = find(request, watches)
             # A stream that fails before its first event would be answered with a status.
-            setattr(owner, what, failing(getattr(owner, what), num_right=3 if stream else 0))
+            setattr(owner, what, failing(getattr(owner, what), num_right=10 if stream else 0))
         return request, watches
 
     monkeypatch.setattr(bytewise.llm._intake, "prepare", prepare)
