@@ -16,7 +16,7 @@ from packages import ROOT, packages
 
 CORE = ROOT / "core/src/specdec"
 LAYERS = (
-    {"errors", "folders", "outputs", "sampling_params", "structured_outputs"},
+    {"errors", "folders", "outputs", "sampling_params", "structured_outputs", "unicode"},
     {"interfaces"},
     {"compiled", "config", "engine_options", "gguf", "grammar", "hooks", "inputs", "logits", "noise", "registry", "runner", "samplers"},  # noqa: E501  one layer, one line
     {"loading", "scorers"},
@@ -40,7 +40,7 @@ UPWARD = {
 }
 """Imports against the order that are still there; a change removes from this set and never adds to it."""
 
-MOST_PRIVATE = 242
+MOST_PRIVATE = 179
 """Imports of private modules of core by the other packages that are still there; a change lowers it."""
 
 

@@ -22,6 +22,7 @@ PROMPT = "import os\nimport sys\n\n\ndef read_lines(path):\n"
 
 def test_two_engines_serve_and_one_may_be_killed(llm: LLM, tmp_path: Path) -> None:
     """One start of two engines for everything: each start takes seconds."""
+    others = set(psutil.Process().children(recursive=True))  # of servers in this process
     template = tmp_path / "template.jinja"
     template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     options = ["--dtype", "float32", "--chat-template", str(template), "--speculative-config", NGRAM]
@@ -59,7 +60,7 @@ def test_two_engines_serve_and_one_may_be_killed(llm: LLM, tmp_path: Path) -> No
             server.kill()
     assert "Traceback" not in log.read_text()
     assert "engine 0 was ended by signal 9: it is started again" in log.read_text()
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= others
 
 
 def check(url: str, server: subprocess.Popen[str], llm: LLM) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specdec import registry
+from specdec import ConfigError, PluginError, registry
 from specdec.config import TargetFacts
 from specdec.config.zoo import ZOO
-from specdec.errors import ConfigError, PluginError
 from specdec.loading.target import LoadedTarget
 from specdec.registry import Group
 from specdec.registry.catalogue import known_method, known_methods

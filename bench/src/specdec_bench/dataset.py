@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 from specdec_bench.lines import json_lines
 
 Prompt = str | list[int]

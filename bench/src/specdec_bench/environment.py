@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from specdec import registry
+from specdec import ConfigError, registry
 from specdec.config.zoo import ZOO, zoo_path
-from specdec.errors import ConfigError
 from specdec.loading.target import LoadedTarget
 from specdec_bench.workload import Workload
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 
 _MOST_CHARACTERS = 2**24
 """Of a line; a compressed file could hold one that fills the memory."""

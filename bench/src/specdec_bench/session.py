@@ -9,10 +9,9 @@ from time import perf_counter
 
 import torch
 
+from specdec import RequestOutput, SamplingParams
 from specdec.llm import build
 from specdec.loading.target import LoadedTarget
-from specdec.outputs import RequestOutput
-from specdec.sampling_params import SamplingParams
 from specdec_bench.contender import Contender
 from specdec_bench.conversation import Conversation, OnePrompt
 from specdec_bench.forward_probe import ForwardProbe

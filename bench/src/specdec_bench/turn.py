@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec.outputs import RequestOutput
+from specdec import RequestOutput
 from specdec_bench.step_time import StepTime
 
 

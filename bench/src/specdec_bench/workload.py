@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specdec.sampling_params import SamplingParams
+from specdec import SamplingParams
 
 
 @dataclass(frozen=True)

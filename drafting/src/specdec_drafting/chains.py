@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from specdec import SamplingParams
 from specdec.interfaces import ProposeBatch
 from specdec.runner import ChainRules, Chains, ChainWork
-from specdec.sampling_params import SamplingParams
 from specdec_drafting.sketch import Sketch
 from specdec_drafting.vocabulary import DraftVocabulary
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from specdec import ModelError
 from specdec.config.checkpoint import Checkpoint
-from specdec.errors import ModelError
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

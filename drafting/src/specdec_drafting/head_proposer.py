@@ -10,11 +10,12 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
+    HostIds,
     NoiseKeys,
     ProposeBatch,
     Proposer,
@@ -22,7 +23,6 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.interfaces.batch import HostIds
 from specdec.loading.admission import check_rope
 from specdec.runner import ChainWork, DraftHead, HeadOutput, NewRows, PackedBatch, in_inference_mode
 from specdec_drafting.assemble import draft_of

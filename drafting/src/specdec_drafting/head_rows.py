@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specdec.interfaces import ProposeBatch, TargetInfo
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces import HostIds, ProposeBatch, TargetInfo
 from specdec.runner import HeadRunner, LayerShape, SlotPool
 from specdec_drafting.head_context import HeadContext
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from specdec import ConfigError
+from specdec import ConfigError, EngineOptions
 from specdec.config.notices import notice
-from specdec.engine_options import EngineOptions
 
 _SHORT = {
     "-tp": "tensor_parallel_size",

@@ -15,12 +15,11 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from specdec import AsyncLLM, ConfigError
+from specdec import AsyncLLM, ConfigError, EngineOptions
 from specdec.cli.no_drafts import no_drafts_warning
 from specdec.cli.quiet import hush_libraries
 from specdec.config.model_name import check_name
 from specdec.config.zoo import ZOO
-from specdec.engine_options import EngineOptions
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
 from specdec_server.commands import serve

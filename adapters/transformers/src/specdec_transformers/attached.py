@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from specdec import ConfigError
+from specdec import ConfigError, EngineOptions
 from specdec.config.notices import notice
 from specdec.config.source import read_mapping
 from specdec.engine.build import BuiltEngine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
-from specdec.engine_options import EngineOptions
 from specdec.llm import build
 from specdec.loading.target import load_target
 from specdec.runner.binding import ATTENTION_NAME

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from specdec.errors import ModelError
+from specdec import ModelError
 from specdec.hosting import HostTarget
 from specdec_drafting.checkpoint import HeadCheckpoint
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from specdec import ConfigError
 from specdec.cli.output import warn
 from specdec.cli.progress import progress
-from specdec.errors import ConfigError
 
 ZOO_PROMPTS = 16
 """Default number of zoo prompts."""

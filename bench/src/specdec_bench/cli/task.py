@@ -186,8 +186,8 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
 
 def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     """Return the name of the target, the target, and the contenders."""
+    from specdec import EngineOptions
     from specdec.config.fit import target_facts
-    from specdec.engine_options import EngineOptions
     from specdec.loading.target import load_target, locate
 
     hush_libraries()

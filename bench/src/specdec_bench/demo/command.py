@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from specdec import hookimpl
+from specdec import ConfigError, hookimpl
 from specdec.cli.output import print_json, warn
 from specdec.cli.progress import Steps, progress
 from specdec.config.zoo import PACKAGED, ZOO, packaged_model
-from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -70,8 +69,8 @@ def _demo(
     """Run the demo on a model; return whether no text changed."""
     prompts = _prompts(name, num_prompts or MOST_PROMPTS)
 
+    from specdec import EngineOptions
     from specdec.cli.quiet import hush_libraries
-    from specdec.engine_options import EngineOptions
     from specdec.loading.target import load_target
     from specdec_bench import BASELINE, Comparison, Workload
     from specdec_bench.dataset import tokenize

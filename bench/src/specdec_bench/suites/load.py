@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from transformers import PreTrainedTokenizerBase
 
+from specdec import ConfigError
 from specdec.config.notices import notice
-from specdec.errors import ConfigError
 from specdec_bench.suites import human_eval, spec_bench
 from specdec_bench.suites.chat import Chat
 from specdec_bench.suites.question import Question, Suite

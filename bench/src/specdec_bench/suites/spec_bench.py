@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 from specdec_bench.lines import json_lines
 from specdec_bench.suites.question import Question, Suite
 

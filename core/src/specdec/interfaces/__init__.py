@@ -5,7 +5,7 @@ of the proposer), `draft` (its output) and `score_batch` (input of the scorer); 
 beside their roles. `SPECDEC_API` is the version of all these interfaces.
 """
 
-from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch
+from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
 from specdec.interfaces.draws import Draws, NoiseKeys
@@ -28,6 +28,7 @@ __all__ = [
     "DraftSampling",
     "Draws",
     "FinishReason",
+    "HostIds",
     "NoiseKeys",
     "ProposeBatch",
     "Proposer",

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch, Proposer
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces import Capability, Draft, FinishReason, HostIds, ProposeBatch, Proposer
 
 _STATES = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
 

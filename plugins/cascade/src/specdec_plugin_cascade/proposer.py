@@ -13,13 +13,13 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
+    HostIds,
     ProposeBatch,
     Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
 )
-from specdec.interfaces.batch import HostIds
 from specdec_plugin_cascade.asked import Asked, Offer
 from specdec_plugin_cascade.config import CascadeConfig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces import HostIds
 from specdec_drafting import DraftVocabulary
 
 

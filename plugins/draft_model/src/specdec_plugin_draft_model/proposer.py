@@ -13,6 +13,7 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
+    HostIds,
     NoiseKeys,
     ProposeBatch,
     Proposer,
@@ -20,7 +21,6 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.interfaces.batch import HostIds
 from specdec.runner import ChainWork, NewRows, PackedBatch, SlotPool, in_inference_mode
 from specdec_drafting import ChainCall, ChainLoop, Chooser, Piece, Places, Sketch, draft_of, run
 from specdec_plugin_draft_model.config import DraftModelConfig

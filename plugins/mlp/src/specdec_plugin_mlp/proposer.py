@@ -13,13 +13,13 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
+    HostIds,
     ProposeBatch,
     Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
 )
-from specdec.interfaces.batch import HostIds
 from specdec.runner import speed_up_linears
 from specdec_drafting import Chooser, DraftVocabulary, HeadCheckpoint, Sketch, draft_of
 from specdec_plugin_mlp.config import StateHeadsConfig

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 
 FORMAT = "specdec-suffix-cache"
 VERSION = "1"

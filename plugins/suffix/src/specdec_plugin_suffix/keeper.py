@@ -7,7 +7,7 @@ import os
 import weakref
 from pathlib import Path
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 from specdec.interfaces import TargetInfo
 from specdec_plugin_suffix.cache_file import read_responses, write_responses
 from specdec_plugin_suffix.memory import ResponseMemory

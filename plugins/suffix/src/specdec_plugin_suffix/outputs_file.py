@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 from specdec_plugin_suffix.request import PROMPT_TOKENS
 
 KEYS = ("token_ids", "text", "response")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformers import PretrainedConfig
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 
 ZOO = Path("zoo")
 """The value of `suffix_decoding_cache_path` that selects the zoo's file for the target."""

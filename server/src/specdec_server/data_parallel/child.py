@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 
+from specdec import ConfigError, ModelError, PluginError
 from specdec.cli import output
-from specdec.errors import ConfigError, ModelError, PluginError
 from specdec_server.data_parallel.launch import EngineTask
 
 

@@ -7,10 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from specdec import ConfigError
+from specdec import ConfigError, StructuredOutputsParams
 from specdec.config.notices import notice
 from specdec.grammar.schema import check_schema, supported_part
-from specdec.structured_outputs import StructuredOutputsParams
 from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool

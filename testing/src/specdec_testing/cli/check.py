@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from specdec import hookimpl, registry
+from specdec import ConfigError, PluginError, hookimpl, registry
 from specdec.cli.output import print_json, print_table
 from specdec.cli.progress import progress
-from specdec.errors import ConfigError, PluginError
 from specdec.registry import Group
 
 if TYPE_CHECKING:

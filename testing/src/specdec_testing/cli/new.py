@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from specdec import hookimpl
+from specdec import ConfigError, hookimpl
 from specdec.cli.output import print_json
-from specdec.errors import ConfigError
 from specdec_testing.scaffold import KINDS, plugin_names, write_package
 
 _OTHERS = {"policy": ": how much is drafted is a proposer's own judgement, or that of one that wraps others"}

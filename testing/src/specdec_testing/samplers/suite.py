@@ -7,10 +7,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from specdec import registry
+from specdec import SamplingParams, registry
 from specdec.engine.check_verdict import problem_of
 from specdec.interfaces import Sampler, Verdict
-from specdec.sampling_params import SamplingParams
 from specdec_testing.support.conformance import Conformance
 from specdec_testing.support.subjects import path_of
 from specdec_testing.support.verdicts import broken, described, not_applicable

@@ -8,8 +8,7 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from specdec import registry
-from specdec.errors import ConfigError
+from specdec import ConfigError, registry
 from specdec.registry import Group
 from specdec.registry.catalogue import known_method
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from string import Template
 
-from specdec import __version__
-from specdec.errors import ConfigError
+from specdec import ConfigError, __version__
 from specdec_testing.scaffold.kinds import Kind
 from specdec_testing.scaffold.names import PluginNames
 

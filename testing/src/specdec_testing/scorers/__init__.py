@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from specdec import SamplingParams
 from specdec.interfaces import Scores
 from specdec.logits import RowBlock, p_logits
-from specdec.sampling_params import SamplingParams
 from specdec_testing.scorers.suite import TOLERANCE, ScorerSuite
 from specdec_testing.support.passes import Part, difference, reference_states
 from specdec_testing.support.target import reference_model

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 import torch
 
-from specdec import registry
-from specdec.engine_options import EngineOptions
+from specdec import EngineOptions, registry
 from specdec.interfaces import Scorer, Scores, TargetHandle
 from specdec_testing.support.conformance import Conformance, once_per_suite
 from specdec_testing.support.passes import Part, Passes, difference, reference_rows

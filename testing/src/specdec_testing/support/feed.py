@@ -9,10 +9,10 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from specdec import SamplingParams
 from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.interfaces import Capability, FinishReason, Proposer
-from specdec.sampling_params import SamplingParams
 from specdec_testing.support.draws import RecordingDraws
 from specdec_testing.support.loan import Loan
 from specdec_testing.support.rows import Row, rows_of

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from specdec.llm import LLM
-from specdec.sampling_params import SamplingParams
+from specdec import LLM, SamplingParams
 from specdec_testing.support.target import CheckTarget
 
 MAX_TOKENS = 28

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specdec.interfaces import DeviceProposeBatch, ProposeBatch
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces import DeviceProposeBatch, HostIds, ProposeBatch
 
 _LISTS = (
     "max_nodes", "num_tokens", "num_prompt_tokens", "starts", "counts", "last_num_drafted",

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from specdec import SamplingParams
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.interfaces import Draft, Scorer, Scores
-from specdec.sampling_params import SamplingParams
 from specdec_testing.support.verdicts import broken, described
 
 _BLOCK_SIZE = 16

@@ -10,15 +10,13 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from specdec import registry
+from specdec import ConfigError, SamplingParams, registry
 from specdec.config.model_name import resolve_name
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.engine_options import DEFAULT_SCORER, EngineOptions
-from specdec.errors import ConfigError
 from specdec.interfaces import Draft, Scorer, TargetHandle
 from specdec.loading.target import LoadedTarget, load_target
-from specdec.sampling_params import SamplingParams
 from specdec_testing.support.tiny import TINY, tiny_model
 
 MAX_LEN = 128

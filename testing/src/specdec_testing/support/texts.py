@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from functools import cache
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 from specdec.loading.target import LoadedTarget
 
 TEXT_LEN = 72

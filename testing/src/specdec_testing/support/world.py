@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from specdec import SamplingParams
 from specdec.interfaces import Scores, VerifyBatch
-from specdec.sampling_params import SamplingParams
 from specdec_testing.support.world_drafts import Drafted, DraftMaker, Prefixes
 
 VOCAB_SIZE = 4

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from specdec import SamplingParams
-from specdec.outputs import RequestOutput
+from specdec import RequestOutput, SamplingParams
 from specdec_train.answers.engine import AnswerEngine, Asked
 from specdec_train.answers.file import AnswersFile
 from specdec_train.answers.prompts import Question

@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from specdec import SamplingParams
+from specdec import RequestOutput, SamplingParams
 from specdec.engine.engine import Engine
 from specdec.llm import build
 from specdec.loading.target import LoadedTarget
-from specdec.outputs import RequestOutput
 from specdec_train.answers.prompts import Question
 from specdec_train.answers.state_recorder import CLASS_PATH, StateRecorder
 

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from specdec import ConfigError
-from specdec.engine_options import EngineOptions
+from specdec import ConfigError, EngineOptions
 from specdec.loading.target import LoadedTarget, load_target
 from specdec_train.answers.prompts import read_prompts
 from specdec_train.checkpoint import latest_checkpoint

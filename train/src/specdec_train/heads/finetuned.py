@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from specdec import EngineOptions
 from specdec.config import TargetFacts
 from specdec.config.zoo import ZOO, zoo_draft
-from specdec.engine_options import EngineOptions
 from specdec.hosting import HostTarget
 from specdec.interfaces import TargetHandle
 from specdec.runner import input_embedding, output_head
