@@ -65,7 +65,8 @@ class LogprobRecord:
         for token_id, logprob, rank, top_ids, top_logprobs in rows:
             entry = {token_id: self._logprob(token_id, logprob, rank)}
             for place, (other, value) in enumerate(zip(top_ids, top_logprobs, strict=True), 1):
-                entry.setdefault(other, self._logprob(other, value, place))
+                if other != token_id:
+                    entry[other] = self._logprob(other, value, place)
             self.entries.append(entry)
             self.cumulative += logprob
             if self._text is not None:
