@@ -32,8 +32,8 @@ from specdec import SamplingParams
 from specdec.engine_options import EngineOptions
 from specdec.llm import build
 from specdec.loading.target import load_target
-from specdec.runner.host.lanes import HAS_BFLOAT16_PAIRS
-from specdec.runner.host.product import Weights, compact, multiply
+from specdec_kernels.cpu.loops.lanes import HAS_BFLOAT16_PAIRS
+from specdec_kernels.cpu.loops.product import Weights, compact, multiply
 
 ROWS = (1, 2, 4, 6, 8, 16)
 _COLUMNS = ("rows", "step ms", "products ms", "over one row [95 %]", "share of the bound")

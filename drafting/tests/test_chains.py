@@ -10,7 +10,7 @@ import torch
 from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
-from specdec.runner import Chains, ChainWork
+from specdec.interfaces import Chains, ChainWork
 from specdec_drafting import ChainCall, ChainLoop, Sketch, equal_vocabulary, reduced_vocabulary
 
 CPU = torch.device("cpu")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import torch
 
-from specdec.interfaces import ProposeBatch, TargetInfo
-from specdec.runner import HeadRunner, KVCache, LayerShape
+from specdec.interfaces import DraftHead, KVCache, LayerShape, ProposeBatch, Runner, TargetInfo
 from specdec_drafting.head_rows import HeadRows
 
 BLOCK = 16
@@ -18,9 +18,9 @@ BLOCK = 16
 def rows_of(num_blocks: int) -> HeadRows:
     """Rows of a head of one stage, in a cache of so many blocks."""
     cache = KVCache(num_blocks * BLOCK, torch.device("cpu"))
-    head = SimpleNamespace(num_stages=1, feature_size=4)
+    head = Mock(DraftHead, num_stages=1, feature_size=4)
     rows = HeadRows(
-        cast(HeadRunner, SimpleNamespace(head=head, dtype=torch.float32, cache=cache)),
+        cast(Runner, SimpleNamespace(module=head, dtype=torch.float32, cache=cache)),
         cast(TargetInfo, SimpleNamespace(prefix_block_size=BLOCK)),
         max_len=1000,
     )

@@ -14,7 +14,6 @@ from typing import Any, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.compiled.openmp import release_threads
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
@@ -22,6 +21,7 @@ from specdec.engine.chat_options import ChatOptions
 from specdec.engine.engine import Engine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
+from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process
 from specdec.engine.prompts import Prompt
 from specdec.engine.request import Request

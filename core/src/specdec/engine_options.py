@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from specdec import registry
 from specdec.errors import ConfigError
 from specdec.parallel.environment import rank_place
-from specdec.runner.attention_backend import ATTENTION_BACKENDS
+from specdec.registry import Group
 
 DEFAULT_SCORER = "transformers"
 _INTEGERS = (
@@ -79,9 +80,9 @@ class EngineOptions:
     """The scorer, which runs the target: name of a plugin (`specdec.scorers`), or path of a class,
     `./file.py:Class`."""
     attention_backend: str = "auto"
-    """Attention implementation: `sdpa` is torch's, on any device; `triton` is the paged kernels of
-    specdec-kernels, on CUDA devices; `auto` uses the kernels if they run and agree with torch when the model
-    is loaded, and torch's otherwise."""
+    """Attention implementation: `sdpa` is torch's, on any device; `triton`, or the name of another backend, is that
+    backend's; `auto` uses the first backend's that runs and agrees with torch when the model is loaded, and torch's
+    otherwise."""
     deterministic: bool = False
     """Batch-invariant logits: each token gets bitwise the same logits whatever else is in the batch and
     however many tokens are verified at once. The same seed then gives the same text with and without
@@ -113,9 +114,12 @@ class EngineOptions:
             )
         if not 0.0 < self.gpu_memory_utilization <= 1.0:
             raise ConfigError(f"LLM: gpu_memory_utilization={self.gpu_memory_utilization} must be in (0, 1]")
-        if self.attention_backend not in ATTENTION_BACKENDS:
+        attentions = dict.fromkeys(
+            ("auto", "sdpa", "triton", *(info.name for info in registry.installed(Group.BACKENDS)))
+        )
+        if self.attention_backend not in attentions:
             raise ConfigError(
-                f"LLM: attention_backend={self.attention_backend!r} must be one of {', '.join(ATTENTION_BACKENDS)}"
+                f"LLM: attention_backend={self.attention_backend!r} must be one of {', '.join(attentions)}"
             )
         if self.scheduling_policy not in ("fcfs", "priority"):
             raise ConfigError(

@@ -13,7 +13,7 @@ import pluggy
 if TYPE_CHECKING:
     import typer
 
-    from specdec.interfaces import Proposer, RequestStats, Sampler, Scorer, StepStats
+    from specdec.interfaces import Backend, Proposer, RequestStats, Sampler, Scorer, StepStats
 
 PROJECT = "specdec"
 """The pluggy project name of all hooks and markers."""
@@ -47,6 +47,15 @@ def specdec_register_scorers() -> type[Scorer] | list[type[Scorer]]:  # type: ig
 
     Called once, when a scorer whose entry point (group `specdec.scorers`) names the module is first
     requested.
+    """
+
+
+@hookspec
+def specdec_register_backends() -> type[Backend] | list[type[Backend]]:  # type: ignore[empty-body]
+    """Return the backend classes of this module.
+
+    Called once, when a model is loaded, for every installed backend (group `specdec.backends`) or those that
+    `SPECDEC_BACKENDS` names.
     """
 
 

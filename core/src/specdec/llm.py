@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase
 
-from specdec.compiled.openmp import release_threads
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.engine.build import BuiltEngine, build_engine
@@ -19,6 +18,7 @@ from specdec.engine.chat_options import ChatOptions
 from specdec.engine.conversation import as_conversations
 from specdec.engine.intake import Intake, Prepared
 from specdec.engine.metrics import Metric
+from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process, enter_process, is_fork
 from specdec.engine.prompts import Prompt, as_prompts, numbered
 from specdec.engine.turns import Turns

@@ -94,7 +94,7 @@ def test_what_is_wrong_with_the_arguments_reaches_the_caller():
 
 COUNT = """
 import os, threading, time, torch
-from specdec.compiled.openmp import release_threads
+from specdec.engine.openmp import release_threads
 torch.set_num_threads(3)
 def count(): return len(os.listdir("/proc/self/task"))
 def settled(number):

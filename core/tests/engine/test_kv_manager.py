@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.sequence import Sequence
+from specdec.interfaces import KVCache, LayerShape
 from specdec.logits.logprobs import LogprobRecord
-from specdec.runner.kv_cache import KVCache, LayerShape
 from specdec.runner.prefix_cache import PrefixCache
 from specdec.sampling_params import SamplingParams
 

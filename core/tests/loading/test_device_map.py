@@ -11,10 +11,9 @@ import transformers as hf
 from accelerate import dispatch_model
 
 from specdec import LLM, ConfigError, SamplingParams
-from specdec.runner.kv_cache import KVCache
-from specdec.runner.packed import PackedBatch, Segment
-from specdec.runner.sdpa import SdpaBackend
-from specdec.runner.spread import SpreadBackend, near, offloaded, places
+from specdec.interfaces import KVCache, PackedBatch, Segment
+from specdec.runner.sdpa import SdpaAttention
+from specdec.runner.spread import SpreadAttention, near, offloaded, places
 
 PIECES = {
     "model.embed_tokens": "cpu",
@@ -109,7 +108,7 @@ def test_attention_on_one_of_several_devices_is_torchs() -> None:
     batch = PackedBatch(slots, slots, segments, slots, None)
     query, key, value = normal(7, 4), normal(7, 2), normal(7, 2)
     found = []
-    for backend in (SdpaBackend, SpreadBackend):
+    for backend in (SdpaAttention, SpreadAttention):
         cache = KVCache(32, torch.device("cpu"))
         found.append(backend(cache, 32).attend(0, batch, query, key, value, scaling=0.5))
     assert torch.equal(*found)

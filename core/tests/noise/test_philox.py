@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specdec.noise import Stream, exponentials, node_word, uniforms
-from specdec.noise.host import first_uniforms, race, race_rows, walk
 from specdec.noise.philox import philox
+from specdec_kernels.cpu.rows.noise import first_uniforms, race, race_rows
+from specdec_kernels.cpu.verification.walk import walk
 
 # Random123's kat_vectors for philox4x32 with 10 rounds: counter, key, output.
 KNOWN_ANSWERS = [

@@ -4,9 +4,9 @@ from dataclasses import fields
 import torch
 
 from specdec import ConfigError, EngineError
+from specdec.interfaces import PackedBatch, Segment
 from specdec.parallel.messages import Event, Order, Raised, decode, encode
 from specdec.parallel.passes import on_device, to_host
-from specdec.runner.packed import PackedBatch, Segment
 
 
 def names(kind: type) -> set[str]:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GraniteConfig, LlamaConfig, LlamaModel, PreTrainedModel
 
-from specdec.runner import DraftHead, HeadRunner, ModelRunner
+from specdec.interfaces import DraftHead
+from specdec.runner import ModuleRunner
 from specdec.runner.agreement import FACTOR, agreement
 from specdec.runner.wide import in_wider_arithmetic
 
@@ -32,15 +33,14 @@ def make_model(config: LlamaConfig | GraniteConfig, dtype: torch.dtype) -> PreTr
     return model.to(dtype).eval()
 
 
-def runner_of(model: PreTrainedModel) -> ModelRunner:
-    return ModelRunner(model, torch.device("cpu"), 64)
+def runner_of(model: PreTrainedModel) -> ModuleRunner:
+    return ModuleRunner(model, torch.device("cpu"), 64)
 
 
 def test_a_model_that_rounds_much_keeps_its_fused_form() -> None:
     runner = runner_of(make_model(LlamaConfig(**SIZES), torch.bfloat16))
     assert runner.rounding > 3e-2  # further from float32 than was once allowed between the two forms
-    assert runner.fused is not None
-    assert runner.num_fallbacks == 0
+    assert runner.counts()["unfused_models"] == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -50,10 +50,10 @@ def test_a_variation_that_the_parts_do_not_show_is_refused_aloud(
     config = GraniteConfig(**SIZES | {"num_hidden_layers": 2}, residual_multiplier=0.3)
     with caplog.at_level(logging.WARNING, "specdec"):
         runner = runner_of(make_model(config, dtype))
-    assert runner.fused is None
-    assert runner.num_fallbacks == 1
+    assert runner.counts()["unfused_models"] == 1
     (message,) = caplog.messages
-    assert message.startswith("GraniteForCausalLM: fused layers are not used")
+    assert message.startswith("GraniteForCausalLM: no fused form (cpu: its outputs are ")
+    assert "; layers: its outputs are " in message
     assert "slower" in message
 
 
@@ -112,11 +112,8 @@ class Unnamed(DraftHead):
 
 def test_a_head_without_a_compiled_form_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "specdec"):
-        runner = HeadRunner(Unnamed().eval(), torch.device("cpu"), 64)
-    assert runner.fused == [None]
-    assert runner.num_fallbacks == 1
+        runner = ModuleRunner(Unnamed().eval(), torch.device("cpu"), 64)
+    assert runner.counts()["unfused_models"] == 1
     (message,) = caplog.messages
-    assert message.startswith(
-        "Unnamed: there is no compiled form of stage 0 (its layers are not those of Llama)"
-    )
+    assert message.startswith("Unnamed (stage 0): no fused form (cpu: its layers are not those of Llama; ")
     assert "slower" in message

@@ -10,10 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.runner.host.segments import MAX_ROWS, is_short
-from specdec.runner.kv_cache import KVCache, LayerShape
-from specdec.runner.packed import PackedBatch, Segment
-from specdec.runner.sdpa import SdpaBackend
+from specdec.interfaces import KVCache, LayerShape, PackedBatch, Segment
+from specdec.runner.sdpa import SdpaAttention
+from specdec_kernels.cpu.loops.segments import MAX_ROWS, is_short
 
 MAX_CONTEXT = 96
 LAYER = 1
@@ -92,7 +91,7 @@ def run(shapes, *, heads=4, kv_heads=2, dim=6, value_dim=5, window=None, softcap
         logits_rows=None,
     )
     sinks = torch.randn(heads) if has_sinks else None
-    got = SdpaBackend(cache, MAX_CONTEXT).attend(
+    got = SdpaAttention(cache, MAX_CONTEXT).attend(
         LAYER, batch, query, key, value, scaling=0.4, window=window, softcap=softcap, sinks=sinks
     )
     assert got.shape == (row, heads, value_dim)
@@ -196,7 +195,7 @@ def test_scores_far_apart_stay_finite() -> None:
         slots = torch.tensor([4 * i + j for i in range(len(shapes)) for j in range(3)])
         ids = torch.zeros(rows, dtype=torch.int64)
         batch = PackedBatch(ids, ids, segments, None if len(shapes) == 1 else slots, None)
-        got = SdpaBackend(cache, MAX_CONTEXT).attend(0, batch, query, key, value, scaling=1.0)
+        got = SdpaAttention(cache, MAX_CONTEXT).attend(0, batch, query, key, value, scaling=1.0)
         expected = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
         for i in range(len(shapes)):
             assert np.allclose(got[3 * i : 3 * i + 3, 0].numpy(), expected, atol=1e-6)
@@ -215,7 +214,7 @@ def test_a_row_alone_does_not_see_the_branches_beside_it(dtype, window) -> None:
     for sizes in ((5,), (1, 2, 1, 1)):
         cache = KVCache(cached + 5, torch.device("cpu"))
         cache.allocate(LAYER, LayerShape(2, 4, 4, dtype))
-        backend = SdpaBackend(cache, MAX_CONTEXT)
+        backend = SdpaAttention(cache, MAX_CONTEXT)
         old = torch.arange(cached * 8).reshape(cached, 2, 4).to(dtype) / 40
         cache.write(LAYER, old, old, slice(0, cached))
         parts, start = [], 0

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specdec.interfaces import Segment
 from specdec.runner.masks import MaskMaker
-from specdec.runner.packed import Segment
 
 MAX_CONTEXT = 90
 

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from specdec.runner import KVCache, SlotPool
-from specdec.runner.kv_cache import LayerShape
+from specdec.interfaces import KVCache, LayerShape
+from specdec.runner import SlotPool
 
 SIZE, NUM_BLOCKS = 2, 36
 POISON = -1.0

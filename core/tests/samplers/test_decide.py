@@ -15,7 +15,7 @@ from specdec.samplers.decide import decide
 from specdec.samplers.law import Law, Rule
 from specdec.samplers.links import NO_NODE, Links
 from specdec.samplers.tree import node_depths
-from specdec.samplers.trial import Trial
+from specdec_kernels.cpu.verification.stops import stops_on_host
 
 SHAPES = [*CHAINS, *TREES]
 
@@ -43,9 +43,9 @@ def longest(passes: tuple[bool, ...], parents: list[int]) -> int:
     ("rule", "expected"), [(Rule.FIRST_CHILD, walk), (Rule.POST_ORDER, first), (Rule.DEEPEST, longest)]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("is_on_host", [True, False])
+@pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("parents", SHAPES, ids=str)
-def test_both_sides_of_every_threshold(monkeypatch, rule, expected, dtype, is_on_host, parents) -> None:
+def test_both_sides_of_every_threshold(rule, expected, dtype, is_compiled, parents) -> None:
     """A uniform just below passes, one equal does not; all patterns, beside a row that has fewer nodes."""
     width = len(parents)
     patterns = list(itertools.product([False, True], repeat=width))
@@ -61,8 +61,11 @@ def test_both_sides_of_every_threshold(monkeypatch, rule, expected, dtype, is_on
     at = thresholds.double()
     below = torch.nextafter(at, torch.zeros_like(at))
     uniforms = torch.where(torch.tensor(patterns * 2), below, at)
-    monkeypatch.setattr(Trial, "is_on_host", is_on_host)
-    stop = decide(Law(thresholds, rule, trial.target_after), uniforms, trial).tolist()
+    if is_compiled:
+        given = uniforms.numpy(), thresholds.double().numpy(), trial.parents, trial.counts
+        stop = stops_on_host(*given, rule.value).tolist()
+    else:
+        stop = decide(Law(thresholds, rule, trial.target_after), uniforms, trial).tolist()
     assert stop[:count] == [expected(pattern, parents) for pattern in patterns]
     assert stop[count:] == [expected(pattern[:-1], parents[:-1]) for pattern in patterns]
 

@@ -11,9 +11,9 @@ from lawcheck.world import CHAINS, TREES, World, all_drafts, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
 from specdec.samplers.block_law import block_law
-from specdec.samplers.host_law import host_law
 from specdec.samplers.law import Law
 from specdec.samplers.rejection import rejection_law
+from specdec_kernels.cpu.verification.schemes import host_law
 
 DETERMINISTIC, IID, WITHOUT = DraftSampling
 TOLERANCE = 1e-12

@@ -6,19 +6,23 @@ import numpy as np
 import pytest
 from lawcheck.chi_square import excess
 from lawcheck.one_step import first_tokens
+from speccheck.recorder import use_backends
 
 from specdec.interfaces import SamplerConfig
-from specdec.samplers import verifier
 from specdec.samplers.block import BlockSampler
-from specdec.samplers.emission import draw_on_device
 from specdec.samplers.probabilistic import ProbabilisticSampler
-from specdec.samplers.trial import Trial
 
 SAMPLERS = {
     "probabilistic": ProbabilisticSampler(SamplerConfig()),
     "block": BlockSampler(SamplerConfig()),
 }
 COUNT = 40000
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, is_compiled: bool) -> None:
+    """Verify with the installed backends, or with torch alone."""
+    if not is_compiled:
+        use_backends(monkeypatch)
 
 
 def laws(vocab: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -38,27 +42,19 @@ def check_law(name: str, parents: list[int], chunk: int = 1000) -> None:
     assert excess(seen, wrong / wrong.sum()) > 1
 
 
-@pytest.mark.parametrize(("name", "is_on_host"), [("probabilistic", False), ("block", True)])
-def test_the_law_at_4096_ids(monkeypatch, name, is_on_host) -> None:
-    monkeypatch.setattr(Trial, "is_on_host", is_on_host)
+@pytest.mark.parametrize(("name", "is_compiled"), [("probabilistic", False), ("block", True)])
+def test_the_law_at_4096_ids(monkeypatch, name, is_compiled) -> None:
+    choose(monkeypatch, is_compiled)
     check_law(name, [-1, 0])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("is_on_host", [True, False])
+@pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_the_laws_of_chains_and_trees_at_4096_ids(monkeypatch, name, is_on_host) -> None:
-    monkeypatch.setattr(Trial, "is_on_host", is_on_host)
+def test_the_laws_of_chains_and_trees_at_4096_ids(monkeypatch, name, is_compiled) -> None:
+    choose(monkeypatch, is_compiled)
     for parents in ([-1, 0], [-1, -1, 0]):
         check_law(name, parents)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", SAMPLERS)
-def test_the_law_at_4096_ids_as_on_a_device(monkeypatch, name) -> None:
-    monkeypatch.setattr(Trial, "is_on_host", False)
-    monkeypatch.setattr(verifier, "draw_tokens", draw_on_device)
-    check_law(name, [-1, 0], chunk=500)
 
 
 def test_the_law_at_4096_ids_of_point_masses() -> None:
@@ -67,12 +63,12 @@ def test_the_law_at_4096_ids_of_point_masses() -> None:
     assert excess(first_tokens(SAMPLERS["probabilistic"], p, None, [-1, 0, -1], COUNT, tokens=best), p) < 1
 
 
-@pytest.mark.parametrize("is_on_host", [True, False])
+@pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("vocab", [8193, 50257, 151936])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_no_id_outside_the_vocabulary(monkeypatch, name, vocab, is_on_host) -> None:
+def test_no_id_outside_the_vocabulary(monkeypatch, name, vocab, is_compiled) -> None:
     """`first_tokens` checks every emitted id. q speaks of ids that the target lacks, and of fewer than it has."""
-    monkeypatch.setattr(Trial, "is_on_host", is_on_host)
+    choose(monkeypatch, is_compiled)
     rng = np.random.default_rng(vocab)
     flat = np.full(vocab, 1 / vocab)
     wider = np.concatenate((np.zeros(vocab - 1), np.full(8, 1 / 8)))

@@ -12,14 +12,15 @@ import torch
 from lawcheck.chi_square import excess
 from lawcheck.one_step import first_tokens
 from lawcheck.steps import Chatter, Draw, drafting
+from speccheck.recorder import use_backends
 
 from specdec.interfaces import SamplerConfig, VerifyBatch
 from specdec.noise import Stream, node_word
-from specdec.noise.host import first_uniforms, race_rows
 from specdec.samplers import verifier
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.tree import node_depths
+from specdec_kernels.cpu.rows.noise import first_uniforms, race_rows
 
 COUNT, LENGTH = 20000, 3
 SAMPLERS = {
@@ -95,12 +96,20 @@ def test_drafting_keyed_by_position_alone_is_found(sampler, parents) -> None:
     assert measured(sampler, parents, drafting_by_position) > 1.25
 
 
+@pytest.fixture
+def torch_alone(monkeypatch) -> None:
+    """Verification by core's samplers, whose draws the tests replace."""
+    use_backends(monkeypatch)
+
+
+@pytest.mark.usefixtures("torch_alone")
 def test_acceptance_keyed_by_position_alone_is_found(monkeypatch) -> None:
     """Block verification looks at draws behind the accepted path, which the next step would see again."""
     monkeypatch.setattr(verifier, "accept_uniforms", accepting_by_position(PAIR))
     assert measured("block", PAIR) > 1.25
 
 
+@pytest.mark.usefixtures("torch_alone")
 def test_everything_keyed_by_position_alone_is_found(monkeypatch) -> None:
     monkeypatch.setattr(verifier, "accept_uniforms", accepting_by_position(PAIR))
     monkeypatch.setattr(verifier, "draw_tokens", drawing_by_position)
@@ -116,6 +125,7 @@ P, Q = np.array([0.1, 0.35, 0.25, 0.3]), np.array([0.4, 0.3, 0.2, 0.1])
 """After A is rejected the chances of the second sibling lie between 0 and 1."""
 
 
+@pytest.mark.usefixtures("torch_alone")
 @pytest.mark.parametrize(("sampler", "q"), [("probabilistic", None), ("probabilistic", Q), ("block", Q)])
 def test_siblings_that_share_a_uniform_are_found(monkeypatch, sampler, q) -> None:
     def run() -> float:

@@ -16,8 +16,8 @@ from lawcheck.world import World, all_drafts, on_trial
 
 from specdec.interfaces import DraftSampling
 from specdec.samplers.block_law import block_law
-from specdec.samplers.host_law import host_law
 from specdec.samplers.rejection import rejection_law
+from specdec_kernels.cpu.verification.schemes import host_law
 
 Law = Sequence[Fraction]
 P: Law = (Fraction(1, 3), Fraction(2, 3))

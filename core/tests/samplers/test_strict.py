@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +11,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from speccheck.recorder import use_backends
 
 from specdec.interfaces import Draft, SamplerConfig, Scores, VerifyBatch
 from specdec.noise import exponentials
-from specdec.samplers import device_kernels, kernel_probe
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.tree import follow, node_depths
 from specdec.sampling_params import SamplingParams
-from specdec_kernels import Backend, dispatch
 
 SAMPLER = StrictSampler(SamplerConfig())
 VOCAB = 4
@@ -84,11 +82,11 @@ def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temper
 
 @given(st.integers(0, 2**32), st.booleans(), st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=4))
 @settings(max_examples=100, deadline=None)
-def test_the_device_form_draws_what_the_host_form_draws(seed, is_tree, temperatures) -> None:
+def test_torch_draws_what_compiled_code_draws(seed, is_tree, temperatures) -> None:
     scores, draft, batch = case(seed, is_tree, [*temperatures, 1.0])
     parents = None if draft.parents is None else draft.parents.tolist()
     assert draft.host_rows is not None
-    drawn = SAMPLER._draw_all(scores, draft.host_rows, parents, batch).tolist()
+    drawn = SAMPLER._draw_all(scores, draft.host_rows, parents, batch)
     host = SAMPLER.verify(scores, draft, batch)
     for i, row in enumerate(draft.host_rows):
         start = scores.row_starts[i]
@@ -111,72 +109,15 @@ def test_logits_that_are_not_numbers_are_not_sampled_from() -> None:
         SAMPLER.verify(scores, draft, batch)
 
 
-@pytest.mark.interpreter
-@pytest.mark.parametrize("is_tree", [False, True])
-@pytest.mark.parametrize("temperatures", [[0.0], [1.0], [1.0, 0.0, 1.0, 1.0]])
-def test_the_kernels_draw_what_the_host_form_draws(is_tree, temperatures, monkeypatch) -> None:
-    num_accepted = 0
-    for seed in range(12):
-        problem = case(seed, is_tree, temperatures)
-        monkeypatch.setattr(device_kernels, "serves_device", lambda *_: False)
-        expected = SAMPLER.verify(*problem)
-        monkeypatch.setattr(device_kernels, "serves_device", lambda *_: True)
-        got = SAMPLER.verify(*problem)
-        assert list(map(list, got.accepted_nodes)) == list(map(list, expected.accepted_nodes))
-        assert list(map(list, got.token_ids)) == list(map(list, expected.token_ids))
-        num_accepted += sum(got.num_accepted)
-    assert num_accepted > 0
-
-
-OPERATIONS = ["strict_verify", "rejection_verify", "block_verify"]
-
-
-@pytest.fixture
-def fresh() -> Iterator[None]:
-    """Kernels that nobody has looked at yet."""
-    kernel_probe._agrees.cache_clear()
-    yield
-    kernel_probe._agrees.cache_clear()
-
-
-@pytest.mark.interpreter
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_look_at_a_kernel_sees_what_it_decides(operation, monkeypatch, caplog, fresh) -> None:
-    cpu = torch.device("cpu")
-    assert kernel_probe.difference(operation, cpu) is None
-    module = sys.modules[f"specdec_kernels.{operation}"]  # the package has a function of that name
-    honest = getattr(module, operation)
-
-    def wrong(*given, **options):
-        verdict = honest(*given, **options)
-        if dispatch.backend_for(given[0]) is Backend.TRITON:
-            verdict.token_ids[-1, 0] += 1
-        return verdict
-
-    monkeypatch.setattr(module, operation, wrong)
-    assert kernel_probe.difference(operation, cpu) == "it decides otherwise than its reference"
-    assert not kernel_probe._agrees(operation, cpu)
-    assert f"the kernel {operation} fails here" in caplog.text
-
-
-def test_without_a_device_nothing_is_asked_of_the_kernels(monkeypatch, caplog, fresh) -> None:
-    def fail(*args):
-        raise RuntimeError("no kernel image")
-
-    monkeypatch.setattr(kernel_probe, "difference", fail)
-    assert not kernel_probe.serves_device("strict_verify", torch.device("cpu"))
-    assert not caplog.text
-    assert not kernel_probe.serves_device("strict_verify", torch.device("cuda"))
-    assert "RuntimeError: no kernel image" in caplog.text
-
-
 def test_samplers_are_imported_without_models() -> None:
     code = "import sys, specdec.samplers.strict, specdec.samplers.block; print('transformers' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=120).strip() == "False"
 
 
-def test_a_step_in_which_nobody_samples(monkeypatch) -> None:
-    monkeypatch.setattr(device_kernels, "serves_device", lambda *_: True)
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_step_in_which_nobody_samples(monkeypatch, is_compiled) -> None:
+    if not is_compiled:
+        use_backends(monkeypatch)
     nothing = torch.empty(0, VOCAB)
     batch = VerifyBatch([], [], [], [], [], is_all_greedy=True)
     verdict = SAMPLER.verify(Scores(nothing, [], nothing, []), Draft.empty(0), batch)
@@ -186,7 +127,6 @@ def test_a_step_in_which_nobody_samples(monkeypatch) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("is_tree", [False, True])
 def test_on_a_gpu_the_kernels_draw_what_the_host_draws(is_tree) -> None:
-    assert kernel_probe.serves_device("strict_verify", torch.device("cuda"))
     for seed in range(40):
         scores, draft, batch = case(seed, is_tree, [1.0, 0.0, 1.0, 1.0])
         expected = SAMPLER.verify(scores, draft, batch)

@@ -10,22 +10,22 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from speccheck.recorder import use_backends
 
 from specdec import SamplingParams, registry
 from specdec.interfaces import Capability, Draft, DraftSampling, Sampler, SamplerConfig, Scores, VerifyBatch
-from specdec.samplers import device_kernels, verifier
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.block_law import block_law
 from specdec.samplers.decide import decide
-from specdec.samplers.emission import draw_on_device
-from specdec.samplers.host_law import host_law
+from specdec.samplers.emission import draw_tokens
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.rejection import rejection_law
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec.samplers.tree import follow
-from specdec.samplers.trial import Trial, make_trial
+from specdec.samplers.trial import make_trial
 from specdec.samplers.typical import TypicalConfig, TypicalSampler
+from specdec_kernels.cpu.verification.schemes import host_law
 
 LOSSLESS: list[Sampler] = [ProbabilisticSampler(SamplerConfig()), BlockSampler(SamplerConfig())]
 LOSSY: list[Sampler] = [
@@ -285,14 +285,13 @@ def test_half_precision_q_is_normalised(sampler) -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
 @given(problem=any_problem)
 @settings(max_examples=60, deadline=None)
-def test_verdicts_on_a_device_are_those_on_the_host(sampler, problem) -> None:
+def test_compiled_verdicts_are_those_of_torch(sampler, problem) -> None:
     scores, draft, batch = problem
     scores = replace(scores, logits=scores.logits.double())
-    here = sampler.verify(scores, draft, batch)
+    compiled = sampler.verify(scores, draft, batch)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trial, "is_on_host", False)
-        patch.setattr(verifier, "draw_tokens", draw_on_device)
-        assert sampler.verify(scores, draft, batch) == here
+        use_backends(patch)
+        assert sampler.verify(scores, draft, batch) == compiled
 
 
 def test_q_that_somebody_could_train_is_only_read() -> None:
@@ -318,36 +317,11 @@ def test_a_gpu_decides_what_the_host_decides(sampler, is_tree, sampling) -> None
         assert verdict == sampler.verify(scores, draft, batch)
 
 
-@pytest.mark.interpreter
-@pytest.mark.parametrize("sampler", LOSSLESS, ids=lambda s: s.name)
-@pytest.mark.parametrize("sampling", [DraftSampling.DETERMINISTIC, DraftSampling.IID])
-@pytest.mark.parametrize("is_double", [False, True])
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, "transposed"])
-def test_the_kernels_decide_what_the_host_decides(sampler, sampling, is_double, kind, monkeypatch) -> None:
-    served = []
-    monkeypatch.setattr(device_kernels, "serves_device", lambda *given: served.append(given) or True)
-    for seed in range(12):
-        scores, draft, batch = a_problem(seed, [1.0, 0.0, 1.0, 1.0], sampling=sampling)
-        if is_double:
-            scores = replace(scores, logits=scores.logits.double())
-        if draft.node_probs is not None:
-            probs = draft.node_probs
-            probs = probs.mT.contiguous().mT if kind == "transposed" else probs.to(kind)
-            draft = replace(draft, node_probs=probs)
-        got = sampler.verify(scores, draft, batch)
-        with monkeypatch.context() as patch:
-            patch.setattr(type(sampler), "kernel", None)
-            expected = sampler.verify(scores, draft, batch)
-        assert [list(row) for row in got.accepted_nodes] == [list(row) for row in expected.accepted_nodes]
-        assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
-    assert len(served) == 12
-
-
-def test_a_device_says_where_logits_are_not_numbers() -> None:
+def test_a_draw_says_where_logits_are_not_numbers() -> None:
     batch = a_problem(1, [1.0, 1.0], sizes=[2, 1])[2]
     weights = torch.ones(2, VOCAB)
     weights[1, 3] = float("nan")
-    stops, tokens = draw_on_device(weights, torch.tensor([-1, 0]), batch)
+    stops, tokens = draw_tokens(weights, torch.tensor([-1, 0]), batch)
     assert stops == [-1, 0]
     assert tokens[0] >= 0
     assert tokens[1] == -1

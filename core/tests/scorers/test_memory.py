@@ -10,8 +10,7 @@ from speccheck.models import tiny
 
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
-from specdec.runner import ModelRunner
-from specdec.runner.graphs import MAX_BYTES
+from specdec.runner import ModuleRunner
 from specdec.scorers import memory
 from specdec.scorers.memory import longest_pass, num_slots, step_bytes
 
@@ -51,7 +50,7 @@ def test_what_was_given_is_not_measured() -> None:
 
 def test_a_step_needs_its_peak_and_the_copies_of_its_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("llama")
-    runner = ModelRunner(model, torch.device("cpu"), 64)
+    runner = ModuleRunner(model, torch.device("cpu"), 64)
     passes = []
     forward = runner.forward
     monkeypatch.setattr(
@@ -64,7 +63,7 @@ def test_a_step_needs_its_peak_and_the_copies_of_its_logits(monkeypatch: pytest.
     logits = 40 * model.config.vocab_size * 4
     given = options(max_num_batched_tokens=40)
     assert step_bytes(runner, given, 0) == 300 + memory._FLOAT32_COPIES * logits
-    assert step_bytes(runner, given, 2) == 300 + memory._FLOAT32_COPIES * logits + 2 * MAX_BYTES
+    assert step_bytes(runner, given, 2_000) == 300 + memory._FLOAT32_COPIES * logits + 2_000
     longer = options(max_num_batched_tokens=150)
     assert step_bytes(runner, longer, 0) == 300 + memory._FLOAT32_COPIES * logits // 40 * 150
     assert passes == [40, 40, 150]

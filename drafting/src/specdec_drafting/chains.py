@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from specdec import SamplingParams
-from specdec.interfaces import ProposeBatch
-from specdec.runner import ChainRules, Chains, ChainWork
+from specdec.interfaces import ChainRules, Chains, ChainWork, ProposeBatch
 from specdec_drafting.sketch import Sketch
 from specdec_drafting.vocabulary import DraftVocabulary
 

@@ -13,10 +13,15 @@ import torch
 from specdec import ConfigError
 from specdec.interfaces import (
     Capability,
+    ChainWork,
     Draft,
+    DraftHead,
     FinishReason,
+    ForwardOutput,
     HostIds,
+    NewRows,
     NoiseKeys,
+    PackedBatch,
     ProposeBatch,
     Proposer,
     ProposerConfig,
@@ -24,7 +29,7 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec.loading.admission import check_rope
-from specdec.runner import ChainWork, DraftHead, HeadOutput, NewRows, PackedBatch, in_inference_mode
+from specdec.runner import in_inference_mode
 from specdec_drafting.assemble import draft_of
 from specdec_drafting.chains import ChainLoop
 from specdec_drafting.chooser import Chooser
@@ -91,7 +96,7 @@ class HeadProposer(Proposer):
                 f"speculative_config: tree_choices needs a head of one stage, this one has {self._head.num_stages}: take "
                 "tree_top_k"
             )
-        self._runner = target.make_head_runner(self._head)
+        self._runner = target.make_runner(self._head)
         self._rows = HeadRows(self._runner, info, self._max_len)
         ids = self._head.target_ids
         self._vocabulary = (
@@ -110,7 +115,9 @@ class HeadProposer(Proposer):
         if self._runner.max_chain_rows:
             # Warm-up: compiles the loop, so that the first step is as fast as the others.
             zero = np.zeros(1, np.int64)
-            output = HeadOutput(torch.zeros(1, self._head.num_logits), self._runner.probe_features(1))
+            output = ForwardOutput(
+                torch.zeros(1, self._head.num_logits), torch.zeros(1, self._head.feature_size)
+            )
             work = ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules)
             self._runner.draft_chain(output, work)
 
@@ -260,7 +267,7 @@ class HeadProposer(Proposer):
     def _draft_compiled(
         self, batch: ProposeBatch, drafting: list[Sketch], logits: torch.Tensor, contexts: list[HeadContext]
     ) -> None:
-        output = HeadOutput(logits, self._carries(contexts))
+        output = ForwardOutput(logits, self._carries(contexts))
         call = partial(self._runner.draft_chain, output)
         self._loop.draft(batch, drafting, call, self._places(batch, drafting), self.target_info.eos_token_ids)
 
@@ -371,4 +378,4 @@ class HeadProposer(Proposer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         assert features is not None
         output = self._runner.forward(batch, features, stage)
-        return output.logits, output.carry
+        return output.logits, output.hidden_states

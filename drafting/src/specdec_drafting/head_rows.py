@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from specdec.interfaces import HostIds, ProposeBatch, TargetInfo
-from specdec.runner import HeadRunner, LayerShape, SlotPool
+from specdec.interfaces import DraftHead, HostIds, LayerShape, ProposeBatch, Runner, TargetInfo
+from specdec.runner import SlotPool
 from specdec_drafting.head_context import HeadContext
 
 
@@ -23,14 +23,15 @@ class HeadRows:
         max_len: maximum text length that is drafted for.
     """
 
-    def __init__(self, runner: HeadRunner, info: TargetInfo, max_len: int) -> None:
+    def __init__(self, runner: Runner, info: TargetInfo, max_len: int) -> None:
         self._runner = runner
         self._max_len = max_len
         self._prefix_block_size = info.prefix_block_size
-        self._num_stages = runner.head.num_stages
+        assert isinstance(runner.module, DraftHead)
+        self._num_stages = runner.module.num_stages
         self._made: SlotPool | None = None
         self.contexts: dict[str, HeadContext] = {}
-        shape = LayerShape(1, runner.head.feature_size, 0, runner.dtype)
+        shape = LayerShape(1, runner.module.feature_size, 0, runner.dtype)
         for stage in range(self._num_stages - 1):
             runner.cache.allocate(_carry_layer(stage), shape)
 

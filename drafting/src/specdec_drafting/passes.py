@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.runner import PackedBatch, Segment
+from specdec.interfaces import PackedBatch, Segment
 from specdec.runner.sent import sent
 
 Int64s = npt.NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from speccheck.interpreter import multiply_as_a_gpu
 from speccheck.models import tiny
-from speccheck.recorder import Rerun, told
+from speccheck.recorder import RecordingBackend, Rerun, told, use_backends
 
 from specdec import LLM, SamplingParams
 
@@ -22,7 +22,7 @@ def test_drafts_of_recorded_loops(method, make_draft, monkeypatch) -> None:
     verification = "probabilistic" if method == "probabilistic" else "strict"
     seen = []
     for recorder in (None, Rerun()):
-        monkeypatch.setattr("specdec.scorers.transformers._recorder", lambda *_, chosen=recorder: chosen)
+        use_backends(monkeypatch, RecordingBackend(recorder))
         llm = LLM(
             target,
             speculative_config={
@@ -35,7 +35,6 @@ def test_drafts_of_recorded_loops(method, make_draft, monkeypatch) -> None:
             },
             max_model_len=96,
             skip_tokenizer_init=True,
-            enforce_eager=True,
             attention_backend="triton",
             device="cpu",
         )

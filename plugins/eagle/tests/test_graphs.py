@@ -13,7 +13,7 @@ from eagle_check.session import config_of
 from eagle_check.shape import VOCAB, Shape
 from eagle_check.targets import make_head, target_model
 from speccheck.interpreter import multiply_as_a_gpu
-from speccheck.recorder import Rerun, told
+from speccheck.recorder import RecordingBackend, Rerun, told, use_backends
 
 from specdec import LLM, SamplingParams
 from specdec_drafting import HeadProposer
@@ -30,7 +30,6 @@ def make_llm(folder: str, keys: dict[str, Any]) -> tuple[LLM, HeadProposer]:
         speculative_config=config | {"rejection_sample_method": "probabilistic"} | keys,
         max_model_len=96,
         skip_tokenizer_init=True,
-        enforce_eager=True,
         attention_backend="triton",
         device="cpu",
     )
@@ -50,14 +49,15 @@ def test_drafts_of_recorded_passes(
     )  # heads go beyond
     seen = []
     for recorder in (None, Rerun()):
-        monkeypatch.setattr("specdec.scorers.transformers._recorder", lambda *_, chosen=recorder: chosen)
+        use_backends(monkeypatch, RecordingBackend(recorder))
         llm, proposer = make_llm(path, config_of(kind))
         outputs = llm.generate(PROMPTS[:num_prompts], PARAMS[:num_prompts])
         seen.append(told(llm, outputs))
     assert seen[0] == seen[1]
-    (graphs,) = proposer._runner._graphs
-    assert graphs.failure is None
-    assert graphs.num_replays >= graphs.num_recordings > 0
+    ((form, _),) = proposer._runner.forms
+    counts, levels = form.counts(), form.levels()
+    assert counts["graph_failures"] == 0
+    assert counts["graph_replays"] >= levels["graph_recordings"] > 0
     if kind == "chain":  # tokens are chosen in the recording too
         loops = proposer._runner.chain
         assert loops.failure is None

@@ -9,7 +9,8 @@ import torch
 from eagle_check.shape import VOCAB, Shape
 from eagle_check.targets import make_head, make_proposer
 
-from specdec.runner.packed import PackedBatch, Segment
+from specdec.interfaces import PackedBatch, Segment
+from specdec_kernels.cpu.form import CompiledForm
 
 
 @pytest.mark.parametrize("is_eagle3", [False, True])
@@ -29,9 +30,7 @@ def test_long_passes_are_compiled(tmp_path: Path, is_eagle3: bool, counts: tuple
     ids = torch.arange(num_rows) * 7 % VOCAB
     batch = PackedBatch(ids, positions, segments, slots, rows)
     features = runner.probe_features(num_rows)
-    fused = runner.fused[0]
-    assert fused is not None
-    found, expected = fused.forward(batch, features), runner.forward_reference(batch, features)
-    assert found is not None
+    assert isinstance(runner.forms[0][0], CompiledForm)
+    found, expected = runner.forward(batch, features), runner.forward_own(batch, features)
     torch.testing.assert_close(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.carry, expected.carry, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.hidden_states, expected.hidden_states, rtol=1e-5, atol=1e-5)

@@ -57,7 +57,7 @@ def test_one_layer(made, kind):
     target = made(kind)
     proposer, feed = load(target, 3)
     assert proposer._head.num_stages == 1
-    assert (proposer._runner.fused[0] is not None) == (kind in ("llama", "mimo"))
+    assert (len(proposer._runner.forms[0]) > 1) == (kind in ("llama", "mimo"))
     assert follow(PlainMtp(target), feed, 3, [0, 1, 3, 2, 0, 3]) < TOLERANCE
 
 
@@ -65,7 +65,7 @@ def test_one_layer(made, kind):
 def test_not_compiled(made, kind):
     target = made(kind)
     proposer, feed = load(target, 3)
-    proposer._runner.fused = [None]
+    proposer._runner.forms = [[proposer._runner.forms[0][-1]]]
     assert follow(PlainMtp(target), feed, 3, [0, 1, 3, 2]) < TOLERANCE
 
 
@@ -75,7 +75,7 @@ def test_two_layers(made, kind, k):
     target = made(kind, 2)
     proposer, feed = load(target, k)
     assert proposer._head.num_stages == 2
-    assert all((stage is not None) == (kind == "llama") for stage in proposer._runner.fused)
+    assert all((len(forms) > 1) == (kind == "llama") for forms in proposer._runner.forms)
     assert follow(PlainMtp(target), feed, k, [0, 1, k, 2, 0]) < TOLERANCE
 
 

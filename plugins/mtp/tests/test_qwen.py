@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from specdec import LLM, ModelError
-from specdec.runner import HeadRunner, PackedBatch, Segment
+from specdec.interfaces import PackedBatch, Segment
+from specdec.runner import ModuleRunner
 from specdec_drafting import HeadCheckpoint
 from specdec_plugin_mtp import MtpHead
 from specdec_plugin_mtp.loading import load_mtp
@@ -36,7 +37,7 @@ def load(made: MadeTarget, dtype: torch.dtype = torch.float32) -> MtpHead:
     return load_mtp(target_of(made, dtype), MtpTensors(reader, "here"), reader.config)
 
 
-def passed(runner: HeadRunner, stage: int, rows: Rows, cached: int) -> Any:
+def passed(runner: ModuleRunner, stage: int, rows: Rows, cached: int) -> Any:
     """Run the rows behind those in the cache."""
     batch = PackedBatch(
         token_ids=torch.tensor(rows.tokens[cached:]),
@@ -54,9 +55,9 @@ def test_layers_are_right(made, kind):
     plain = PlainMtp(target, has_target=False)
     head = load(target)
     assert [head.stage(i).join for i in range(2)] == [head.stage(0).join] * 2
-    runner = HeadRunner(head, torch.device("cpu"), 64)
+    runner = ModuleRunner(head, torch.device("cpu"), 64)
     runner.allocate(64)
-    assert runner.fused == [None, None]
+    assert [len(forms) for forms in runner.forms] == [1, 1]
     generator = torch.Generator().manual_seed(1)
     for stage in range(2):
         tokens = torch.randint(VOCAB_SIZE, (9,), generator=generator).tolist()
@@ -68,14 +69,14 @@ def test_layers_are_right(made, kind):
             (passed(runner, stage, begun, 0), slice(6)),
             (passed(runner, stage, rows, 6), slice(6, 9)),
         ):
-            torch.testing.assert_close(output.carry, states[span], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(output.hidden_states, states[span], rtol=1e-5, atol=1e-5)
             torch.testing.assert_close(output.logits, logits[span], rtol=1e-5, atol=3e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_bfloat16(made, kind):
     head = load(made(kind), torch.bfloat16)
-    runner = HeadRunner(head, torch.device("cpu"), 64)
+    runner = ModuleRunner(head, torch.device("cpu"), 64)
     runner.allocate(64)
     rows = Rows([3, 4, 5], list(torch.randn(3, HIDDEN).bfloat16()), [0, 1, 2])
     output = passed(runner, 0, rows, 0)
@@ -84,7 +85,7 @@ def test_in_bfloat16(made, kind):
     expected = PlainMtp(made(kind), has_target=False).run(
         0, Rows(rows.tokens, [f.float() for f in rows.features], [0, 1, 2])
     )
-    assert (output.carry.float() - expected).norm() < 0.05 * expected.norm()
+    assert (output.hidden_states.float() - expected).norm() < 0.05 * expected.norm()
 
 
 def test_experts_stored_in_one_stack(made, tmp_path):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from specdec import LLM, RequestOutput
-from specdec.runner import PackedBatch
-from specdec.runner.graphs import Recording
-from specdec.runner.paged_pass import PagedPass, paged_pass
+from specdec import LLM, RequestOutput, registry
+from specdec.interfaces import Backend, Declined, DraftHead, Form, PackedBatch, Runner
+from specdec_kernels.cuda.attention import PagedAttention
+from specdec_kernels.cuda.backend import TritonBackend
+from specdec_kernels.cuda.form import GraphForm
+from specdec_kernels.cuda.graphs import Recording
+from specdec_kernels.cuda.paged_pass import PagedPass, paged_pass
 
 NUM_SLOTS = 1024
 
@@ -30,8 +34,30 @@ class Rerun:
         return Recording(replay, outputs, 1000)
 
 
-class StandInBackend:
-    """Prepares passes over `NUM_SLOTS` slots as the kernels' backend does, and keeps the rows it was told to use."""
+class RecordingBackend(TritonBackend):
+    """The backend `triton` on the CPU, with a recorder in place of graphs.
+
+    Args:
+        recorder: the recorder; None runs every pass eagerly.
+    """
+
+    def __init__(self, recorder: Rerun | None) -> None:
+        self._recorder = recorder
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
+        if self._recorder is None or not isinstance(runner.attention, PagedAttention):
+            return Declined("nothing is recorded")
+        is_single = not isinstance(runner.module, DraftHead) or runner.module.num_stages == 1
+        return GraphForm(runner, inner, self._recorder, has_chain=runner.is_draft and is_single)
+
+
+def use_backends(monkeypatch: pytest.MonkeyPatch, *backends: Backend) -> None:
+    """Make these the only backends."""
+    monkeypatch.setattr(registry, "backends", lambda: backends)
+
+
+class StandInAttention:
+    """Prepares passes over `NUM_SLOTS` slots as the kernels' attention does, and keeps the rows it was told to use."""
 
     dtypes = (torch.float32,)
     rows: PagedPass | None = None

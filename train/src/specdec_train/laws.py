@@ -12,9 +12,9 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from specdec.compiled.jit import njit
-from specdec.compiled.math import fast_exp
-from specdec.runner.host.threads import is_available, use_threads
+from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.math import fast_exp
+from specdec_kernels.cpu.compiled.threads import is_available, use_threads
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specdec.runner import HeadRunner, PackedBatch, Segment
+from specdec.interfaces import PackedBatch, Segment
+from specdec.runner import ModuleRunner
 from specdec_train.distillation import overlap
 from specdec_train.heads.made import make
 from specdec_train.heads.recipe import HEADS
@@ -35,14 +36,14 @@ def test_guesses_are_those_of_a_draft_along_the_true_tokens(name, place, target,
     reader = made.objective.reader
     states = reader.read(tokens[:, :-1])
     features = made.module.combine(states.hidden[0], tuple(aux[0] for aux in states.aux)).detach()
-    runner = HeadRunner(made.module.requires_grad_(False), torch.device("cpu"), 64)
+    runner = ModuleRunner(made.module.requires_grad_(False), torch.device("cpu"), 64)
     runner.allocate(64)
     rows = place + 1
     output = runner.forward(
         PackedBatch(tokens[0, 1 : rows + 1], torch.arange(rows), [Segment(0, rows, 0, 0)], None, None),
         features[:rows],
     )
-    logits, carry = output.logits[-1:], output.carry[-1:]
+    logits, carry = output.logits[-1:], output.hidden_states[-1:]
     for step, guess in enumerate(guesses):
         torch.testing.assert_close(guess.logits[place], logits[0], rtol=1e-3, atol=1e-4)
         assert torch.equal(guess.wanted[place], states.logits[0, place + 1 + step])
@@ -51,7 +52,7 @@ def test_guesses_are_those_of_a_draft_along_the_true_tokens(name, place, target,
             PackedBatch(tokens[0, at + 1 : at + 2], torch.tensor([at]), [Segment(0, 1, 0, at)], None, None),
             carry,
         )
-        logits, carry = output.logits, output.carry
+        logits, carry = output.logits, output.hidden_states
 
 
 def test_heads_of_a_speculator_guess_along_the_true_tokens(target, documents):

@@ -164,7 +164,7 @@ def _has_compiled_loops() -> bool:
     """Return whether models run on the CPU through compiled loops, whose results do not depend on the other rows."""
     import torch
 
-    from specdec.runner.host.threads import is_available
+    from specdec_kernels.cpu.compiled.threads import is_available
 
     return not torch.cuda.is_available() and is_available()
 

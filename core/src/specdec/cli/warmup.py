@@ -53,10 +53,10 @@ def warmup(
     for config in configs:
         check_first(config)
 
-    from specdec.compiled.cache import check_folder, not_kept
     from specdec.config import parse_speculative_config
     from specdec.engine_options import EngineOptions
     from specdec.loading.target import load_target
+    from specdec_kernels.cpu.compiled.cache import check_folder, not_kept
 
     for config in configs:
         parse_speculative_config(config)

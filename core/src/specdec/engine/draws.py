@@ -9,8 +9,7 @@ import torch
 
 from specdec.engine.sequence import Sequence
 from specdec.interfaces.draws import NoiseKeys
-from specdec.noise import Stream, exponentials, node_word
-from specdec.noise.host import gumbel_rows, race
+from specdec.noise import Stream, node_word, row_operations
 
 
 class EngineDraws:
@@ -42,13 +41,9 @@ class EngineDraws:
     def coupled_noise(self, rows: Rows[int], depth: int, num_ids: int) -> torch.Tensor:
         """Return the Gumbel noise `[R, num_ids]` that `strict` uses at that position."""
         keys = self.coupled_keys(rows)
-        positions, word = keys.positions + depth - 1, node_word(Stream.TARGET)
-        if self._device.type == "cpu":
-            return torch.from_numpy(gumbel_rows(keys.seeds, positions, keys.samples, word, num_ids))
-        seeds, places, samples = (
-            torch.from_numpy(part).to(self._device) for part in (keys.seeds, positions, keys.samples)
-        )
-        return -exponentials(seeds, places, samples, torch.full_like(seeds, word), num_ids).log().float()
+        operations = row_operations(self._device)
+        positions = keys.positions + depth - 1
+        return operations.gumbel(keys.seeds, positions, keys.samples, node_word(Stream.TARGET), num_ids)
 
     def coupled_keys(self, rows: Rows[int]) -> NoiseKeys:
         """Return seeds, sample indices and next positions of rows."""
@@ -56,17 +51,8 @@ class EngineDraws:
         return NoiseKeys(table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
 
     def _race(self, probs: torch.Tensor, rows: Rows[int], word: int, offset: int) -> torch.Tensor:
-        keys = [
-            (seed, sample, num_tokens + offset) for seed, sample, num_tokens in (self._keys[r] for r in rows)
-        ]
-        if probs.device.type == "cpu":
-            host = probs.numpy()
-            return torch.tensor(
-                [
-                    race(host[r], seed, position, sample, word)
-                    for r, (seed, sample, position) in enumerate(keys)
-                ]
-            )
-        seeds, samples, positions = torch.tensor(keys, device=probs.device).unbind(-1)
-        noise = exponentials(seeds, positions, samples, torch.full_like(seeds, word), probs.shape[-1])
-        return (noise / probs.double()).argmin(-1)
+        keys = self.coupled_keys(rows)
+        words = torch.full((len(rows),), word, device=probs.device)
+        return row_operations(probs.device).race(
+            probs, keys.seeds, keys.positions + offset, keys.samples, words
+        )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, get_ident
 
-from specdec.compiled.openmp import release_threads
+from specdec.engine.openmp import release_threads
 from specdec.errors import EngineError
 
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import accumulate
 
-import numpy as np
 import torch
 
-from specdec.compiled.rows import best_ids
-from specdec.engine.soundness import sound_rows
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft, DraftSampling
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.target import TargetInfo
-from specdec.logits import cut_logits
-from specdec.noise.host import gumbel_rows, race
+from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
 _WIDTH = 2
@@ -43,23 +39,7 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
             raise PluginError(
                 f"sampler {sampler.name!r} cannot verify a draft of {draft.token_ids.shape[1]} nodes: {described(error)}"
             ) from error
-    if info.device.type == "cpu":
-        _compile_for_host(draws=drafts is not None)
-
-
-def _compile_for_host(*, draws: bool) -> None:
-    """Call what steps call around the sampler.
-
-    Args:
-        draws: also what proposers call that draw their tokens, with the target's noise or their own.
-    """
-    logits, one = torch.zeros(1, 4), np.zeros(1, np.int64)
-    sound_rows(Scores(logits, [0], logits, [0]))
-    cut_logits(logits, [SamplingParams(temperature=0.5)], [1])
-    best_ids(logits.numpy(), one)  # for greedy requests
-    if draws:
-        race(np.ones(4, np.float32), 0, 0, 0, 0)
-        gumbel_rows(one, one, one, 0, 4)
+    row_operations(info.device)  # whose choice runs each of them
 
 
 def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[Draft]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 
 from specdec.config import ResolvedSpeculation, parse_speculative_config
 from specdec.engine.capabilities import check_capabilities
@@ -18,10 +17,10 @@ from specdec.errors import ConfigError
 from specdec.hosting.host_pace import HostPace
 from specdec.hosting.hosted import HostedProposer
 from specdec.hosting.target import HostTarget
+from specdec.interfaces.attention import AttentionNeeds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.proposer import Proposer
-from specdec.runner.attention_backend import choose_backend
-from specdec.runner.attention_probe import disagreement
+from specdec.runner.attention_choice import choose_attention
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots
 
@@ -125,11 +124,11 @@ def _load(proposer: Proposer, target: HostTarget) -> list[str]:
         kv_cache_memory_bytes=target.kv_cache_memory_bytes,
         device=str(target.device),
     )
-    backend = "sdpa"
+    attention = None
     if target.config is not None:
-        look = partial(disagreement, target.device, target.dtype, target.config)
-        backend = choose_backend(options.attention_backend, target.device, look)
-    lender = Lender(options, target.device, target.max_model_len, backend)
+        needs = AttentionNeeds(target.device, target.dtype)
+        attention = choose_attention(options.attention_backend, needs, target.config)
+    lender = Lender(options, target.device, target.max_model_len, attention)
     changed = load_proposer(proposer, target.handle(lender, options))
     bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
     if bytes_per_token:

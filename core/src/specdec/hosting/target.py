@@ -112,7 +112,6 @@ class HostTarget:
             checkpoint=SafetensorsReader(directory) if directory is not None and directory.is_dir() else None,
             tokenizer=self.tokenizer,
             runner_factory=lender.make_runner,
-            head_runner_factory=lender.make_head_runner,
             model_loader=partial(load_draft, options, self),
         )
 

@@ -1,17 +1,27 @@
 """The plugin interfaces of specdec: everything a plugin can see is defined and documented here.
 
-Each role has a file: `proposer`, `scorer`, `sampler`. The data that passes between them is in `batch` (input
+Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
-beside their roles. `SPECDEC_API` is the version of all these interfaces.
+beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
+`head` and `row_operations` (also for backends). `SPECDEC_API` is the version of all these interfaces.
 """
 
+from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
+from specdec.interfaces.backend import Backend, Declined, Verify
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
 from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
 from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.form import Form
+from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
+from specdec.interfaces.head import DraftHead, HeadParts
+from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, ResolveSpeculation
+from specdec.interfaces.row_operations import RowOperations
+from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
@@ -21,30 +31,52 @@ __all__ = [
     "NEEDED_CAPABILITIES",
     "PADDING_ID",
     "SPECDEC_API",
+    "Attention",
+    "AttentionFactory",
+    "AttentionNeeds",
+    "Backend",
     "Capability",
+    "Chain",
+    "ChainRules",
+    "ChainWork",
+    "Chains",
     "CheckpointReader",
+    "Declined",
     "DeviceProposeBatch",
     "Draft",
+    "DraftHead",
     "DraftSampling",
     "Draws",
     "FinishReason",
+    "Form",
+    "ForwardOutput",
+    "HeadParts",
     "HostIds",
+    "KVCache",
+    "LayerShape",
+    "NewRows",
     "NoiseKeys",
+    "PackedBatch",
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",
     "RequestStats",
     "ResolveSpeculation",
+    "RowOperations",
+    "Runner",
     "Sampler",
     "SamplerConfig",
     "ScoreBatch",
     "ScoredSequence",
     "Scorer",
     "Scores",
+    "Segment",
     "SlotCache",
     "StepStats",
     "TargetHandle",
     "TargetInfo",
     "Verdict",
+    "Verify",
     "VerifyBatch",
+    "Wanted",
 ]

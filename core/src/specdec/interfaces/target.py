@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import nn
 
+from specdec.interfaces.runner import Runner
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-    from specdec.runner import DraftHead, HeadRunner, ModelRunner
 
 
 @dataclass(frozen=True)
@@ -71,28 +71,20 @@ class TargetHandle:
     tokenizer: PreTrainedTokenizerBase | None
     """None if the engine runs without one."""
     runner_factory: RunnerFactory
-    head_runner_factory: HeadRunnerFactory
     model_loader: ModelLoader
     part_loader: ModelLoader | None = None
     """Loads models split over the target's ranks; None if the target runs on one rank."""
 
-    def make_runner(self, model: nn.Module) -> ModelRunner:
-        """Make a runner for `model` with core's paged KV cache and attention, counted in the engine's memory.
+    def make_runner(self, module: nn.Module) -> Runner:
+        """Make a runner for a causal language model, or for a `DraftHead`, which reads the target's hidden states.
 
-        Its cache is allocated after `Proposer.load` returns, with as many slots as the target's.
-
-        Raises:
-            ModelError: if the model cannot run on our cache.
-        """
-        return self.runner_factory(model)
-
-    def make_head_runner(self, head: DraftHead) -> HeadRunner:
-        """Make a runner for a head that reads the target's hidden states, as `make_runner` does for models.
+        It has core's KV cache and attention, counted in the engine's memory. Its cache is allocated after
+        `Proposer.load` returns, with as many slots as the target's.
 
         Raises:
-            ModelError: if the head cannot run on our cache.
+            ModelError: if the module cannot run on our cache.
         """
-        return self.head_runner_factory(head)
+        return self.runner_factory(module)
 
     def load_model(
         self,
@@ -127,17 +119,10 @@ class TargetHandle:
 
 
 class RunnerFactory(Protocol):
-    """Makes a `ModelRunner` for a model."""
+    """Makes a runner; see `TargetHandle.make_runner`."""
 
-    def __call__(self, model: nn.Module) -> ModelRunner:
-        """Return a runner for `model`."""
-
-
-class HeadRunnerFactory(Protocol):
-    """Makes a `HeadRunner` for a head."""
-
-    def __call__(self, head: DraftHead) -> HeadRunner:
-        """Return a runner for `head`."""
+    def __call__(self, module: nn.Module) -> Runner:
+        """Return a runner for `module`."""
 
 
 class ModelLoader(Protocol):

@@ -14,7 +14,7 @@ from specdec.config.hub import offline_arguments
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model
-from specdec.runner.fused.linear import has_native_bfloat16
+from specdec.runner import has_native_bfloat16
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

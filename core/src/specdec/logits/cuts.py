@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specdec.compiled.rows import heat
+from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
 
@@ -41,11 +41,7 @@ def _heated(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """Divide logits, relative to the highest, by any temperature; the best ids stay at 0 and forbidden ids at -inf."""
     limits = torch.finfo(logits.dtype)
     divisor = min(max(temperature, limits.tiny), limits.max)
-    if logits.device.type != "cpu":
-        return (logits - logits.amax(-1, keepdim=True)) / divisor
-    out = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    heat(logits.numpy(), divisor, out.numpy())
-    return out
+    return row_operations(logits.device).scaled(logits, divisor)
 
 
 def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:

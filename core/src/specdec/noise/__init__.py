@@ -1,13 +1,13 @@
 """Stateless noise: the counter-based generator Philox 4x32-10, keyed so that no draw is used twice.
 
 This is public, for authors of samplers: with it, the same seed gives the same text in any batch. `exponentials` and
-`uniforms` return tensors over the whole vocabulary, on any device. `race_rows` and `first_uniforms` use the same numbers on
-the host, and compute only those that can matter. `node_word` encodes the purpose of a draw, so that no draw serves two
-decisions.
+`uniforms` return tensors over the whole vocabulary, on any device. `row_operations` gives the operations of one device, which
+draw with the same numbers and may compute only those that can matter. `node_word` encodes the purpose of a draw, so that no
+draw serves two decisions.
 """
 
-from specdec.noise.host import first_uniforms, race_rows
 from specdec.noise.keys import Stream, node_word
 from specdec.noise.philox import exponentials, uniforms
+from specdec.noise.row_operations import row_operations
 
-__all__ = ["Stream", "exponentials", "first_uniforms", "node_word", "race_rows", "uniforms"]
+__all__ = ["Stream", "exponentials", "node_word", "row_operations", "uniforms"]

@@ -61,7 +61,7 @@ class SplitModels:
 
     def capture_hidden(self, aux_layer_ids: tuple[int, ...]) -> None:
         """Make the target's passes return hidden states, as on rank 0."""
-        self._runners[0].capture_hidden(True, aux_layer_ids)
+        self._runners[0].capture_hidden(aux_layer_ids)
 
     def copy_rows(self, number: int, source: int, destination: int, num_rows: int) -> None:
         """Copy rows within a runner's cache."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.runner.packed import PackedBatch, Segment
+from specdec.interfaces.forward import PackedBatch, Segment
 
 Array = npt.NDArray[Any]
 

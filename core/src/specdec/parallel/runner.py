@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel
 
+from specdec.interfaces.forward import ForwardOutput, PackedBatch
+from specdec.interfaces.kv_cache import KVCache
 from specdec.parallel.passes import to_host
-from specdec.runner.kv_cache import KVCache
-from specdec.runner.model_runner import ModelRunner
-from specdec.runner.packed import ForwardOutput, PackedBatch
+from specdec.runner import ModuleRunner
 
 if TYPE_CHECKING:
     from specdec.parallel.models import SplitModels
@@ -44,8 +44,8 @@ class SplitCache(KVCache):
         super().gather(sources, destination)
 
 
-class SplitRunner(ModelRunner):
-    """A `ModelRunner` whose passes all ranks run together; rank 0 sends each pass to the others.
+class SplitRunner(ModuleRunner):
+    """A `ModuleRunner` whose passes all ranks run together; rank 0 sends each pass to the others.
 
     The model's own forward runs, with the collectives that `transformers` inserts.
 
@@ -54,7 +54,7 @@ class SplitRunner(ModelRunner):
         device: this rank's device.
         max_context: maximum sequence length, in tokens.
         models: the split models of the engine, to which this runner is added.
-        **settings: see `ModelRunner`.
+        **settings: see `ModuleRunner`.
     """
 
     def __init__(
@@ -67,19 +67,21 @@ class SplitRunner(ModelRunner):
     ) -> None:
         self._models = models
         self._number = models.add(self)
-        super().__init__(model, device, max_context, fused=False, **settings)
+        super().__init__(model, device, max_context, is_fused=False, **settings)
 
     def make_cache(self, num_slots: int) -> KVCache:
-        """See `CachedRunner.make_cache`."""
+        """See `ModuleRunner.make_cache`."""
         return SplitCache(num_slots, self.device, self._models, self._number)
 
     def allocate(self, num_slots: int) -> None:
-        """See `ModelRunner.allocate`; runs on all ranks."""
+        """See `ModuleRunner.allocate`; runs on all ranks."""
         super().allocate(num_slots)
         self._models.tell("allocate", self._number, num_slots)
 
-    def forward(self, batch: PackedBatch) -> ForwardOutput:
-        """See `ModelRunner.forward`; runs on all ranks."""
+    def forward(
+        self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
+    ) -> ForwardOutput:
+        """See `ModuleRunner.forward`; runs on all ranks."""
         self._models.tell("run_pass", self._number, to_host(batch))
         with self._models.ranks.together():
             return super().forward(batch)

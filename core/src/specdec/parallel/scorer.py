@@ -23,7 +23,7 @@ from specdec.parallel.group import RankGroup
 from specdec.parallel.models import SplitModels
 from specdec.parallel.runner import SplitRunner
 from specdec.parallel.splitting import whole_module
-from specdec.runner.model_runner import ModelRunner
+from specdec.runner import ModuleRunner
 from specdec.scorers.transformers import TransformersScorer
 
 logger = logging.getLogger("specdec")
@@ -85,20 +85,19 @@ class SplitScorer(TransformersScorer):
         super().capture_hidden(aux_layer_ids)
         self.models.tell("capture_hidden", tuple(aux_layer_ids))
 
-    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModelRunner:
+    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
         """See `TransformersScorer.make_target_runner`."""
-        if settings.pop("fused"):
+        if settings.pop("is_fused"):
             logger.warning(
                 "%s: no fused form of a model that is split over %d ranks; the model's own forward runs instead, on the host "
                 "two to four times slower", type(target.model).__name__, self._ranks.size,
             )  # fmt: skip
-        settings["recorder"] = None
         return self._counted(
             SplitRunner(target.model, target.device, target.max_model_len, self.models, **settings)
         )
 
     def _counted(self, runner: SplitRunner) -> SplitRunner:
-        runner.num_fallbacks = int(not self.options.enforce_eager)
+        runner.may_fuse = not self.options.enforce_eager
         return runner
 
     def _load_part(self, arguments: dict[str, Any]) -> PreTrainedModel:
@@ -109,7 +108,7 @@ class SplitScorer(TransformersScorer):
         """The target without its path, so that no draft shares its weights: each rank has only a part of them."""
         return replace(self.target, path=None)
 
-    def _make_runner(self, model: nn.Module) -> ModelRunner:
+    def _make_runner(self, model: nn.Module) -> ModuleRunner:
         assert isinstance(model, PreTrainedModel)
         number = self.models.number_of(model)
         return self._lender.make_runner(model) if number is None else self.models.make_draft_runner(number)
@@ -120,7 +119,7 @@ class SplitScorer(TransformersScorer):
             self.target.device,
             self.target.max_model_len,
             self.models,
-            make_backend=self._lender.make_backend,
+            make_attention=self._lender.make_attention,
             is_draft=True,
         )
         self._lender.lend(runner)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pluggy
     import typer
 
-    from specdec.interfaces import Proposer, Sampler, Scorer
+    from specdec.interfaces import Backend, Proposer, Sampler, Scorer
 
 __all__ = [
     "BrokenPackage",
@@ -26,6 +26,7 @@ __all__ = [
     "PluginInfo",
     "Registry",
     "add_command",
+    "backends",
     "broken",
     "commands",
     "find",
@@ -59,6 +60,15 @@ def sampler(name: str) -> type[Sampler]:
 def scorer(name: str) -> type[Scorer]:
     """Return the class behind a scorer's name; see `proposer`."""
     return _registry.scorer(name)
+
+
+def backends() -> tuple[Backend, ...]:
+    """Return the installed backends, or those that `SPECDEC_BACKENDS` names, in the order they are asked.
+
+    Raises:
+        PluginError: if the environment names a backend that is not installed or cannot be loaded.
+    """
+    return _registry.backends()
 
 
 def observers() -> pluggy.HookRelay | None:

@@ -9,7 +9,8 @@ from importlib.metadata import Distribution, EntryPoint, distributions
 
 from specdec.registry.plugin_info import Group, PluginInfo
 
-CORE_DISTRIBUTION = "specdec-core"
+OFFICIAL = ("specdec-core", "specdec-kernels")
+"""Distributions whose plugins may always load."""
 ALLOW_VARIABLE = "SPECDEC_PLUGINS"
 
 
@@ -87,14 +88,14 @@ class AllowList:
     """Which plugins may load: `SPECDEC_PLUGINS`, a comma-separated list of names and distributions.
 
     A plugin may load if the list contains its own name (a method, sampler, scorer, command or observer) or the name
-    of its distribution. Core's own plugins may always load. If the variable is not set, all plugins may load.
+    of its distribution. Those of core and of specdec-kernels may always load. If the variable is not set, all plugins may load.
     """
 
     text: str | None
 
     def allows(self, info: PluginInfo) -> bool:
         """Return whether the plugin may load."""
-        if self.text is None or normalized(info.distribution) == CORE_DISTRIBUTION:
+        if self.text is None or normalized(info.distribution) in OFFICIAL:
             return True
         entries = [entry.strip() for entry in self.text.split(",")]
         return info.name in entries or normalized(info.distribution) in map(normalized, entries)

@@ -7,11 +7,12 @@ from enum import StrEnum
 
 
 class Group(StrEnum):
-    """The five kinds of plugin, each an entry-point group."""
+    """The six kinds of plugin, each an entry-point group."""
 
     PROPOSERS = "specdec.proposers"
     SAMPLERS = "specdec.samplers"
     SCORERS = "specdec.scorers"
+    BACKENDS = "specdec.backends"
     COMMANDS = "specdec.commands"
     OBSERVERS = "specdec.observers"
 
@@ -22,6 +23,7 @@ class Group(StrEnum):
             Group.PROPOSERS: "method",
             Group.SAMPLERS: "sampler",
             Group.SCORERS: "scorer",
+            Group.BACKENDS: "backend",
             Group.COMMANDS: "command",
             Group.OBSERVERS: "observer",
         }[self]

@@ -13,6 +13,7 @@ import pluggy
 from specdec import hooks
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.registry import advice
+from specdec.registry.backends import VARIABLE, make_backends
 from specdec.registry.catalogue import known_method
 from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import ALLOW_VARIABLE, AllowList, BrokenPackage, discover
@@ -22,7 +23,7 @@ from specdec.registry.role import ROLES
 if TYPE_CHECKING:
     import typer
 
-    from specdec.interfaces import Proposer, Sampler, Scorer
+    from specdec.interfaces import Backend, Proposer, Sampler, Scorer
 
 OBSERVER_HOOKS = ("specdec_step_finished", "specdec_request_finished")
 
@@ -39,6 +40,7 @@ class Registry:
         self._manager.add_hookspecs(hooks)
         self._found: tuple[tuple[PluginInfo, ...], tuple[BrokenPackage, ...]] | None = None
         self._classes: dict[tuple[Group, str], type[Any]] = {}
+        self._backends: dict[str | None, tuple[Backend, ...]] = {}
 
     def installed(self, group: Group | str | None = None) -> list[PluginInfo]:
         """Return the plugins listed in the metadata of installed packages, of one group or of all; imports nothing."""
@@ -67,6 +69,17 @@ class Registry:
     def scorer(self, name: str) -> type[Scorer]:
         """Return the class behind a scorer's name; see `proposer`."""
         return cast("type[Scorer]", self._class(Group.SCORERS, name))
+
+    def backend(self, name: str) -> type[Backend]:
+        """Return the class behind a backend's name; see `proposer`."""
+        return cast("type[Backend]", self._class(Group.BACKENDS, name))
+
+    def backends(self) -> tuple[Backend, ...]:
+        """Return the backends of this process, in the order they are asked; see `make_backends`."""
+        chosen = os.environ.get(VARIABLE)
+        if chosen not in self._backends:
+            self._backends[chosen] = make_backends(self, chosen)
+        return self._backends[chosen]
 
     def observers(self) -> tuple[pluggy.HookRelay | None, list[PluginError]]:
         """Load every observer that may load; called when an engine starts.

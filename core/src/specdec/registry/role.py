@@ -88,5 +88,6 @@ ROLES: Mapping[Group, Role] = MappingProxyType(
             "specdec_register_samplers", "Sampler", config="SamplerConfig", attributes=("name", "is_lossless")
         ),
         Group.SCORERS: Role("specdec_register_scorers", "Scorer"),
+        Group.BACKENDS: Role("specdec_register_backends", "Backend"),
     }
 )

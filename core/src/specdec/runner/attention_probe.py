@@ -1,13 +1,14 @@
-"""Checks, once when a model is loaded, that the attention kernels agree with torch on this device."""
+"""Checks, once when a model is loaded, that a backend's attention agrees with torch's on this device."""
 
 from __future__ import annotations
 
 import torch
 from transformers import PretrainedConfig
 
-from specdec.runner.attention_backend import AttentionBackend, backend_factory
-from specdec.runner.kv_cache import KVCache, LayerShape
-from specdec.runner.packed import PackedBatch, Segment
+from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec.interfaces.forward import PackedBatch, Segment
+from specdec.interfaces.kv_cache import KVCache, LayerShape
+from specdec.runner.sdpa import SdpaAttention
 
 _SPACING = 64
 """Slots between the starts of two consecutive requests of the probe."""
@@ -23,22 +24,22 @@ For float32 the unit is that of TF32, because torch rounds to TF32 where that is
 
 
 @torch.inference_mode()
-def disagreement(device: torch.device, dtype: torch.dtype, config: PretrainedConfig) -> str | None:
-    """Return in a few words how the kernels' attention differs from torch's on a device; None if they agree.
+def disagreement(factory: AttentionFactory, needs: AttentionNeeds, config: PretrainedConfig) -> str | None:
+    """Return in a few words how a backend's attention differs from torch's on a device; None if they agree.
 
     Args:
-        device: the device the model will run on.
-        dtype: dtype of the model's keys and values.
+        factory: the backend's.
+        needs: device, and dtype of keys and values.
         config: the model's configuration; the probe uses its head counts and head size.
     """
     try:
         shape = _shape(config.get_text_config())
-        got, expected = (_attend(backend, device, dtype, shape) for backend in ("triton", "sdpa"))
+        got, expected = (_attend(make, needs, shape) for make in (factory, SdpaAttention))
         worst = (got - expected).abs().max().item()
     except Exception as error:  # a compiler, a driver or a launch may raise anything
-        return f"it raised {type(error).__name__}: {error}"
-    if not worst <= _TOLERANCES.get(dtype, 0.0):  # a NaN neither
-        return f"it differs from torch's by {worst:.2g}"
+        return f"its attention raised {type(error).__name__}: {error}"
+    if not worst <= _TOLERANCES.get(needs.dtype, 0.0):  # a NaN neither
+        return f"its attention differs from torch's by {worst:.2g}"
     return None
 
 
@@ -49,11 +50,10 @@ def _shape(config: PretrainedConfig) -> tuple[int, int, int]:
     return heads, getattr(config, "num_key_value_heads", None) or heads, width
 
 
-def _attend(
-    backend: str, device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int]
-) -> torch.Tensor:
+def _attend(make: AttentionFactory, needs: AttentionNeeds, shape: tuple[int, int, int]) -> torch.Tensor:
     """Return the attention output `[T, H, D]` of the probe's pass, in float32."""
     heads, kv_heads, width = shape
+    device, dtype = needs.device, needs.dtype
     generator = torch.Generator().manual_seed(0)
 
     def normal(*size: int) -> torch.Tensor:
@@ -65,8 +65,7 @@ def _attend(
     for stored in (cache.keys[0], cache.values[0]):
         stored.copy_(normal(*stored.shape))
     rows = len(batch.token_ids)
-    attention: AttentionBackend = backend_factory(backend)(cache, _SPACING)
-    output = attention.attend(
+    output = make(cache, _SPACING).attend(
         0,
         batch,
         normal(rows, heads, width),

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from specdec.errors import ModelError
-from specdec.runner.attention_backend import AttentionBackend
-from specdec.runner.packed import PackedBatch
+from specdec.interfaces.attention import Attention
+from specdec.interfaces.forward import PackedBatch
 from specdec.runner.probe import AttentionProbe
 
 ATTENTION_NAME = "specdec"
@@ -29,7 +29,7 @@ _HARMLESS = frozenset(
 class AttentionContext:
     """State of the forward pass that is running on this thread."""
 
-    backend: AttentionBackend
+    attention: Attention
     batch: PackedBatch
     windows: Mapping[int, int | None] = field(default_factory=dict)
     """Sliding window of each layer, as found by the probe."""
@@ -117,7 +117,7 @@ def _attention(
         window = context.probe.note(module, layer, attention_mask, sliding_window)
     else:
         window = context.windows[layer]
-    out = context.backend.attend(
+    out = context.attention.attend(
         layer,
         context.batch,
         query[0].transpose(0, 1),

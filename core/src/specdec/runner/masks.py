@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specdec.runner.packed import Segment
+from specdec.interfaces.forward import Segment
 
 _TEMPLATE_ROWS = 64
 

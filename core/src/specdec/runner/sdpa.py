@@ -1,26 +1,22 @@
-"""The reference attention backend: torch's scaled dot product attention on contiguous views of the cache."""
+"""The reference attention: torch's scaled dot product attention on contiguous views of the cache."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from specdec.runner.host.attention import host_attention, is_host_float32
-from specdec.runner.host.segments import HostSegments, host_segments, is_short
-from specdec.runner.host.threads import is_available
-from specdec.runner.kv_cache import KVCache
+from specdec.interfaces.forward import PackedBatch, Segment
+from specdec.interfaces.kv_cache import KVCache
 from specdec.runner.masks import MaskMaker
-from specdec.runner.packed import PackedBatch, Segment
 
 
-class SdpaBackend:
-    """Attention over a packed batch on any torch device. One instance serves one model; see `AttentionBackend`."""
+class SdpaAttention:
+    """Attention over a packed batch on any torch device. One instance serves one model; see `specdec.interfaces.Attention`."""
 
     def __init__(self, cache: KVCache, max_context: int) -> None:
         self.cache = cache
         self._max_context = max_context
         self._masks: MaskMaker | None = None
-        self._prepared: tuple[PackedBatch, HostSegments | None] | None = None
 
     def attend(
         self,
@@ -35,7 +31,7 @@ class SdpaBackend:
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Write keys and values to the cache and attend; see `AttentionBackend.attend`."""
+        """Write keys and values to the cache and attend; see `specdec.interfaces.Attention.attend`."""
         segments = batch.segments
         if batch.slots is None:
             only = segments[0]
@@ -43,22 +39,12 @@ class SdpaBackend:
             self.cache.write(layer, key, value, slice(start, start + only.num_rows))
             return self._segment(layer, only, query, scaling, window, softcap, sinks)
         self.cache.write(layer, key, value, batch.slots)
-        if softcap is None and sinks is None and is_host_float32(query, value):
-            host = self._host_segments(batch)
-            if host is not None:
-                return host_attention(query, self.cache.host_rows(layer), host, window, scaling)
         out = query.new_empty((query.shape[0], query.shape[1], value.shape[2]))
         for segment in segments:
             end = segment.row + segment.num_rows
             rows = query[segment.row : end]
             out[segment.row : end] = self._segment(layer, segment, rows, scaling, window, softcap, sinks)
         return out
-
-    def _host_segments(self, batch: PackedBatch) -> HostSegments | None:
-        """Return the segments as arrays if compiled loops can run the pass, else None; cached for all layers."""
-        if self._prepared is None or self._prepared[0] is not batch:
-            self._prepared = batch, host_segments(batch) if is_available() and is_short(batch) else None
-        return self._prepared[1]
 
     def _segment(
         self,
@@ -117,7 +103,7 @@ def capped_attention(
         values: `[Hkv, L, Dv]`.
         mask: `[n, L]` additive, or None.
         scaling: factor on the scores.
-        softcap: see `AttentionBackend.attend`.
+        softcap: see `specdec.interfaces.Attention.attend`.
         sinks: `[H]` or None.
 
     Returns:

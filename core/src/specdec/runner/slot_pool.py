@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
+from specdec.interfaces.kv_cache import KVCache
 from specdec.runner.block_allocator import BlockAllocator
-from specdec.runner.kv_cache import KVCache
 from specdec.runner.prefix_cache import Ids, PrefixCache
 
 logger = logging.getLogger("specdec")

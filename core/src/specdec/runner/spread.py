@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from specdec.runner.attention_backend import AttentionBackend
-from specdec.runner.kv_cache import KVCache
-from specdec.runner.packed import PackedBatch
-from specdec.runner.sdpa import SdpaBackend
+from specdec.interfaces.attention import Attention
+from specdec.interfaces.forward import PackedBatch
+from specdec.interfaces.kv_cache import KVCache
+from specdec.runner.sdpa import SdpaAttention
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -59,8 +59,8 @@ def near(module: nn.Module, model: PreTrainedModel) -> nn.Module:
     return moved.to(device)
 
 
-class SpreadBackend:
-    """Torch's attention on each device that has layers; see `AttentionBackend`.
+class SpreadAttention:
+    """Torch's attention on each device that has layers; see `specdec.interfaces.Attention`.
 
     Args:
         cache: a cache that holds each layer's keys and values on that layer's device.
@@ -69,7 +69,7 @@ class SpreadBackend:
 
     def __init__(self, cache: KVCache, max_context: int) -> None:
         self._cache, self._max_context = cache, max_context
-        self._backends: dict[torch.device, AttentionBackend] = {}
+        self._attentions: dict[torch.device, Attention] = {}
         self._batch: PackedBatch | None = None
         self._moved: dict[torch.device, PackedBatch] = {}
 
@@ -86,15 +86,15 @@ class SpreadBackend:
         softcap: float | None = None,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """See `AttentionBackend.attend`."""
+        """See `Attention.attend`."""
         device = query.device
-        if device not in self._backends:
-            self._backends[device] = SdpaBackend(self._cache, self._max_context)
+        if device not in self._attentions:
+            self._attentions[device] = SdpaAttention(self._cache, self._max_context)
         if batch is not self._batch:
             self._batch, self._moved = batch, {}
         if device not in self._moved:
             self._moved[device] = _moved(batch, device)
-        return self._backends[device].attend(
+        return self._attentions[device].attend(
             layer, self._moved[device], query, key, value,
             scaling=scaling, window=window, softcap=softcap, sinks=sinks,
         )  # fmt: skip

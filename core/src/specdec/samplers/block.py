@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from specdec.interfaces.capability import Capability
 from specdec.samplers.block_law import block_law
-from specdec.samplers.host_law import host_law
 from specdec.samplers.law import Law
 from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
@@ -21,8 +20,7 @@ class BlockSampler(Verifier):
     name: ClassVar[str] = "block"
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
-    kernel: ClassVar[str | None] = "block_verify"
 
     def law(self, trial: Trial) -> Law:
         """Return the scheme of block verification."""
-        return host_law(trial, is_block=True) if trial.is_on_host else block_law(trial)
+        return block_law(trial)

@@ -9,18 +9,19 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.sampler import VerifyBatch
-from specdec.noise import Stream, exponentials, first_uniforms, node_word, race_rows
+from specdec.noise import Stream, node_word, row_operations
 
 Int64s = npt.NDArray[np.int64]
+_CPU = torch.device("cpu")
 
 
 def accept_uniforms(batch: VerifyBatch, width: int, device: torch.device) -> torch.Tensor:
     """Return one fresh uniform per node, `[B, width]` float64.
 
-    They are made on the host, on whatever device the rest runs: their keys are known there, and there are few
+    They are made on the CPU, on whatever device the rest runs: their keys are known there, and there are few
     of them.
     """
-    return torch.from_numpy(first_uniforms(*_keys(batch), _accept_words(width))).to(device)
+    return row_operations(_CPU).uniforms(*_keys(batch), _accept_words(width)).to(device)
 
 
 def draw_tokens(weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch) -> tuple[list[int], list[int]]:
@@ -34,23 +35,9 @@ def draw_tokens(weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch) -
     Returns:
         the last accepted nodes and the tokens, `[B]` each. A token is -1 where the weights are not numbers.
     """
-    if weights.device.type != "cpu":
-        return draw_on_device(weights, stop, batch)
-    stops: list[int] = stop.tolist()
-    words = np.array([node_word(Stream.RESIDUAL, node + 1) for node in stops], np.int64)
-    tokens: list[int] = race_rows(weights.numpy(), *_keys(batch), words).tolist()
-    return stops, tokens
-
-
-def draw_on_device(
-    weights: torch.Tensor, stop: torch.Tensor, batch: VerifyBatch
-) -> tuple[list[int], list[int]]:
-    """Draw as `draw_tokens` does, without the compiled race: computes every exponential."""
-    seeds, positions, samples = (torch.from_numpy(key).to(weights.device) for key in _keys(batch))
     first = node_word(Stream.RESIDUAL)
     words = first + (stop + 1) * (node_word(Stream.RESIDUAL, 1) - first)
-    noise = exponentials(seeds, positions, samples, words, weights.shape[1])
-    winners = (noise / weights.double()).argmin(-1)
+    winners = row_operations(weights.device).race(weights, *_keys(batch), words)
     drawn = torch.where(weights.sum(-1).isfinite(), winners, -1)
     stops, tokens = torch.stack((stop, drawn)).tolist()
     return stops, tokens

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specdec.interfaces.capability import Capability
-from specdec.samplers.host_law import host_law
 from specdec.samplers.law import Law
 from specdec.samplers.rejection import rejection_law
 from specdec.samplers.trial import Trial
@@ -23,8 +22,7 @@ class ProbabilisticSampler(Verifier):
     aliases: ClassVar[tuple[str, ...]] = ("standard",)
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
-    kernel: ClassVar[str | None] = "rejection_verify"
 
     def law(self, trial: Trial) -> Law:
         """Return the scheme of rejection sampling, recursive over siblings."""
-        return host_law(trial, is_block=False) if trial.is_on_host else rejection_law(trial)
+        return rejection_law(trial)

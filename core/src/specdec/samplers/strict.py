@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
 import torch
 
-from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
-from specdec.interfaces.proposer import SPECDEC_API
-from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
+from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
-from specdec.noise.host import walk
-from specdec.samplers.device_kernels import walk_on_device
+from specdec.samplers.built_in import BuiltIn
 from specdec.samplers.target_probs import raise_not_numbers
 from specdec.samplers.tree import node_depths
 from specdec.samplers.verdicts import follow_all, greedy_verdict
 
 
-class StrictSampler(Sampler):
+class StrictSampler(BuiltIn):
     """Draws `y = argmax(log p + g)` with noise keyed by (seed, sample, position); accepts nodes equal to y.
 
     g is Gumbel noise. The output depends only on p and the seed: the text is the same with any proposer and
@@ -31,60 +27,20 @@ class StrictSampler(Sampler):
 
     name: ClassVar[str] = "strict"
     aliases: ClassVar[tuple[str, ...]] = ("gumbel",)
-    api_version: ClassVar[int] = SPECDEC_API
     is_lossless: ClassVar[bool] = True
     is_coupled: ClassVar[bool] = True
-    capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
 
-    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-        """Walk every request's draft along the drawn tokens."""
-        walked = walk_on_device(scores, draft, batch)
-        if walked is not None:
-            return walked
+    def verify_with_torch(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+        """Draw at every node, then follow the drawn tokens."""
         if batch.is_all_greedy:
             return greedy_verdict(scores, draft)
         rows = draft.host_rows
         parents = None if draft.parents is None else draft.parents.tolist()
         assert rows is not None
-        if scores.logits.device.type == "cpu":
-            return self._walk_host(scores, rows, parents, batch)
-        return follow_all(self._draw_all(scores, rows, parents, batch).tolist(), scores, draft)
-
-    def _walk_host(
-        self,
-        scores: Scores,
-        rows: tuple[tuple[int, ...], ...],
-        parents: list[list[int]] | None,
-        batch: VerifyBatch,
-    ) -> Verdict:
-        """Draw only along the accepted path."""
-        logits = scores.logits
-        logits = logits if logits.dtype is torch.float64 else logits.float()
-        size = len(rows)
-        width = max(map(len, rows))
-        drafted = np.full((size, width + 1), -1, np.int64)
-        links = np.empty((size, width + 1), np.int64)
-        links[:] = np.arange(-1, width)
-        for i, row in enumerate(rows):
-            drafted[i, : len(row)] = row
-            if parents is not None:
-                links[i, : len(row)] = parents[i][: len(row)]
-        nodes = np.empty((size, width + 1), np.int64)
-        tokens = np.full((size, width + 1), -1, np.int64)
-        counts = np.empty(size, np.int64)
-        walk(
-            logits.numpy(), np.array([p.is_greedy for p in batch.sampling_params]), np.array(scores.row_starts),
-            np.array([len(row) for row in rows]), drafted, links,
-            np.array(batch.seeds), np.array(batch.sample_indices), np.array(batch.num_tokens), nodes, tokens, counts,
-        )  # fmt: skip
-        if (tokens[:, 0] < 0).any():
+        drawn = self._draw_all(scores, rows, parents, batch)
+        if min(drawn) < 0:
             raise_not_numbers()
-        lengths = counts.tolist()
-        node_rows, token_rows = nodes.tolist(), tokens.tolist()
-        return Verdict(
-            [node_rows[i][:n] for i, n in enumerate(lengths)],
-            [token_rows[i][: n + 1] for i, n in enumerate(lengths)],
-        )
+        return follow_all(drawn, scores, draft)
 
     def _draw_all(
         self,
@@ -92,8 +48,8 @@ class StrictSampler(Sampler):
         rows: tuple[tuple[int, ...], ...],
         parents: list[list[int]] | None,
         batch: VerifyBatch,
-    ) -> torch.Tensor:
-        """Draw at every node on a device without kernels."""
+    ) -> list[int]:
+        """Return one token per row of the logits; -1 for rows that are not numbers."""
         device = scores.logits.device
         keys: list[tuple[int, int, int]] = []
         for i, row in enumerate(rows):
@@ -105,8 +61,10 @@ class StrictSampler(Sampler):
         seeds, positions, samples = torch.tensor(keys, device=device).unbind(-1)
         words = torch.full_like(seeds, node_word(Stream.TARGET))
         noise = exponentials(seeds, positions, samples, words, scores.logits.shape[-1])
-        drawn = (noise / torch.softmax(scores.logits.double(), -1)).argmin(-1)
-        return torch.where(_greedy_rows(scores, rows, batch), scores.logits.argmax(-1), drawn)
+        probs = torch.softmax(scores.logits.double(), -1)
+        drawn = (noise / probs).argmin(-1)
+        chosen = torch.where(_greedy_rows(scores, rows, batch), scores.logits.argmax(-1), drawn)
+        return torch.where(probs[:, 0].isfinite(), chosen, -1).tolist()
 
 
 def _greedy_rows(scores: Scores, rows: tuple[tuple[int, ...], ...], batch: VerifyBatch) -> torch.Tensor:

@@ -40,11 +40,6 @@ class Trial:
     """q, or None where no row carries any."""
 
     @property
-    def is_on_host(self) -> bool:
-        """Whether the tensors are on the host."""
-        return self.probs.device.type == "cpu"
-
-    @property
     def size(self) -> int:
         """B."""
         return len(self.starts)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import torch
-
-from specdec.compiled.rows import best_ids
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
+from specdec.noise import row_operations
 from specdec.samplers.tree import follow, path_to
 
 
@@ -36,15 +33,8 @@ def verdict_of(draft: Draft, stops: Sequence[int], tokens: Sequence[int]) -> Ver
 
 def greedy_verdict(scores: Scores, draft: Draft) -> Verdict:
     """Return the longest paths of argmax tokens; ties go to the lowest id."""
-    return follow_all(_best_ids(scores.logits), scores, draft)
-
-
-def _best_ids(logits: torch.Tensor) -> list[int]:
-    if logits.device.type != "cpu" or logits.dtype not in (torch.float32, torch.float64):
-        return logits.argmax(-1).tolist()
-    out = np.empty(logits.shape[0], np.int64)
-    best_ids(logits.numpy(), out)
-    return out.tolist()
+    best = row_operations(scores.logits.device).best_ids(scores.logits)
+    return follow_all(best, scores, draft)
 
 
 def with_greedy_rows(verdict: Verdict, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:

@@ -6,23 +6,18 @@ import torch
 from torch import nn
 
 from specdec.engine_options import EngineOptions
-from specdec.runner.attention_backend import backend_factory
-from specdec.runner.cached_runner import CachedRunner
-from specdec.runner.graphs import Recorder
-from specdec.runner.head import DraftHead
-from specdec.runner.head_runner import HeadRunner
-from specdec.runner.model_runner import ModelRunner
+from specdec.interfaces.attention import AttentionFactory
+from specdec.runner import ModuleRunner
 
 
 class Lender:
     """Makes a proposer's runners, and allocates their caches once the number of slots is known.
 
     Args:
-        options: the engine's options; they say whether layers may be fused.
+        options: the engine's options; they say whether backends may run models.
         device: where models run.
         max_model_len: the longest context, in tokens.
-        backend: name of the attention backend; never batch-invariant, because drafts are only guesses.
-        recorder: records passes as graphs, or None.
+        make_attention: makes attention for a cache; never batch-invariant, because drafts are only guesses.
     """
 
     def __init__(
@@ -30,44 +25,25 @@ class Lender:
         options: EngineOptions,
         device: torch.device,
         max_model_len: int,
-        backend: str,
-        recorder: Recorder | None = None,
+        make_attention: AttentionFactory | None = None,
     ) -> None:
-        self.runners: list[CachedRunner] = []
+        self.runners: list[ModuleRunner] = []
         """Every runner made before `allocate`."""
+        self.make_attention = make_attention
         self._is_fused = not options.enforce_eager
         self._device = device
         self._max_model_len = max_model_len
-        self.make_backend = backend_factory(backend)
-        self._recorder = recorder
         self._num_slots = 0
 
-    def make_runner(self, model: nn.Module) -> ModelRunner:
-        """Make a runner for a causal language model; see `TargetHandle.make_runner`."""
-        from transformers import PreTrainedModel  # takes seconds, and listing plugins does not need it
-
-        assert isinstance(model, PreTrainedModel)
-        runner = ModelRunner(
-            model,
+    def make_runner(self, module: nn.Module) -> ModuleRunner:
+        """Make a runner for a causal language model or a `DraftHead`; see `TargetHandle.make_runner`."""
+        runner = ModuleRunner(
+            module,
             self._device,
             self._max_model_len,
-            fused=self._is_fused,
-            make_backend=self.make_backend,
-            recorder=self._recorder,
+            is_fused=self._is_fused,
+            make_attention=self.make_attention,
             is_draft=True,
-        )
-        self.lend(runner)
-        return runner
-
-    def make_head_runner(self, head: DraftHead) -> HeadRunner:
-        """Make a runner for a head that reads the target's hidden states."""
-        runner = HeadRunner(
-            head,
-            self._device,
-            self._max_model_len,
-            fused=self._is_fused,
-            make_backend=self.make_backend,
-            recorder=self._recorder,
         )
         self.lend(runner)
         return runner
@@ -78,7 +54,7 @@ class Lender:
         for runner in self.runners:
             runner.allocate(num_slots)
 
-    def lend(self, runner: CachedRunner) -> None:
+    def lend(self, runner: ModuleRunner) -> None:
         """Register a runner without a cache; if sizes are known already, allocate its cache instead."""
         if self._num_slots:
             runner.allocate(self._num_slots)  # many proposers may share one target, which keeps none of them

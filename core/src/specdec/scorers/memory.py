@@ -9,10 +9,9 @@ import torch
 
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
+from specdec.interfaces.forward import PackedBatch, Segment
 from specdec.loading.target import TargetPlace
-from specdec.runner.graphs import MAX_BYTES
-from specdec.runner.model_runner import ModelRunner
-from specdec.runner.packed import PackedBatch, Segment
+from specdec.runner import ModuleRunner
 
 _FLOAT32_COPIES = 2
 """Copies of a step's logits that samplers make: with temperature and rules applied, and to draw from."""
@@ -76,13 +75,13 @@ def _available(options: EngineOptions, device: torch.device) -> int:
     return int(max(0, free - (1 - options.gpu_memory_utilization) * total))
 
 
-def step_bytes(runner: ModelRunner, options: EngineOptions, num_recorded: int) -> int:
+def step_bytes(runner: ModuleRunner, options: EngineOptions, reserved_bytes: int) -> int:
     """Return the device memory of the largest step without weights and caches; runs its pass once.
 
     Args:
         runner: the target's runner, before its cache is allocated; only that cache is changed.
         options: the engine's options, with the token budget of a step.
-        num_recorded: number of sets of recorded passes.
+        reserved_bytes: what the forms of all runners may take later.
 
     Raises:
         ConfigError: if that pass does not fit.
@@ -105,7 +104,7 @@ def step_bytes(runner: ModelRunner, options: EngineOptions, num_recorded: int) -
     del logits
     runner.allocate(0)
     torch.cuda.empty_cache()
-    return peak + copies + num_recorded * MAX_BYTES
+    return peak + copies + reserved_bytes
 
 
 def longest_pass(num_rows: int, max_context: int, device: torch.device) -> PackedBatch:

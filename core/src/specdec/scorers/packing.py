@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.forward import PackedBatch, Segment
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.logits.rows import RowBlock
-from specdec.runner.packed import PackedBatch, Segment
 from specdec.runner.sent import sent
 from specdec.samplers.tree import node_depths
 

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
+from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.draft import Draft
+from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import TargetHandle, TargetInfo
@@ -21,15 +22,10 @@ from specdec.loading.checkpoint import SafetensorsReader
 from specdec.loading.draft import load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits import p_logits
-from specdec.runner.attention_backend import backend_factory, choose_backend, missing_kernels
-from specdec.runner.attention_probe import disagreement
-from specdec.runner.cached_runner import CachedRunner
-from specdec.runner.fused.invariance import Invariance
-from specdec.runner.graphs import ChainGraphs, CudaRecorder, PassGraphs, Recorder
-from specdec.runner.kv_cache import KVCache
-from specdec.runner.layers import input_embedding, output_head
-from specdec.runner.model_runner import ModelRunner
-from specdec.runner.spread import SpreadBackend, near, offloaded, places
+from specdec.runner import ModuleRunner, input_embedding, output_head
+from specdec.runner.attention_choice import TORCH, choose_attention
+from specdec.runner.runner import added
+from specdec.runner.spread import SpreadAttention, near, offloaded, places
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots, step_bytes
 from specdec.scorers.packing import pack
@@ -46,23 +42,15 @@ class TransformersScorer(Scorer):
         """Load the target and check that it can be served."""
         self.options = options
         self.target = target = load_target(options)
-        backend = choose_backend(
-            spread_attention(options, target) or options.attention_backend,
-            target.device,
-            partial(disagreement, target.device, target.model.dtype, target.model.config),
-        )
-        invariance = _invariance(options, backend, target.device)
-        self._recorder = _recorder(options, backend, target.device)
         self.runner = self.make_target_runner(
             target,
-            fused=not options.enforce_eager,
-            make_backend=SpreadBackend
-            if places(target.model)
-            else backend_factory(backend, is_invariant=options.deterministic),
-            invariance=invariance,
-            recorder=self._recorder,
+            is_fused=not options.enforce_eager,
+            make_attention=self._attention(is_invariant=options.deterministic),
+            is_invariant=options.deterministic,
         )
-        self._lender = Lender(options, target.device, target.max_model_len, backend, self._recorder)
+        self._lender = Lender(
+            options, target.device, target.max_model_len, self._attention(is_invariant=False)
+        )
         path = Path(target.path) if target.path is not None else None
         return TargetHandle(
             info=_info(target, options),
@@ -74,19 +62,18 @@ class TransformersScorer(Scorer):
             checkpoint=SafetensorsReader(path) if path is not None and path.is_dir() else None,
             tokenizer=target.tokenizer,
             runner_factory=self._lender.make_runner,
-            head_runner_factory=self._lender.make_head_runner,
             model_loader=partial(load_draft, options, target),
         )
 
-    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModelRunner:
-        """Return the target's runner; `settings` are those of `ModelRunner`."""
-        return ModelRunner(target.model, target.device, target.max_model_len, **settings)
+    def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
+        """Return the target's runner; `settings` are those of `ModuleRunner`."""
+        return ModuleRunner(target.model, target.device, target.max_model_len, **settings)
 
     def allocate(self) -> None:
         """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""
         runners = self._runners
-        num_recorded = sum(runner.num_recorded for runner in runners)
-        needed = partial(step_bytes, self.runner, self.options, num_recorded)
+        reserved = sum(runner.reserved_bytes for runner in runners)
+        needed = partial(step_bytes, self.runner, self.options, reserved)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
         spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}
         slots = num_slots(self.options, self.target, bytes_per_token, needed, spread)
@@ -95,33 +82,25 @@ class TransformersScorer(Scorer):
 
     def counts(self) -> dict[str, int]:
         """Return counts of fallbacks and of graph replays, for the target and the proposer."""
-        fallbacks = {"unfused_models": sum(runner.num_fallbacks for runner in self._runners)}
-        graphs = self._graphs
-        if not graphs:
-            return fallbacks
-        return fallbacks | {
-            "graph_replays": sum(made.num_replays for made in graphs),
-            "graph_misses": sum(made.num_plain for made in graphs),
-            "graph_failures": sum(made.failure is not None for made in graphs),
-        }
+        return added(runner.counts() for runner in self._runners)
 
     def levels(self) -> dict[str, int]:
         """Return the number of recorded graphs and their memory in bytes, if there are any."""
-        graphs = self._graphs
-        if not graphs:
-            return {}
-        return {
-            "graph_recordings": sum(made.num_recordings for made in graphs),
-            "graph_bytes": sum(made.num_bytes for made in graphs),
-        }
+        return added(runner.levels() for runner in self._runners)
 
     @property
-    def _runners(self) -> list[CachedRunner]:
+    def _runners(self) -> list[ModuleRunner]:
         return [self.runner, *self._lender.runners]
 
-    @property
-    def _graphs(self) -> list[PassGraphs | ChainGraphs]:
-        return [made for runner in self._runners for made in runner.recorded]
+    def _attention(self, *, is_invariant: bool) -> AttentionFactory:
+        options, target = self.options, self.target
+        if places(target.model):
+            check_spread(options, target)
+            return SpreadAttention
+        needs = AttentionNeeds(
+            target.device, target.model.dtype, is_invariant, options.attention_backend != "auto"
+        )
+        return choose_attention(options.attention_backend, needs, target.model.config)
 
     @property
     def cache(self) -> KVCache:
@@ -135,7 +114,7 @@ class TransformersScorer(Scorer):
 
     def capture_hidden(self, aux_layer_ids: Sequence[int]) -> None:
         """Return final hidden states, and the inputs of these layers, with every pass from now on."""
-        self.runner.capture_hidden(True, aux_layer_ids)
+        self.runner.capture_hidden(aux_layer_ids)
 
     def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
         """Run the pass of one step."""
@@ -155,17 +134,16 @@ class TransformersScorer(Scorer):
         )
 
 
-def spread_attention(options: EngineOptions, target: LoadedTarget) -> str | None:
-    """Return the attention backend of a model on several devices; None for a model on one.
+def check_spread(options: EngineOptions, target: LoadedTarget) -> None:
+    """Check the options of a model on several devices, and warn about offloaded weights.
 
     Raises:
-        ConfigError: if another one is requested.
+        ConfigError: if an attention is requested that runs on one device.
     """
-    if not places(target.model):
-        return None
-    if options.attention_backend == "triton":
+    if options.attention_backend not in ("auto", TORCH):
         raise ConfigError(
-            "LLM: attention_backend='triton' runs on one device, and device_map spreads the model over several: leave it out"
+            f"LLM: attention_backend={options.attention_backend!r} runs on one device, and device_map spreads the model over "
+            "several: leave it out"
         )
     slow = offloaded(target.model)
     if slow:
@@ -173,28 +151,6 @@ def spread_attention(options: EngineOptions, target: LoadedTarget) -> str | None
             "device_map keeps weights on %s, from where every pass fetches them: a step takes as long as reading them",
             " and ".join(sorted(slow)),
         )
-    return "sdpa"
-
-
-def _recorder(options: EngineOptions, backend: str, device: torch.device) -> Recorder | None:
-    """Return the graph recorder; None unless the attention reads all its inputs from tensors."""
-    if options.enforce_eager or backend != "triton" or device.type != "cuda":
-        return None
-    return CudaRecorder(device)
-
-
-def _invariance(options: EngineOptions, backend: str, device: torch.device) -> Invariance:
-    """Return how the target makes rows batch-invariant."""
-    if not options.deterministic:
-        return Invariance.NONE
-    if backend == "triton":
-        return Invariance.KERNELS
-    if device.type == "cpu":
-        return Invariance.COMPILED
-    raise ConfigError(
-        f"LLM: deterministic=True on {str(device)!r} needs batch-invariant kernels: "
-        f"{missing_kernels() or 'they run on CUDA devices, with attention_backend=auto or triton'}"
-    )
 
 
 def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:

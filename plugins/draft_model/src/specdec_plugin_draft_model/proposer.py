@@ -11,17 +11,21 @@ import torch
 
 from specdec.interfaces import (
     Capability,
+    ChainWork,
     Draft,
     FinishReason,
+    ForwardOutput,
     HostIds,
+    NewRows,
     NoiseKeys,
+    PackedBatch,
     ProposeBatch,
     Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
 )
-from specdec.runner import ChainWork, NewRows, PackedBatch, SlotPool, in_inference_mode
+from specdec.runner import SlotPool, in_inference_mode
 from specdec_drafting import ChainCall, ChainLoop, Chooser, Piece, Places, Sketch, draft_of, run
 from specdec_plugin_draft_model.config import DraftModelConfig
 from specdec_plugin_draft_model.context import DraftContext
@@ -108,7 +112,7 @@ class DraftModelProposer(Proposer):
             zero = np.zeros(1, np.int64)
             keys = NoiseKeys(zero, zero, zero)
             work = ChainWork([0], [0], 2, [0.0], keys, self._loop.rules)
-            self._runner.draft_chain(torch.zeros(1, num_ids), work)
+            self._runner.draft_chain(ForwardOutput(torch.zeros(1, num_ids)), work)
 
     @in_inference_mode
     def propose(self, batch: ProposeBatch) -> Draft:
@@ -246,7 +250,7 @@ class DraftModelProposer(Proposer):
         contexts = [self._contexts[request_id] for request_id in ids]
         first_slots = [self._pool.first_slot(request_id) for request_id in ids]
         places = first_slots, [context.num_rows for context in contexts]
-        self._draft_with(partial(self._runner.draft_chain, logits), places, batch, drafting)
+        self._draft_with(partial(self._runner.draft_chain, ForwardOutput(logits)), places, batch, drafting)
 
     def _draft_after(self, batch: ProposeBatch, drafting: list[Sketch], pieces: list[Piece]) -> None:
         """Process the pieces, one per sketch, and draft chains in one call."""

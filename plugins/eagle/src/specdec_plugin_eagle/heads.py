@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import AutoModel
 
-from specdec.runner import DraftHead, HeadParts
+from specdec.interfaces import DraftHead, HeadParts
 from specdec_plugin_eagle.settings import EagleSettings
 
 

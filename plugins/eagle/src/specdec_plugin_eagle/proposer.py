@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from specdec.interfaces import Capability, ProposerConfig, TargetHandle, TargetInfo
-from specdec.runner import DraftHead
+from specdec.interfaces import Capability, DraftHead, ProposerConfig, TargetHandle, TargetInfo
 from specdec_drafting import HeadCheckpoint, HeadProposer
 from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from specdec.runner import DraftHead, HeadParts
+from specdec.interfaces import DraftHead, HeadParts
 from specdec_plugin_mtp.family import Family
 from specdec_plugin_mtp.layouts import DEEPSEEK, Layout
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from specdec import ModelError
-from specdec.interfaces import ProposerConfig, TargetHandle
-from specdec.runner import DraftHead
+from specdec.interfaces import DraftHead, ProposerConfig, TargetHandle
 from specdec_drafting import HeadCheckpoint, HeadProposer
 from specdec_plugin_mtp.config import MtpConfig
 from specdec_plugin_mtp.loading import load_mtp

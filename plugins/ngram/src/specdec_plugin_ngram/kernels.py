@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from specdec.compiled.jit import njit
+from specdec_kernels.cpu.compiled.jit import njit
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

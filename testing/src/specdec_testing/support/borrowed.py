@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from specdec.interfaces import Capability, TargetHandle
-from specdec.runner import DraftHead
 
 
 class NotDeclared(RuntimeError):
@@ -62,15 +61,11 @@ def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHan
     if Capability.LM_HEAD not in declared:
         lent = replace(lent, lm_head=RefusingModule("lm_head", "declare LM_HEAD"))
     if Capability.OWN_KV not in declared:
-        lent = replace(lent, runner_factory=_refuse_runner, head_runner_factory=_refuse_head_runner)
+        lent = replace(lent, runner_factory=_refuse_runner)
     if Capability.TOKENS_ONLY in declared:
         lent = replace(lent, path=None, revision=None, checkpoint=RefusingReader())
     return lent
 
 
-def _refuse_runner(model: nn.Module) -> NoReturn:
+def _refuse_runner(module: nn.Module) -> NoReturn:
     raise NotDeclared("TargetHandle.make_runner was called: declare OWN_KV")
-
-
-def _refuse_head_runner(head: DraftHead) -> NoReturn:
-    raise NotDeclared("TargetHandle.make_head_runner was called: declare OWN_KV")

@@ -8,8 +8,7 @@ import torch
 
 from kit_subjects.breaking import Mutants, register_in
 from specdec.engine_options import EngineOptions
-from specdec.interfaces import Draft, ScoreBatch, Scores, TargetHandle
-from specdec.runner.kv_cache import KVCache
+from specdec.interfaces import Draft, KVCache, ScoreBatch, Scores, TargetHandle
 from specdec.scorers.transformers import TransformersScorer
 
 MUTANTS: Mutants = {}

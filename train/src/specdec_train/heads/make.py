@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specdec.runner import DraftHead, decoder_layers, input_embedding, output_head
+from specdec.interfaces import DraftHead
+from specdec.runner import decoder_layers, input_embedding, output_head
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
 from specdec_plugin_mtp import MtpHead
 from specdec_train.heads.best_layers import best_layers

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import DynamicCache
 
-from specdec.runner import DraftHead
+from specdec.interfaces import DraftHead
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
 from specdec_train.laws import Laws, Measure, divergence, laws_of

@@ -11,7 +11,7 @@ import torch
 from lawcheck.world import batch_of
 from specdec.interfaces import Draft, DraftSampling, Sampler, Scores
 from specdec.noise import Stream, node_word
-from specdec.noise.host import race_rows
+from specdec_kernels.cpu.rows.noise import race_rows
 
 Draw = Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], np.ndarray]
 """Takes weights `[B, V]`, seeds and committed tokens `[B]`, a node and its depth; returns `[B]` tokens."""

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from eagle_check.layout import Layout, write_head
 from eagle_check.reference import Reference
 from eagle_check.shape import VOCAB, Shape, random_tensors
 from specdec.interfaces import TargetHandle
-from specdec.runner import DraftHead, HeadRunner
+from specdec.runner import ModuleRunner
 from specdec_drafting import HeadProposer
 from specdec_plugin_eagle import Eagle3Config, Eagle3Proposer, EagleConfig, EagleProposer
 from specdec_testing.support.target import CheckTarget, check_target
@@ -61,8 +62,8 @@ def make_proposer(
 ) -> HeadProposer:
     """Return a loaded proposer whose cache is poisoned where nothing has been written."""
     handle = check().handle
-    runners: list[HeadRunner] = []
-    handle = replace(handle, head_runner_factory=partial(_runner, handle, runners, is_eager, num_slots))
+    runners: list[ModuleRunner] = []
+    handle = replace(handle, runner_factory=partial(_runner, handle, runners, is_eager, num_slots))
     keys = {"num_speculative_tokens": 4, **keys, "model": folder}
     proposer: HeadProposer
     if shape.is_eagle3:
@@ -70,7 +71,7 @@ def make_proposer(
     else:
         proposer = EagleProposer(EagleConfig(**keys), handle.info)
     proposer.load(handle)
-    assert all((stage is None) == is_eager for stage in runners[0].fused)
+    assert all((len(forms) == 1) == is_eager for forms in runners[0].forms)
     for tensors in (runners[0].cache.keys, runners[0].cache.values):
         for tensor in tensors.values():
             tensor.fill_(float("nan"))
@@ -78,9 +79,9 @@ def make_proposer(
 
 
 def _runner(
-    handle: TargetHandle, made: list[HeadRunner], is_eager: bool, num_slots: int, head: DraftHead
-) -> HeadRunner:
-    runner = HeadRunner(head, handle.info.device, handle.info.max_model_len, fused=not is_eager)
+    handle: TargetHandle, made: list[ModuleRunner], is_eager: bool, num_slots: int, head: nn.Module
+) -> ModuleRunner:
+    runner = ModuleRunner(head, handle.info.device, handle.info.max_model_len, is_fused=not is_eager)
     runner.allocate(num_slots)
     made.append(runner)
     return runner

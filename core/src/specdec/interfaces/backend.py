@@ -1,0 +1,73 @@
+"""A backend: faster code for what core does with torch.
+
+Core runs a model's own forward and verifies with torch. Before that it asks the installed backends in order
+(entry-point group `specdec.backends`), and each answers with an implementation or with the reason why not. Core compares an
+implementation with its own on a small problem before it is used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec.interfaces.draft import Draft
+from specdec.interfaces.form import Form
+from specdec.interfaces.row_operations import RowOperations
+from specdec.interfaces.runner import Runner
+from specdec.interfaces.sampler import Verdict, VerifyBatch
+from specdec.interfaces.scorer import Scores
+
+Verify = Callable[[Scores, Draft, VerifyBatch], Verdict | None]
+"""Decides a batch as `Sampler.verify` does; None for a batch that it does not take."""
+
+
+@dataclass(frozen=True)
+class Declined:
+    """A backend's answer where it has nothing to offer."""
+
+    reason: str
+    """A clause, such as "its layers are not of the Llama structure"."""
+    is_elsewhere: bool = False
+    """Whether the backend is for other devices; such an answer is shown by `specdec doctor`, but not worth a warning."""
+
+
+class Backend(ABC):
+    """Faster implementations for some devices. Every method may decline; the defaults do."""
+
+    name: ClassVar[str]
+    api_version: ClassVar[int] = 1
+    """The `SPECDEC_API` this class was written for; see `Proposer.api_version`."""
+    order: ClassVar[int] = 50
+    """Backends with a lower number are asked first."""
+
+    def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
+        """Return a factory of attention over a cache."""
+        return Declined("it has no attention")
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
+        """Return a faster form of a runner's model, or of one stage of its head.
+
+        Args:
+            runner: the runner, with its module, cache and attention.
+            stage: index of the stage; 0 for models.
+            inner: the next form, for passes that this one does not take.
+        """
+        return Declined("it has no form of models")
+
+    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
+        """Return a faster forward `[..., in] -> [..., out]` of a frozen linear module."""
+        return Declined("it has no products")
+
+    def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
+        """Return a faster `verify` of one of core's samplers: `strict`, `probabilistic` or `block`."""
+        return Declined("it has no verification")
+
+    def row_operations(self, device: torch.device) -> RowOperations | Declined:
+        """Return faster operations on rows of logits on a device."""
+        return Declined("it has no operations on rows")

@@ -1,0 +1,105 @@
+"""Inputs and outputs of draft loops that run without returning to Python between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.interfaces.draws import NoiseKeys
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+_NONE = np.empty((0, 0), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class ChainRules:
+    """How a chain chooses its tokens. A recorded loop belongs to one instance.
+
+    Args:
+        num_ids: number of leading logits that are used.
+        target_ids: `[num_ids]` the target's id of each logit, ascending, or None if they are the same.
+        is_drawn: whether tokens are drawn from a separate noise stream and q is kept; otherwise the noise of
+            `strict` chooses.
+        threshold: a row needs no further tokens after one with a probability below it; 0 disables this, and then
+            no probabilities are computed.
+    """
+
+    num_ids: int
+    target_ids: Ints | None = None
+    is_drawn: bool = False
+    threshold: float = 0.0
+
+    @property
+    def wants_chances(self) -> bool:
+        """Whether the probability of each token is returned."""
+        return self.threshold > 0
+
+
+@dataclass(frozen=True)
+class ChainWork:
+    """The chains to draft, for B requests."""
+
+    first_slots: Sequence[int]
+    """`[B]` cache slot of position 0."""
+    num_cached: Sequence[int]
+    """`[B]` rows in the cache, before new rows are run."""
+    num_steps: int
+    """Maximum number of tokens to choose. The cache slots of all chosen tokens but the last are written."""
+    temperatures: Sequence[float]
+    """`[B]`; 0 is greedy."""
+    keys: NoiseKeys
+    """Keys of the noise."""
+    rules: ChainRules
+    """How tokens are chosen."""
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Tokens to run before a chain is drafted, concatenated request by request."""
+
+    token_ids: Ints
+    """`[T]` the draft's ids."""
+    counts: Sequence[int]
+    """`[B]` number of new tokens of each request; at least one."""
+    features: Floats | None = None
+    """`[T, F]` for heads."""
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The drafted chains."""
+
+    token_ids: Ints
+    """`[B, K]` the target's ids. K may be below `num_steps` if every row has a token below the threshold."""
+    chances: Floats
+    """`[B, K]` the draft's own probability of each token, or empty."""
+    laws: torch.Tensor
+    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty."""
+    logits: Floats = field(default_factory=lambda: _NONE)
+    """`[B, V]` of each request's last new token; empty if there were no new tokens."""
+    states: Floats = field(default_factory=lambda: _NONE)
+    """`[B, H]` likewise: the carry of a head."""
+
+
+class Chain(Protocol):
+    """A draft loop over one cache."""
+
+    @property
+    def max_rows(self) -> int:
+        """Maximum number of requests per call."""
+
+    @property
+    def max_new_rows(self) -> int:
+        """Maximum number of new tokens that can be run before drafting; 0 if it starts from logits only."""
+
+    def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
+        """Return the tokens of each row; see `Runner.draft_chain`."""
+
+    def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
+        """Run new rows first, at most `max_new_rows` of them; see `Runner.draft_after`."""

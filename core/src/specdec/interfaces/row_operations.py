@@ -1,0 +1,54 @@
+"""Operations on rows of logits that every step needs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Int64s = npt.NDArray[np.int64]
+
+
+class RowOperations(ABC):
+    """Argmax, finite rows, temperature, and draws with the noise of `specdec.noise`, on one device."""
+
+    @abstractmethod
+    def best_ids(self, logits: torch.Tensor) -> list[int]:
+        """Return the argmax `[R]` of `logits [R, V]`; ties go to the lowest id."""
+
+    @abstractmethod
+    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """Return `[R]` bool: rows of `logits [R, V]` without NaN and with a value above -inf; None if all are known to be."""
+
+    @abstractmethod
+    def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
+        """Return `(logits - max) / temperature` `[R, V]`, with the maximum of each row; NaN spreads over its row."""
+
+    @abstractmethod
+    def race(
+        self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
+    ) -> torch.Tensor:
+        """Draw one id per row by `argmin(e / w)` over exponentials e; ties go to the lowest id.
+
+        Args:
+            weights: `[B, V]`, not negative, at least one above 0 in each row; need not sum to 1.
+            seeds: `[B]` request seeds.
+            positions: `[B]` see `specdec.noise.keys`, like the next two.
+            samples: `[B]`.
+            words: `[B]` int64 from `node_word`, on the device of `weights`.
+
+        Returns:
+            `[B]` int64 on the device of `weights`.
+        """
+
+    @abstractmethod
+    def gumbel(
+        self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
+    ) -> torch.Tensor:
+        """Return Gumbel noise `[B, num_ids]` in float32; arguments as for `race`."""
+
+    @abstractmethod
+    def uniforms(self, seeds: Int64s, positions: Int64s, samples: Int64s, words: Int64s) -> torch.Tensor:
+        """Return one uniform per row and word, `[B, N]` float64, strictly between 0 and 1: that of token id 0."""

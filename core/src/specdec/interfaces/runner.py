@@ -1,0 +1,113 @@
+"""A runner: one model or head on its own KV cache, as proposers and backends see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from specdec.interfaces.attention import Attention
+from specdec.interfaces.chain import Chains, ChainWork, NewRows
+from specdec.interfaces.forward import ForwardOutput, PackedBatch
+from specdec.interfaces.kv_cache import KVCache
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The hidden states that passes return."""
+
+    final: bool = False
+    """The states after the final norm; for heads, the carry."""
+    aux_layer_ids: tuple[int, ...] = ()
+    """Layers whose inputs are returned; the number of layers means the last layer's output."""
+
+
+class Runner(Protocol):
+    """Runs one module over packed batches; `TargetHandle.make_runner` makes one for a proposer's model or head."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The model or `DraftHead`."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs are given and logits returned."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype the module runs in."""
+
+    @property
+    def max_context(self) -> int:
+        """Maximum sequence length, in tokens."""
+
+    @property
+    def cache(self) -> KVCache:
+        """The current cache; `allocate` replaces it."""
+
+    @property
+    def attention(self) -> Attention:
+        """Attention on the current cache."""
+
+    @property
+    def windows(self) -> dict[int, int | None]:
+        """Sliding window of each layer; None if a row sees everything before it."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """The hidden states that passes return."""
+
+    @property
+    def is_invariant(self) -> bool:
+        """Whether logits must be bit-identical in any pass."""
+
+    @property
+    def is_draft(self) -> bool:
+        """Whether the module is a proposer's, so that its draft loop is worth compiling or recording."""
+
+    @property
+    def rounding(self) -> float:
+        """Relative distance of the module's own logits from those in wider arithmetic."""
+
+    @property
+    def max_chain_rows(self) -> int:
+        """Maximum number of rows for `draft_chain`; 0 if it must not be called."""
+
+    @property
+    def max_new_rows(self) -> int:
+        """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
+
+    def forward(
+        self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
+    ) -> ForwardOutput:
+        """Run a pass and write its keys and values to the cache.
+
+        Args:
+            batch: the tokens.
+            features: `[T, F]` for heads; see `DraftHead.forward`.
+            stage: stage of a head.
+        """
+
+    def draft_chain(self, output: ForwardOutput, work: ChainWork) -> Chains:
+        """Draft a chain of tokens for each row in one compiled call or recording; the last token is not run.
+
+        Equivalent to alternating `forward` and token selection, without the overhead per step. The tokens are the
+        same up to rounding of the logits.
+
+        Args:
+            output: logits `[B, V']`, and for heads the carry `[B, F]`, of each row's last token; may be overwritten.
+            work: what to draft.
+        """
+
+    def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
+        """Run new rows, then draft as `draft_chain` does from each request's last row, in one call.
+
+        Args:
+            rows: the new rows, at most `max_new_rows` in total.
+            work: what to draft.
+        """
+
+    def allocate(self, num_slots: int) -> None:
+        """Allocate the cache for `num_slots` tokens."""

@@ -1,0 +1,70 @@
+"""Chooses the operations on rows of logits: a backend's if they agree with torch's, else torch's."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import torch
+
+from specdec import registry
+from specdec.interfaces.backend import Declined
+from specdec.interfaces.row_operations import RowOperations
+from specdec.noise.torch_rows import TorchRows
+
+logger = logging.getLogger("specdec")
+
+_chosen: dict[tuple[object, ...], RowOperations] = {}
+_ROWS, _IDS = 4, 203
+"""Size of the problem that a backend is tried with; the number of ids is no multiple of any vector's."""
+
+
+def row_operations(device: torch.device) -> RowOperations:
+    """Return the operations for tensors on a device; chosen once for each device and set of backends."""
+    backends = registry.backends()
+    key = (device, *backends)
+    if key not in _chosen:
+        _chosen[key] = _choose(device)
+    return _chosen[key]
+
+
+def _choose(device: torch.device) -> RowOperations:
+    for backend in registry.backends():
+        found = backend.row_operations(device)
+        if isinstance(found, Declined):
+            continue
+        try:
+            is_right = _agrees(found, TorchRows(device), device)
+        except Exception as error:  # a compiler or a driver may raise anything
+            logger.warning(
+                "rows of logits go through torch: backend %s raised %s: %s",
+                backend.name, type(error).__name__, error,
+            )  # fmt: skip
+            continue
+        if is_right:
+            return found
+        logger.warning("rows of logits go through torch: backend %s disagrees with it", backend.name)
+    return TorchRows(device)
+
+
+def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> bool:
+    """Return whether a backend's operations give what torch's give on a small problem."""
+    generator = torch.Generator().manual_seed(0)
+    logits = (5.0 * torch.randn(_ROWS, _IDS, generator=generator)).to(device)
+    keys = [np.arange(start, start + _ROWS) for start in (11, 40, 0)]
+    words = torch.arange(_ROWS, device=device)
+    broken = logits.clone()
+    broken[0], broken[1, 3] = -torch.inf, torch.nan
+    masks = [operations.sound_rows(broken) for operations in (found, own)]
+    return (
+        found.best_ids(logits) == own.best_ids(logits)
+        and masks[0] is not None
+        and masks[1] is not None
+        and torch.equal(*masks)  # type: ignore[arg-type]  # not None
+        and torch.allclose(found.scaled(logits, 0.7), own.scaled(logits, 0.7), atol=1e-5)
+        and torch.equal(
+            found.race(logits.softmax(-1), *keys, words), own.race(logits.softmax(-1), *keys, words)
+        )
+        and torch.allclose(found.gumbel(*keys, 8, _IDS), own.gumbel(*keys, 8, _IDS), atol=1e-5)
+        and torch.allclose(found.uniforms(*keys, keys[2]), own.uniforms(*keys, keys[2]), atol=1e-12)
+    )

@@ -1,0 +1,55 @@
+"""Operations on rows of logits with torch, on any device."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.interfaces.row_operations import Int64s, RowOperations
+from specdec.noise.philox import exponentials, uniforms
+
+
+class TorchRows(RowOperations):
+    """The reference that backends are compared with.
+
+    Args:
+        device: of the tensors.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def best_ids(self, logits: torch.Tensor) -> list[int]:
+        """See `RowOperations.best_ids`."""
+        return logits.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf).argmax(-1).tolist()
+
+    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """See `RowOperations.sound_rows`; on a device the mask stays there to avoid a synchronisation, so it is never None."""
+        is_sound = logits.amax(-1) > -torch.inf  # NaN is the maximum of a row that has one
+        return None if logits.device.type == "cpu" and bool(is_sound.all()) else is_sound
+
+    def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
+        """See `RowOperations.scaled`."""
+        return (logits - logits.amax(-1, keepdim=True)) / temperature
+
+    def race(
+        self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
+    ) -> torch.Tensor:
+        """See `RowOperations.race`."""
+        noise = exponentials(*self._sent(seeds, positions, samples), words, weights.shape[-1])
+        return (noise / weights.double()).argmin(-1)
+
+    def gumbel(
+        self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
+    ) -> torch.Tensor:
+        """See `RowOperations.gumbel`."""
+        keys = self._sent(seeds, positions, samples)
+        return -exponentials(*keys, torch.full_like(keys[0], word), num_ids).log().float()
+
+    def uniforms(self, seeds: Int64s, positions: Int64s, samples: Int64s, words: Int64s) -> torch.Tensor:
+        """See `RowOperations.uniforms`."""
+        rows, columns = len(seeds), len(words)
+        keys = [key.repeat_interleave(columns) for key in self._sent(seeds, positions, samples)]
+        return uniforms(*keys, self._sent(words)[0].repeat(rows), 1).view(rows, columns)
+
+    def _sent(self, *arrays: Int64s) -> list[torch.Tensor]:
+        return [torch.from_numpy(array).to(self._device) for array in arrays]

@@ -1,0 +1,50 @@
+"""Chooses the attention of a runner: a backend's if it agrees with torch on this device, else torch's."""
+
+from __future__ import annotations
+
+import logging
+
+from transformers import PretrainedConfig
+
+from specdec import registry
+from specdec.errors import ConfigError
+from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec.interfaces.backend import Declined
+from specdec.runner.attention_probe import disagreement
+from specdec.runner.sdpa import SdpaAttention
+
+logger = logging.getLogger("specdec")
+
+TORCH = "sdpa"
+"""Name of torch's own attention."""
+
+
+def choose_attention(wanted: str, needs: AttentionNeeds, config: PretrainedConfig) -> AttentionFactory:
+    """Return the factory for a value of the option `attention_backend`.
+
+    Args:
+        wanted: `auto` asks every backend, `sdpa` takes torch's attention, other values name a backend.
+        needs: what the model needs.
+        config: the model's configuration; a backend is tried with its head counts and head size.
+
+    Raises:
+        ConfigError: if a backend is named and cannot be used here.
+    """
+    if wanted == TORCH:
+        return SdpaAttention
+    reasons = []
+    for backend in registry.backends():
+        if wanted not in ("auto", backend.name):
+            continue
+        factory = backend.attention(needs)
+        reason = factory.reason if isinstance(factory, Declined) else disagreement(factory, needs, config)
+        if reason is None:
+            assert not isinstance(factory, Declined)
+            return factory
+        reasons.append(f"{backend.name}: {reason}")
+    why = "; ".join(reasons) or "no backend with attention is installed: pip install specdec-kernels"
+    if wanted != "auto":
+        raise ConfigError(f"LLM: attention_backend={wanted!r} cannot be used here ({why}): leave it out")
+    if needs.device.type == "cuda":
+        logger.warning("attention runs through torch (%s)", why)
+    return SdpaAttention

@@ -1,0 +1,213 @@
+"""The innermost form: the module's own forward, with our attention and cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, cast
+
+import torch
+from torch import nn
+
+from specdec.errors import ModelError
+from specdec.interfaces.attention import Attention
+from specdec.interfaces.form import Form
+from specdec.interfaces.forward import ForwardOutput, PackedBatch
+from specdec.interfaces.head import DraftHead
+from specdec.interfaces.kv_cache import KVCache
+from specdec.interfaces.runner import Wanted
+from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
+from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
+from specdec.runner.probe import AttentionProbe
+from specdec.runner.sdpa import SdpaAttention
+from specdec.runner.wide import WIDER, in_wider_arithmetic
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+class Place(Protocol):
+    """What the own forward reads of its runner."""
+
+    attention: Attention
+    device: torch.device
+    dtype: torch.dtype
+    max_context: int
+    wanted: Wanted
+    windows: dict[int, int | None]
+
+
+class OwnForward(Form):
+    """Base class: runs a pass through the module itself."""
+
+    module: nn.Module
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
+        """See `Form.forward`."""
+        place = self._place
+        return self.run(batch, features, AttentionContext(place.attention, batch, place.windows))
+
+    def forward_wide(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
+        """Run a pass with an empty cache in wider arithmetic; see `WIDER`."""
+        place = self._place
+        attention = SdpaAttention(KVCache(len(batch.token_ids), place.device), place.max_context)
+        with in_wider_arithmetic(self.module, WIDER.get(place.dtype, place.dtype)):
+            return self.run(batch, features, AttentionContext(attention, batch, place.windows))
+
+    def probe(self, batch: PackedBatch, features: torch.Tensor | None) -> dict[int, int | None]:
+        """Run a few tokens to find the cache's shapes; returns the window of every layer that calls our attention.
+
+        Raises:
+            ModelError: if a layer does not, and would run without a cache.
+        """
+        place = self._place
+        probe = AttentionProbe(place.max_context)
+        self.run(batch, features, AttentionContext(place.attention, batch, probe=probe))
+        missing = self.missing(probe.windows)
+        if missing:
+            raise ModelError(
+                f"{type(self.module).__name__}: {missing} call transformers' attention interface, so it would "
+                "run without the paged cache; specdec cannot serve this model"
+            )
+        return probe.windows
+
+    def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
+        """See `Form.warm_up`."""
+        self.forward(batch, features)
+
+    def run(
+        self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
+    ) -> ForwardOutput:
+        """Run a pass in an attention context."""
+        raise NotImplementedError
+
+    def missing(self, found: dict[int, int | None]) -> str | None:
+        """Return which layers did not call our attention, with "do not"; None if all did."""
+        raise NotImplementedError
+
+
+class ModelForward(OwnForward):
+    """Runs a causal language model of `transformers`, unmodified but for its attention implementation."""
+
+    def __init__(self, model: PreTrainedModel, place: Place) -> None:
+        super().__init__(place)
+        self.module = self._model = model
+        self._layers = decoder_layers(model)
+        self._keeps_rows = keeps_logits_rows(model)
+        from transformers import PreTrainedModel  # a base class that takes seconds to import
+
+        # The modules that may return the final hidden state; which of them a model calls differs (OPT: the inner decoder).
+        self._bodies = [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
+        model.set_attn_implementation(ATTENTION_NAME)
+
+    def missing(self, found: dict[int, int | None]) -> str | None:
+        """See `OwnForward.missing`."""
+        missing = sorted(set(range(len(self._layers))) - set(found))
+        return f"layers {missing} do not" if missing else None
+
+    def run(
+        self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
+    ) -> ForwardOutput:
+        """See `OwnForward.run`."""
+        wanted, device = self._place.wanted, self._place.device
+        hidden: list[torch.Tensor] = []
+        aux: dict[int, torch.Tensor] = {}
+        keep = (
+            {"logits_to_keep": batch.logits_rows}
+            if self._keeps_rows and batch.logits_rows is not None
+            else {}
+        )
+        handles = self._hooks(hidden, aux)
+        try:
+            with running(context):
+                logits = self._model(
+                    input_ids=batch.token_ids[None],
+                    position_ids=batch.positions[None],
+                    use_cache=False,
+                    **keep,
+                ).logits[0]
+        finally:
+            for handle in handles:
+                handle.remove()
+        if batch.logits_rows is not None and not keep:
+            logits = logits[batch.logits_rows]
+        return ForwardOutput(
+            logits=logits.to(device),
+            hidden_states=hidden[-1][0].to(device) if wanted.final else None,
+            aux_hidden_states=tuple(aux[k][0].to(device) for k in wanted.aux_layer_ids),
+        )
+
+    def _hooks(
+        self, hidden: list[torch.Tensor], aux: dict[int, torch.Tensor]
+    ) -> list[torch.utils.hooks.RemovableHandle]:
+        """Have a pass append final states to `hidden` and put layers' inputs into `aux`, where wanted."""
+        wanted, handles = self._place.wanted, []
+        if wanted.final and self._keeps_rows:
+            handles += [body.register_forward_hook(_keep_last_hidden(hidden)) for body in self._bodies]
+        elif wanted.final:
+            head = output_head(self._model)
+            handles.append(head.register_forward_pre_hook(lambda _, args: hidden.append(args[0])))
+        for k in wanted.aux_layer_ids:
+            if k == len(self._layers):
+                handles.append(self._layers[-1].register_forward_hook(_keep_output(aux, k)))
+            else:
+                layer = self._layers[k]
+                handles.append(layer.register_forward_pre_hook(_keep_input(aux, k), with_kwargs=True))
+        return handles
+
+
+class HeadForward(OwnForward):
+    """Runs one stage of a draft head."""
+
+    def __init__(self, head: DraftHead, stage: int, place: Place) -> None:
+        super().__init__(place)
+        self.module = self._head = head
+        self._stage = stage
+        head.config._attn_implementation = ATTENTION_NAME
+
+    def missing(self, found: dict[int, int | None]) -> str | None:
+        """See `OwnForward.missing`."""
+        return None if found else f"stage {self._stage} does not"
+
+    def run(
+        self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
+    ) -> ForwardOutput:
+        """See `OwnForward.run`."""
+        assert features is not None, "heads take features"
+        given = features[None].to(self._place.dtype)
+        with running(context):
+            states, carry = self._head(batch.token_ids[None], batch.positions[None], given, self._stage)
+        rows = states[0] if batch.logits_rows is None else states[0][batch.logits_rows]
+        return ForwardOutput(self._head.project(rows, self._stage), carry[0])
+
+
+def own_forwards(module: nn.Module, place: Place) -> list[OwnForward]:
+    """Return the own forward of a model, or of each stage of a head."""
+    if isinstance(module, DraftHead):
+        return [HeadForward(module, stage, place) for stage in range(module.num_stages)]
+    return [ModelForward(cast("PreTrainedModel", module), place)]
+
+
+def _keep_last_hidden(into: list[torch.Tensor]) -> Callable[..., None]:
+    def hook(module: nn.Module, args: object, output: object) -> None:
+        state = getattr(output, "last_hidden_state", None)
+        assert isinstance(state, torch.Tensor)
+        into.append(state)
+
+    return hook
+
+
+def _keep_input(into: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
+    def hook(module: nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
+        into[layer] = args[0] if args else kwargs["hidden_states"]
+
+    return hook
+
+
+def _keep_output(into: dict[int, torch.Tensor], layer: int) -> Callable[..., None]:
+    def hook(module: nn.Module, args: object, output: torch.Tensor | tuple[torch.Tensor, ...]) -> None:
+        into[layer] = output if isinstance(output, torch.Tensor) else output[0]
+
+    return hook

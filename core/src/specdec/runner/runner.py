@@ -1,0 +1,206 @@
+"""The runner: one model or head on its own KV cache, run by the fastest of its forms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from specdec.errors import ModelError
+from specdec.interfaces.attention import AttentionFactory
+from specdec.interfaces.chain import Chain, Chains, ChainWork, NewRows
+from specdec.interfaces.form import Form
+from specdec.interfaces.forward import ForwardOutput, PackedBatch
+from specdec.interfaces.head import DraftHead
+from specdec.interfaces.kv_cache import KVCache
+from specdec.interfaces.runner import Wanted
+from specdec.runner.binding import register
+from specdec.runner.forms import choose_forms
+from specdec.runner.inference import in_inference_mode
+from specdec.runner.layers import decoder_layers
+from specdec.runner.linears import speed_up_linears
+from specdec.runner.own_forward import own_forwards
+from specdec.runner.probe_pass import PROBE_ROWS, probe_pass
+from specdec.runner.sdpa import SdpaAttention
+
+
+class ModuleRunner:
+    """One causal language model of `transformers` or one `DraftHead`, its KV cache and its attention.
+
+    Args:
+        module: the model or head, in evaluation mode.
+        device: where it runs.
+        max_context: maximum sequence length, in tokens.
+        is_fused: whether backends may run its passes (same arithmetic, fewer calls).
+        make_attention: makes attention for a cache; None uses torch's.
+        is_invariant: whether logits must be batch-invariant (bit-identical in any pass); with `is_fused` only.
+        is_draft: whether this is a proposer's; its draft loops are then compiled or recorded as well.
+
+    Raises:
+        ModelError: if some of its layers do not call our attention and would run without a cache, or if the
+            requested batch invariance is not possible.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device: torch.device,
+        max_context: int,
+        *,
+        is_fused: bool = True,
+        make_attention: AttentionFactory | None = None,
+        is_invariant: bool = False,
+        is_draft: bool = False,
+    ) -> None:
+        self.module, self.device, self.max_context = module, device, max_context
+        self.is_invariant, self.is_draft = is_invariant, is_draft
+        self.dtype = next(p.dtype for p in module.parameters() if p.is_floating_point())
+        self._make_attention: AttentionFactory = make_attention or SdpaAttention
+        self.cache = KVCache(PROBE_ROWS, device)
+        self.attention = self._make_attention(self.cache, max_context)
+        self.wanted = Wanted(final=isinstance(module, DraftHead))
+        self.windows: dict[int, int | None] = {}
+        self.rounding = 0.0
+        """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
+        register()
+        self._own = own_forwards(module, self)
+        self.forms: list[list[Form]] = []
+        """Forms of the model, or of each stage of the head, outermost first."""
+        self._make_forms(is_fused=is_fused)
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Cache bytes per token, summed over all layers."""
+        return self.cache.bytes_per_token
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Most device memory that the forms may take later."""
+        return sum(form.reserved_bytes for form in self._all_forms())
+
+    @property
+    def chain(self) -> Chain | None:
+        """The draft loop of this module; None if there is none."""
+        if len(self.forms) > 1:
+            return None  # each token of a draft has a stage of its own
+        return next((form.chain for form in self.forms[0] if form.chain is not None), None)
+
+    @property
+    def max_chain_rows(self) -> int:
+        """Maximum number of rows for `draft_chain`; 0 if it must not be called."""
+        return 0 if self.chain is None else self.chain.max_rows
+
+    @property
+    def max_new_rows(self) -> int:
+        """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
+        return 0 if self.chain is None else self.chain.max_new_rows
+
+    @in_inference_mode
+    def forward(
+        self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
+    ) -> ForwardOutput:
+        """Run a pass; see `specdec.interfaces.Runner.forward`."""
+        return self.forms[stage][0].forward(batch, features)
+
+    @in_inference_mode
+    def forward_own(
+        self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
+    ) -> ForwardOutput:
+        """Run a pass through the module's own forward, whatever forms it has."""
+        return self._own[stage].forward(batch, features)
+
+    @in_inference_mode
+    def draft_chain(self, output: ForwardOutput, work: ChainWork) -> Chains:
+        """Draft a chain of tokens for each row; see `specdec.interfaces.Runner.draft_chain`."""
+        assert self.chain is not None
+        return self.chain.draft(output.logits, output.hidden_states, work)
+
+    @in_inference_mode
+    def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
+        """Run new rows, then draft; see `specdec.interfaces.Runner.draft_after`."""
+        assert self.chain is not None
+        return self.chain.draft_after(rows, work)
+
+    def capture_hidden(self, aux_layer_ids: Sequence[int] = ()) -> None:
+        """Return final hidden states, and the inputs of these layers, with every later pass.
+
+        Raises:
+            ModelError: if the model has no layer of a given id.
+        """
+        num_layers = len(decoder_layers(self.module))  # type: ignore[arg-type]  # only models capture
+        wrong = [k for k in aux_layer_ids if not 0 <= k <= num_layers]
+        if wrong:
+            raise ModelError(f"aux layer ids {wrong} are not in 0..{num_layers}")
+        self.wanted = Wanted(True, tuple(aux_layer_ids))
+        self._rebind()
+
+    def make_cache(self, num_slots: int) -> KVCache:
+        """Return a cache for `num_slots` tokens, without layers."""
+        return KVCache(num_slots, self.device)
+
+    def allocate(self, num_slots: int) -> None:
+        """Allocate the cache for `num_slots` tokens."""
+        shapes = self.cache.shapes
+        self.cache = self.make_cache(num_slots)
+        for layer, shape in shapes.items():
+            self.cache.allocate(layer, shape)
+        self.attention = self._make_attention(self.cache, self.max_context)
+        self._rebind()
+
+    def counts(self) -> dict[str, int]:
+        """Return counters for the metrics: models and stages without a faster form, and what the forms count."""
+        fallbacks = sum(len(forms) == 1 for forms in self.forms) if self.may_fuse else 0
+        return {"unfused_models": fallbacks} | added(form.counts() for form in self._all_forms())
+
+    def levels(self) -> dict[str, int]:
+        """Return gauges for the metrics."""
+        return added(form.levels() for form in self._all_forms())
+
+    def probe_features(self, num_rows: int) -> torch.Tensor | None:
+        """Return random features `[num_rows, F]` of moderate size for probing a head; None for a model."""
+        if not isinstance(self.module, DraftHead):
+            return None
+        generator = torch.Generator().manual_seed(0)
+        features = torch.randn(num_rows, self.module.feature_size, generator=generator)
+        return features.to(self.device, self.dtype)
+
+    def probe_pass(self) -> PackedBatch:
+        """Return a pass for probing the module."""
+        config = self.module.config.get_text_config()  # type: ignore[union-attr, operator]  # models and heads have one
+        return probe_pass(config.vocab_size, self.max_context, self.device)
+
+    @in_inference_mode
+    def _make_forms(self, *, is_fused: bool) -> None:
+        """Probe every stage, then choose its forms, and run each, so that no request compiles anything."""
+        batch = self.probe_pass()
+        features = self.probe_features(len(batch.token_ids))
+        for own in self._own:
+            self.windows |= own.probe(batch, features)
+        self.may_fuse = is_fused
+        """Whether a faster form than the own forward was requested."""
+        for stage, own in enumerate(self._own):
+            self.forms.append(choose_forms(self, stage, own, batch, features) if is_fused else [own])
+        if is_fused and isinstance(self.module, DraftHead):
+            speed_up_linears(self.module)
+        # Unlike the probes', as passes of several requests have.
+        batch = replace(batch, slots=batch.positions)
+        for form in self._all_forms():
+            form.warm_up(batch, features)
+
+    def _rebind(self) -> None:
+        for form in self._all_forms():
+            form.rebind()
+
+    def _all_forms(self) -> Iterator[Form]:
+        return (form for forms in self.forms for form in forms)
+
+
+def added(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Return the sums of numbers by name."""
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, number in part.items():
+            total[name] = total.get(name, 0) + number
+    return total

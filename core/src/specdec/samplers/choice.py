@@ -1,0 +1,58 @@
+"""Chooses the verification of a sampler: a backend's if it decides as torch does."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from specdec import registry
+from specdec.interfaces.backend import Declined, Verify
+from specdec.samplers.probe import problems
+
+logger = logging.getLogger("specdec")
+
+_chosen: dict[tuple[object, ...], Verify | None] = {}
+
+
+def fast_verify(sampler: str, device: torch.device, own: Verify) -> Verify | None:
+    """Return a backend's verification for a sampler and a device, or None; chosen once for each set of backends.
+
+    Args:
+        sampler: its name.
+        device: of the logits.
+        own: the sampler's own verification.
+    """
+    key = (sampler, device, *registry.backends())
+    if key not in _chosen:
+        _chosen[key] = None  # for the verification of the problems
+        _chosen[key] = _choose(sampler, device, own)
+    return _chosen[key]
+
+
+def _choose(sampler: str, device: torch.device, own: Verify) -> Verify | None:
+    for backend in registry.backends():
+        found = backend.verifier(sampler, device)
+        if isinstance(found, Declined):
+            continue
+        wrong = _difference(found, own, device)
+        if wrong is None:
+            return found
+        logger.warning("drafts are verified through torch: %s of backend %s %s", sampler, backend.name, wrong)
+    return None
+
+
+def _difference(found: Verify, own: Verify, device: torch.device) -> str | None:
+    """Return what is wrong with a verification; None if it decides as the sampler's own does."""
+    try:
+        for problem in problems(device):
+            got = found(*problem)
+            expected = own(*problem)
+            if got is not None and (got.accepted_nodes, got.token_ids) != (
+                expected.accepted_nodes,
+                expected.token_ids,
+            ):
+                return "decides otherwise"
+    except Exception as error:  # a compiler, a driver or a launch may raise anything
+        return f"raised {type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,46 @@
+"""Small problems that a backend's verification is tried with before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from specdec.interfaces.draft import Draft, DraftSampling
+from specdec.interfaces.sampler import VerifyBatch
+from specdec.interfaces.scorer import Scores
+from specdec.sampling_params import SamplingParams
+
+_REQUESTS, _NODES, _VOCAB = 4, 3, 5003
+_PARENTS = [[-1, -1, 0], [-1, 0, 1], [-1, 0, 0], [-1, -1, -1]]
+"""Parents of the trees, one row per request."""
+_COUNTS = [_NODES, 0, _NODES, _NODES]
+
+
+def problems(device: torch.device) -> Iterator[tuple[Scores, Draft, VerifyBatch]]:
+    """Yield chains, trees, and chains with q of which one row is a point mass; the first request is greedy."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator)
+    ids = logits[:, :_NODES].argmax(-1)  # some of them are accepted
+    rows = torch.cat([logits[row, : count + 1] for row, count in enumerate(_COUNTS)]).to(device)
+    starts = [sum(count + 1 for count in _COUNTS[:row]) for row in range(_REQUESTS)]
+    scores = Scores(rows, starts, rows, starts)
+    batch = VerifyBatch(
+        num_nodes=_COUNTS,
+        num_tokens=list(range(40, 40 + _REQUESTS)),
+        seeds=list(range(11, 11 + _REQUESTS)),
+        sample_indices=list(range(_REQUESTS)),
+        sampling_params=[SamplingParams(temperature=float(row > 0)) for row in range(_REQUESTS)],
+        is_all_greedy=False,
+    )
+    drafted = [ids[row, :count].tolist() for row, count in enumerate(_COUNTS)]
+    yield scores, Draft.from_lists(drafted, device=device), batch
+    parents = [row[:count] for row, count in zip(_PARENTS, _COUNTS, strict=True)]
+    yield scores, Draft.from_lists(drafted, parents, device=device), batch
+    chain = Draft.from_lists(drafted, device=device)
+    law = torch.softmax(2.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator), -1).to(device)
+    has_probs = torch.tensor([True, True, False, True], device=device)
+    drawn = Draft(
+        chain.token_ids, None, DraftSampling.IID, law, has_probs=has_probs, host_rows=chain.host_rows
+    )
+    yield scores, drawn, batch

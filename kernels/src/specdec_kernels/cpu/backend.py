@@ -1,0 +1,88 @@
+"""The backend `cpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from specdec.interfaces import (
+    SPECDEC_API,
+    AttentionFactory,
+    AttentionNeeds,
+    Backend,
+    Declined,
+    Form,
+    RowOperations,
+    Runner,
+    Verify,
+)
+from specdec_kernels.cpu.compiled.threads import is_available
+
+_ELSEWHERE = Declined("the model is not on the CPU", is_elsewhere=True)
+_UNAVAILABLE = Declined("compiled loops do not run here")
+
+
+class CpuBackend(Backend):
+    """Compiled loops for float32 and bfloat16 on the CPU."""
+
+    name: ClassVar[str] = "cpu"
+    api_version: ClassVar[int] = SPECDEC_API
+    order: ClassVar[int] = 20
+
+    def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
+        """See `Backend.attention`."""
+        if (declined := _declined(needs.device)) is not None:
+            return declined
+        if needs.dtype != torch.float32:
+            return Declined("its attention outside whole passes is for float32")
+        from specdec_kernels.cpu.attention import CpuAttention
+
+        return CpuAttention
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
+        """See `Backend.form`."""
+        if (declined := _declined(runner.device)) is not None:
+            return declined
+        from specdec_kernels.cpu.form import make_form
+
+        return make_form(runner, stage, inner)
+
+    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | Declined:
+        """See `Backend.linear`."""
+        if (declined := _declined(module.weight.device)) is not None:
+            return declined
+        if module.weight.dtype not in (torch.float32, torch.bfloat16):
+            return Declined("products are for float32 and bfloat16")
+        from specdec_kernels.cpu.linear import CompiledLinear, flat
+
+        return flat(CompiledLinear([module]))
+
+    def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
+        """See `Backend.verifier`."""
+        if (declined := _declined(device)) is not None:
+            return declined
+        from specdec_kernels.cpu.verification import rejection, strict
+
+        if sampler == "strict":
+            return strict.verify
+        if sampler in ("probabilistic", "block"):
+            return partial(rejection.verify, is_block=sampler == "block")
+        return Declined(f"it does not verify by {sampler!r}")
+
+    def row_operations(self, device: torch.device) -> RowOperations | Declined:
+        """See `Backend.row_operations`."""
+        if (declined := _declined(device)) is not None:
+            return declined
+        from specdec_kernels.cpu.rows.operations import CpuRows
+
+        return CpuRows()
+
+
+def _declined(device: torch.device) -> Declined | None:
+    if device.type != "cpu":
+        return _ELSEWHERE
+    return None if is_available() else _UNAVAILABLE

@@ -1,0 +1,107 @@
+"""Drafts chains with a compiled model or head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache as remembered
+from itertools import accumulate
+from operator import add
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from specdec.interfaces import Chains, ChainWork, NewRows, Runner
+from specdec.noise import Stream, node_word
+from specdec_kernels.cpu.loops.chain import run_chain
+from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS
+from specdec_kernels.cpu.stack import HostStack
+from specdec_kernels.layers.rotary import RotaryTable
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+_LOWEST_TEMPERATURE = 1e-35
+_NONE = np.empty((0, 0), np.float32)
+_NO_TOKENS = np.empty(0, np.int64)
+MAX_CHAIN_ROWS = MAX_PRODUCT_ROWS
+"""Maximum number of rows for which `run_chain` is the fastest way."""
+
+
+class HostChain:
+    """The whole draft loop of a model or head in one call.
+
+    Args:
+        stack: the model.
+        rotary: the model's rotary factors.
+        runner: owner of the cache to use.
+    """
+
+    max_rows = max_new_rows = MAX_CHAIN_ROWS
+
+    def __init__(self, stack: HostStack, rotary: RotaryTable, runner: Runner) -> None:
+        self._stack, self._rotary, self._runner = stack, rotary, runner
+
+    def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
+        """Return the tokens of each row; see `Runner.draft_chain`."""
+        num_rows = len(work.first_slots)
+        carried = np.empty((num_rows, self._stack.hidden_size), np.float32)
+        if states is not None:
+            carried[:] = states.float().numpy()
+        segments = _segments(range(num_rows), [1] * num_rows, work)
+        length = max(work.num_cached) + work.num_steps
+        return self._run(None, logits.float().contiguous().numpy(), carried, segments, length, work)
+
+    def draft_after(self, rows: NewRows, work: ChainWork) -> Chains:
+        """Run new rows first, then draft; see `Runner.draft_after`."""
+        num_rows = len(work.first_slots)
+        segments = _segments([0, *accumulate(rows.counts)][:-1], rows.counts, work)
+        length = max(map(add, work.num_cached, rows.counts)) + work.num_steps
+        logits = np.empty((num_rows, self._stack.num_logits), np.float32)
+        states = np.empty((num_rows, self._stack.hidden_size), np.float32)
+        return self._run(rows, logits, states, segments, length, work)
+
+    def _run(
+        self,
+        rows: NewRows | None,
+        logits: Floats,
+        states: Floats,
+        segments: Ints,
+        length: int,
+        work: ChainWork,
+    ) -> Chains:
+        cache, keys, rules, num_steps = self._runner.cache, work.keys, work.rules, work.num_steps
+        num_rows, stack = len(logits), self._stack
+        tokens, features, taken_logits, taken_states = _NO_TOKENS, _NONE, _NONE, _NONE
+        if rows is not None:
+            tokens = rows.token_ids
+            features = _NONE if rows.features is None else rows.features
+            taken_logits, taken_states = np.empty_like(logits), np.empty_like(states)
+        out = np.empty((num_rows, num_steps), np.int64)
+        chances = np.empty((num_rows, num_steps if rules.wants_chances else 0), np.float32)
+        laws = np.empty((num_rows, num_steps, rules.num_ids if rules.is_drawn else 0), np.float32)
+        # A positive temperature that float32 rounds to 0 is still not greedy.
+        heat = np.array(
+            [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
+        )
+        count = run_chain(
+            tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
+            _NO_TOKENS if rules.target_ids is None else rules.target_ids, heat, keys.seeds, keys.samples, keys.positions,
+            _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
+            stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.host_tables(length), segments, out,
+            chances, laws,
+        )  # fmt: skip
+        return Chains(
+            out[:, :count], chances[:, :count], torch.from_numpy(laws[:, :count]), taken_logits, taken_states
+        )
+
+
+def _segments(starts: Iterable[int], counts: Sequence[int], work: ChainWork) -> Ints:
+    """Return the segments `[5, B]` of chains, see `HostSegments`."""
+    return np.array([list(starts), counts, work.first_slots, work.num_cached, [-1] * len(counts)], np.int64)
+
+
+@remembered
+def _words(num_steps: int, is_drawn: bool) -> Ints:
+    """Return the counter words of the draws of a chain."""
+    stream = Stream.DRAFT if is_drawn else Stream.TARGET
+    return np.array([node_word(stream, step if is_drawn else 0) for step in range(num_steps)])

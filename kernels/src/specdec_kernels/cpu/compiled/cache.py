@@ -1,0 +1,164 @@
+"""Keeps what numba compiles on disk; a folder or a file that cannot be used costs compiling, never the run.
+
+numba's own cache raises in the middle of a call if its folder is missing, full or damaged. It also checks only the file of a
+function, not the files of the functions it calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numba
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from specdec.folders import COMPILED_VARIABLE, compiled_folder
+
+logger = logging.getLogger("specdec.compiled")
+
+_HERE = Path(__file__).parents[1]
+_CALLED = tuple(_HERE / name for name in ("compiled", "rows", "loops"))
+"""Packages whose functions are called from other packages, and compiled into them."""
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_BLOCK = b"\0" * 4096
+_rebuilt: Any = CompileResult._rebuild  # numba is not annotated
+_pickled: Any = dumps
+_told: set[str] = set()
+
+
+class CodeCache(NullCache):
+    """The cache of one function: a file for each combination of argument types, processor and version of numba.
+
+    A file holds the digest of the sources it was made from, the digest of its content, and the content. A file that was
+    made from other sources, or is damaged, is compiled again and replaced.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = f"{function.__module__}.{function.__qualname__}"
+        self._folder = Path(function.__code__.co_filename).resolve().parent
+
+    @property
+    def cache_path(self) -> str:
+        """The folder of the function's files."""
+        kind = hashlib.sha256(str(self._folder).encode()).hexdigest()[:16]
+        return str(compiled_folder() / f"{self._folder.name}_{kind}")
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code kept for a signature; None, which compiles it, if there is none that can be used."""
+        target_context.refresh()
+        path = self._path(sig, target_context.codegen())
+        try:
+            content = path.read_bytes()
+        except OSError:  # not there; if it can never be, `save_overload` warns
+            content = b""
+        sources, rest = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        digest, data = rest[:_DIGEST_BYTES], rest[_DIGEST_BYTES:]
+        if content and sources == _digest_of(self._folder):
+            try:
+                if hashlib.sha256(data).digest() != digest:
+                    raise ValueError("its checksum differs")
+                return _rebuilt(target_context, *pickle.loads(data))
+            except Exception as error:  # from numba or LLVM, which may raise anything
+                _tell_once("damaged", "compiled code in %s is damaged (%s): compiled again", path, error)
+        _announce()
+        return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep what was compiled for a signature; warn once if that is not possible."""
+        try:
+            assert not data.library.has_dynamic_globals, f"{self._name} has addresses of this process in it"
+            content: bytes = _pickled(data._reduce())
+            _write(
+                self._path(sig, data.codegen),
+                _digest_of(self._folder) + hashlib.sha256(content).digest() + content,
+            )
+        except Exception as error:  # the disk, or numba's pickling; the code is there and can run
+            _tell_not_kept(error)
+
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        key = (str(sig), codegen.magic_tuple(), sys.implementation.cache_tag, numba.__version__)
+        return (
+            Path(self.cache_path) / f"{self._name}-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
+        )
+
+
+def check_folder() -> None:
+    """Write a block to the folder for compiled code and delete it again.
+
+    Raises:
+        OSError: if that is not possible.
+    """
+    folder = compiled_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(_BLOCK)
+
+
+def not_kept(error: Exception) -> str:
+    """Return why compiled code is not kept, and the remedy."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or f"{type(error).__name__}: {error}"
+    return (
+        f"compiled code cannot be kept in {compiled_folder()} ({reason}): make room there, or set {COMPILED_VARIABLE} to "
+        "another folder"
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file, which appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{uuid4().hex[:16]}")
+    try:
+        part.write_bytes(content)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@cache
+def _digest_of(folder: Path) -> bytes:
+    """Return the digest of the sources that functions in a folder are compiled from."""
+    digest = hashlib.sha256()
+    for each in dict.fromkeys((folder, *_CALLED)):
+        for file in sorted(each.glob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.digest()
+
+
+def _announce() -> None:
+    """Say once that code is being compiled, so that the first start on a machine is not silent."""
+    if "compiling" in _told:
+        return
+    try:
+        check_folder()
+    except OSError as error:
+        _told.add("compiling")
+        _tell_not_kept(error)
+    else:
+        _tell_once(
+            "compiling",
+            "compiling for this machine, which is done once and may take a minute or two; kept in %s",
+            compiled_folder(),
+        )
+
+
+def _tell_not_kept(error: Exception) -> None:
+    _tell_once(
+        "not kept", "%s; until then every start compiles, which may take a minute or two", not_kept(error)
+    )
+
+
+def _tell_once(kind: str, message: str, *values: object) -> None:
+    """Log a warning, unless one of its kind has been logged in this process."""
+    if kind not in _told:
+        _told.add(kind)
+        logger.warning(message, *values)

@@ -1,0 +1,70 @@
+"""Whole passes of a model or head in one compiled call."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.interfaces import Declined, DraftHead, Form, ForwardOutput, PackedBatch, Runner
+from specdec_kernels.cpu.chain import HostChain
+from specdec_kernels.cpu.compiled.threads import use_threads
+from specdec_kernels.cpu.head_parts import head_stack
+from specdec_kernels.cpu.model_parts import model_stack
+from specdec_kernels.cpu.pieces import in_pieces, pieces_of, run_pieces, takes_pieces
+from specdec_kernels.cpu.stack import HostStack
+from specdec_kernels.layers.rotary import RotaryTable
+
+
+class CompiledForm(Form):
+    """Runs short passes, and on most processors long ones in pieces, in compiled loops; all in float32 arithmetic.
+
+    Args:
+        stack: the prepared parts.
+        rotary: rotary factors.
+        runner: the runner whose cache is used.
+        inner: the form of passes for which compiled products are not the fastest.
+    """
+
+    def __init__(self, stack: HostStack, rotary: RotaryTable, runner: Runner, inner: Form) -> None:
+        self._stack, self._rotary, self._runner, self._inner = stack, rotary, runner, inner
+        self.is_invariant = runner.is_invariant
+        self._takes_pieces = takes_pieces(stack)
+        self._chain = HostChain(stack, rotary, runner)
+        if self.is_invariant:
+            # Made once for all positions, because a table that grows is recomputed.
+            rotary.hold(runner.max_context)
+
+    @property
+    def chain(self) -> HostChain:
+        """See `Form.chain`."""
+        return self._chain
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
+        """See `Form.forward`."""
+        pieces = (
+            in_pieces(batch)
+            if self.is_invariant
+            else pieces_of(self._stack, batch, takes_pieces=self._takes_pieces)
+        )
+        if pieces is None:
+            return self._inner.forward(batch, features)
+        wanted, dtype = self._runner.wanted, self._runner.dtype
+        tables = self._rotary.host_tables(max(s.kv_len for s in batch.segments))
+        given = None if features is None else features.float().contiguous().numpy()
+        logits, states, aux = run_pieces(
+            self._stack, batch, pieces, self._runner.cache, tables, wanted.aux_layer_ids, given
+        )
+        # A head's carry stays in float32, in which the next step takes it.
+        kept = torch.from_numpy(states) if features is not None else torch.from_numpy(states).to(dtype)
+        return ForwardOutput(
+            logits=torch.from_numpy(logits),
+            hidden_states=kept if wanted.final else None,
+            aux_hidden_states=tuple(torch.from_numpy(inputs).to(dtype) for inputs in aux),
+        )
+
+
+def make_form(runner: Runner, stage: int, inner: Form) -> CompiledForm | Declined:
+    """Return the compiled form of a model, or of a stage of a head."""
+    use_threads()
+    is_head = isinstance(runner.module, DraftHead)
+    made = head_stack(runner, stage) if is_head else model_stack(runner)
+    return made if isinstance(made, Declined) else CompiledForm(*made, runner, inner)

@@ -1,0 +1,72 @@
+"""Products of a few rows with a weight, by compiled loops that read each weight once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import nn
+
+from specdec.runner import has_native_bfloat16
+from specdec_kernels.cpu.loops.lanes import FEATURES, HAS_BFLOAT16_PAIRS
+from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
+from specdec_kernels.layers.linear import JoinedLinear
+
+_MAX_NATIVE_ROWS = 8
+"""If the processor multiplies bfloat16 natively but compiled code cannot, torch wins from fewer rows on."""
+_MAX_ROWS_BESIDE_TILES = 32
+"""If the processor has bfloat16 matrix tiles (AMX), they win above about this many rows; estimated, not measured."""
+
+
+class CompiledLinear(JoinedLinear):
+    """`x @ W.T + b` for `x [T, in]`: compiled up to `max_product_rows` rows, torch's above.
+
+    Args:
+        linears: see `JoinedLinear`.
+    """
+
+    def __init__(self, linears: list[nn.Linear]) -> None:
+        super().__init__(linears)
+        self.compact = compact(self.weight)
+        is_half = self.weight.dtype == torch.bfloat16
+        self.is_rounded = is_half and HAS_BFLOAT16_PAIRS
+        self.max_product_rows = _max_half_rows() if is_half else MAX_PRODUCT_ROWS
+        self.host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
+        if self.compact is not None:  # compiled now, not by the first request
+            self._multiply(np.zeros((1, self.weight.shape[1]), np.float32))
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return `[T, out]`."""
+        if self.compact is None or x.shape[0] > self.max_product_rows:
+            return super().__call__(x)
+        out = self._multiply(x.float().contiguous().numpy())
+        if self.host_bias is not None:
+            out += self.host_bias
+        return torch.from_numpy(out).to(x.dtype)
+
+    def _multiply(self, x: Floats) -> Floats:
+        assert self.compact is not None
+        out = np.empty((x.shape[0], self.weight.shape[0]), np.float32)
+        multiply(x, self.compact, out, self.is_rounded)
+        return out
+
+
+def flat(linear: CompiledLinear) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a forward of any number of leading dimensions."""
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        """Return `[..., out]` for `x [..., in]`."""
+        if x.dim() == 2:
+            return linear(x)
+        out = linear(x.reshape(-1, x.shape[-1]))
+        return out.reshape(*x.shape[:-1], out.shape[-1])
+
+    return forward
+
+
+def _max_half_rows() -> int:
+    """Return the maximum number of rows for which compiled products of bfloat16 weights are the fastest."""
+    if FEATURES.get("amx-bf16"):
+        return _MAX_ROWS_BESIDE_TILES
+    return _MAX_NATIVE_ROWS if has_native_bfloat16() and not HAS_BFLOAT16_PAIRS else MAX_PRODUCT_ROWS

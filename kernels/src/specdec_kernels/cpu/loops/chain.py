@@ -1,0 +1,225 @@
+"""Drafts chains in one compiled call: run new tokens, then repeatedly choose, embed, run the layers and project."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.math import fast_exp
+from specdec_kernels.cpu.loops.forward import run_pass
+from specdec_kernels.cpu.loops.frame import Part
+from specdec_kernels.cpu.loops.product import Weights
+from specdec_kernels.cpu.loops.stack import Doubles, Floats, Ints
+from specdec_kernels.cpu.rows.noise import race
+from specdec_kernels.cpu.stored import Stored
+
+_COLDEST = np.float32(1e-30)
+"""Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def run_chain(
+    tokens: Ints,
+    features: Floats,
+    taken_logits: Floats,
+    taken_states: Floats,
+    logits: Floats,
+    states: Floats,
+    num_ids: int,
+    target_ids: Ints,
+    temperatures: Floats,
+    seeds: Ints,
+    samples: Ints,
+    noise_positions: Ints,
+    words: Ints,
+    is_coupled: bool,
+    threshold: np.float32,
+    table: Ints,
+    frame: Ints,
+    numbers: Doubles,
+    like: Weights,
+    stored_like: Stored,
+    num_slots: int,
+    cos: Floats,
+    sin: Floats,
+    segments: Ints,
+    out: Ints,
+    chances: Floats,
+    laws: Floats,
+) -> int:
+    """Run new tokens, if any, and choose up to `out.shape[1]` more for each row; the last chosen token is not run.
+
+    Args:
+        tokens: `[T]` new tokens of all rows, concatenated row by row, or empty.
+        features: `[T, H]` for heads, else empty.
+        taken_logits: `[B, Vd]` of each row's last new token, written if there are new tokens.
+        taken_states: `[B, H]` ditto.
+        logits: `[B, Vd]` of each row's last token, read if there are no new tokens; overwritten.
+        states: `[B, H]` of each row's last token, for heads, read if there are no new tokens; overwritten.
+        num_ids: number of leading logits that are used.
+        target_ids: `[num_ids]` the target's id of each logit, ascending, or empty if they are the same.
+        temperatures: `[B]`; at 0 the highest logit is chosen, else an id is drawn.
+        seeds: `[B]` request seeds.
+        samples: `[B]` sample indices.
+        noise_positions: `[B]` position of the first token to choose.
+        words: `[K]` counter word of each draw; see `specdec.noise`.
+        is_coupled: whether each draw uses the noise of its own position (`strict`), or all draws that of the first.
+        threshold: the loop ends once every row has chosen a token with a probability below this; 0 for never.
+        table: see `run_pass`, like the next seven.
+        frame: ditto.
+        numbers: ditto.
+        like: ditto.
+        stored_like: ditto.
+        num_slots: ditto.
+        cos: ditto.
+        sin: ditto.
+        segments: `[5, B]` as in `HostSegments.table`: of the new tokens, or of one row each; advanced.
+        out: `[B, K]` the target's ids, written.
+        chances: `[B, K]` probability of each token at its temperature (at 1 for greedy rows), written; or empty.
+        laws: `[B, K, num_ids]` the distribution each token was drawn from, written; or empty.
+
+    Returns:
+        the number of tokens chosen for each row.
+    """
+    num_rows = logits.shape[0]
+    is_over = np.zeros(num_rows, np.bool_)
+    weights = np.empty(num_ids, np.float32)
+    wide = np.zeros(target_ids[-1] + 1 if target_ids.shape[0] else 0, np.float32)
+    slots = np.empty(num_rows, np.int64)
+    nowhere = np.full(table.shape[0] + 1, -1)
+    no_aux = np.empty((0, num_rows, frame[Part.HIDDEN]), np.float32)
+    no_tree = np.empty((0, 0), np.bool_)
+    all_rows = np.arange(num_rows)
+    if tokens.shape[0]:
+        _take_in(
+            tokens, features, taken_logits, taken_states, table, frame, numbers, like, stored_like, num_slots, cos, sin,
+            segments, no_tree, nowhere,
+        )  # fmt: skip
+        logits[:] = taken_logits
+        states[:] = taken_states
+    for step in range(out.shape[1]):
+        for row in range(num_rows):
+            place = noise_positions[row] + (step if is_coupled else 0)
+            index, chance = _choose(
+                logits[row], temperatures[row], seeds[row], place, samples[row], words[step], target_ids, weights,
+                wide, chances.size > 0 or laws.size > 0, is_coupled,
+            )  # fmt: skip
+            out[row, step] = target_ids[index] if target_ids.shape[0] else index
+            if chances.size:
+                chances[row, step] = chance
+            if laws.size:
+                laws[row, step] = weights
+            if threshold > 0 and chance < threshold:
+                is_over[row] = True
+        if step + 1 == out.shape[1] or is_over.all():
+            return step + 1
+        slots[:] = segments[2] + segments[3]
+        run_pass(
+            out[:, step].copy(), states, table, frame, numbers, like, stored_like, num_slots, cos, sin,
+            segments[3].copy(), slots, segments, no_tree, nowhere, no_aux, all_rows, states, logits,
+        )  # fmt: skip
+        segments[3] += 1
+    return 0
+
+
+@njit(inline="always")
+def _take_in(
+    tokens: Ints,
+    features: Floats,
+    logits: Floats,
+    states: Floats,
+    table: Ints,
+    frame: Ints,
+    numbers: Doubles,
+    like: Weights,
+    stored_like: Stored,
+    num_slots: int,
+    cos: Floats,
+    sin: Floats,
+    segments: Ints,
+    no_tree: npt.NDArray[np.bool_],
+    nowhere: Ints,
+) -> None:
+    """Run new tokens; writes the outputs of each request's last one, and sets `segments` to one next row per request."""
+    num_tokens = tokens.shape[0]
+    positions, slots = np.empty(num_tokens, np.int64), np.empty(num_tokens, np.int64)
+    for request in range(segments.shape[1]):
+        row, cached = segments[0, request], segments[3, request]
+        for i in range(segments[1, request]):
+            positions[row + i] = cached + i
+            slots[row + i] = segments[2, request] + cached + i
+    every = np.empty((num_tokens, states.shape[1]), np.float32)
+    no_aux = np.empty((0, num_tokens, states.shape[1]), np.float32)
+    last = segments[0] + segments[1] - 1
+    run_pass(
+        tokens, features, table, frame, numbers, like, stored_like, num_slots, cos, sin, positions, slots, segments,
+        no_tree, nowhere, no_aux, last, every, logits,
+    )  # fmt: skip
+    for request in range(segments.shape[1]):
+        states[request] = every[last[request]]
+        segments[0, request] = request
+    segments[3] += segments[1]
+    segments[1] = 1
+
+
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _choose(
+    logits: Floats,
+    temperature: np.float32,
+    seed: int,
+    position: int,
+    sample: int,
+    word: int,
+    target_ids: Ints,
+    weights: Floats,
+    wide: Floats,
+    wants_law: bool,
+    is_coupled: bool,
+) -> tuple[int, np.float32]:
+    """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_law`, its probability.
+
+    `weights` becomes the distribution if `wants_law`; `wide [V]` is scratch, all zeros before and after.
+    """
+    best = 0
+    for j in range(weights.shape[0]):
+        if logits[j] > logits[best]:
+            best = j
+    is_greedy = temperature < _COLDEST
+    if is_greedy and not wants_law:
+        return best, np.float32(0.0)
+    if is_greedy and temperature > 0:  # drawn, but from a distribution that is practically a point mass
+        weights[:] = np.float32(0.0)
+        weights[best] = np.float32(1.0)
+        return best, np.float32(1.0)
+    highest = logits[best]
+    scale = np.float32(1.0) if is_greedy else np.float32(1.0) / temperature
+    mass = np.float32(0.0)
+    for j in range(weights.shape[0]):
+        weight = fast_exp((logits[j] - highest) * scale)
+        weights[j] = weight
+        mass += weight
+    if wants_law:
+        for j in range(weights.shape[0]):
+            weights[j] /= mass
+    if is_greedy:
+        return best, weights[best]
+    if is_coupled and target_ids.shape[0]:
+        drawn = _race_mapped(weights, seed, position, sample, word, target_ids, wide)
+    else:
+        drawn = race(weights, seed, position, sample, word)
+    index = drawn if drawn >= 0 else best  # the race has no winner if logits are NaN
+    return index, weights[index]
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _race_mapped(
+    weights: Floats, seed: int, position: int, sample: int, word: int, target_ids: Ints, wide: Floats
+) -> int:
+    """Run `race` with the noise of the target's ids; returns an index into `weights`."""
+    for j in range(weights.shape[0]):
+        wide[target_ids[j]] = weights[j]
+    drawn = race(wide, seed, position, sample, word)
+    for j in range(weights.shape[0]):
+        wide[target_ids[j]] = np.float32(0.0)
+    return int(np.searchsorted(target_ids, drawn)) if drawn >= 0 else -1

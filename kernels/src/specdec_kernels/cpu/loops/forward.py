@@ -1,0 +1,120 @@
+"""A whole pass of a small model or head in one compiled call: embed, run the layers, project."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec_kernels.cpu.compiled.jit import njit
+from specdec_kernels.cpu.compiled.math import widen
+from specdec_kernels.cpu.loops.elementwise import norm
+from specdec_kernels.cpu.loops.frame import Number, Part
+from specdec_kernels.cpu.loops.pointer import array_at
+from specdec_kernels.cpu.loops.product import Weights, multiply
+from specdec_kernels.cpu.loops.stack import Doubles, Floats, Ints, add_bias, run_layers
+from specdec_kernels.cpu.stored import Stored
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def run_pass(
+    tokens: Ints,
+    features: Floats,
+    table: Ints,
+    frame: Ints,
+    numbers: Doubles,
+    like: Weights,
+    stored_like: Stored,
+    num_slots: int,
+    cos: Floats,
+    sin: Floats,
+    positions: Ints,
+    slots: Ints,
+    segments: Ints,
+    visible: npt.NDArray[np.bool_],
+    aux_places: Ints,
+    aux: Floats,
+    logits_rows: Ints,
+    states: Floats,
+    logits: Floats,
+) -> None:
+    """Run a pass.
+
+    Args:
+        tokens: `[T]`.
+        features: `[T, H]` for heads, else empty.
+        table: see `run_layers`, like the next eleven.
+        frame: ditto.
+        numbers: ditto.
+        like: ditto.
+        stored_like: ditto.
+        num_slots: ditto.
+        cos: ditto.
+        sin: ditto.
+        positions: ditto.
+        slots: ditto.
+        segments: ditto.
+        visible: ditto.
+        aux_places: ditto.
+        aux: ditto.
+        logits_rows: `[R]` rows whose logits are needed.
+        states: `[T, H]` the final norm's output, or its input (`Part.IS_NORMED_STATE`); written.
+        logits: `[R, V]`, written.
+    """
+    num_rows, hidden = tokens.shape[0], frame[Part.HIDDEN]
+    x = np.empty((num_rows, hidden), np.float32)
+    normed = np.empty((num_rows, hidden), np.float32)
+    embedding = array_at(frame[Part.EMBEDDING], (frame[Part.NUM_IDS], hidden), like)
+    for row in range(num_rows):
+        token = tokens[row]
+        for d in range(hidden):
+            x[row, d] = widen(embedding[token, d])
+    if frame[Part.TAKES_FEATURES]:
+        entry = _join(x, features, frame, numbers, like, normed)
+    else:
+        _first_norm(x, frame, numbers, normed)
+        entry = normed
+    run_layers(
+        x, entry, table, frame, numbers, like, stored_like, num_slots, cos, sin, positions, slots, segments, visible,
+        aux_places, aux, normed,
+    )  # fmt: skip
+    states[:] = normed if frame[Part.IS_NORMED_STATE] else x
+    head = array_at(frame[Part.HEAD], (frame[Part.NUM_LOGITS], hidden), like)
+    if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
+        multiply(normed, head, logits, frame[Part.IS_ROUNDED] != 0)
+    else:
+        multiply(normed[logits_rows], head, logits, frame[Part.IS_ROUNDED] != 0)
+    add_bias(logits, frame[Part.HEAD_BIAS])
+
+
+@njit(inline="always")
+def _join(
+    x: Floats, features: Floats, frame: Ints, numbers: Doubles, like: Weights, normed: Floats
+) -> Floats:
+    """Return the first layer's input `[T, W]` of a head; turns `x [T, H]`, the embeddings, into the residual stream."""
+    num_rows, hidden = x.shape
+    pair = np.empty((num_rows, 2 * hidden), np.float32)
+    embedded = pair[:, hidden:] if frame[Part.IS_FEATURE_FIRST] else pair[:, :hidden]
+    feature = pair[:, :hidden] if frame[Part.IS_FEATURE_FIRST] else pair[:, hidden:]
+    _norm_or_copy(x, frame[Part.EMBED_NORM], numbers, embedded)
+    _norm_or_copy(features, frame[Part.FEATURE_NORM], numbers, feature)
+    if not frame[Part.JOIN]:
+        x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
+        return pair
+    multiply(pair, array_at(frame[Part.JOIN], (hidden, 2 * hidden), like), x, frame[Part.IS_ROUNDED] != 0)
+    add_bias(x, frame[Part.JOIN_BIAS])
+    _first_norm(x, frame, numbers, normed)
+    return normed
+
+
+@njit(inline="always")
+def _first_norm(x: Floats, frame: Ints, numbers: Doubles, out: Floats) -> None:
+    _norm_or_copy(x, frame[Part.FIRST_NORM], numbers, out)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _norm_or_copy(x: Floats, address: int, numbers: Doubles, out: Floats) -> None:
+    """Write the norm of `x [T, H]` with the weight at an address to `out`; for address 0, write a copy of `x`."""
+    if address:
+        norm(x, array_at(address, (x.shape[1],), x), numbers[Number.EPSILON], out)
+    else:
+        out[:] = x

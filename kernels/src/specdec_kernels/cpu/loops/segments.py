@@ -1,0 +1,59 @@
+"""The segments of a small pass in the form that compiled code reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from specdec.interfaces import PackedBatch
+
+MAX_ROWS = 32
+"""Maximum rows of a segment in compiled attention. Passes with more rows of a request are cut into pieces of such segments, or
+run eagerly where eager matrix products are faster."""
+_MAX_PASS_ROWS = 128
+"""Maximum rows of a pass that is run whole; longer passes are cut into pieces, or run eagerly."""
+
+
+@dataclass(slots=True)
+class HostSegments:
+    """The segments of a pass as arrays, made once per pass."""
+
+    table: npt.NDArray[np.int64]
+    """`[5, S]` first row; number of rows; slot of position 0; rows in the cache before the pass; number of these, the last
+    ones, that are branches not visible to every new row, or -1 for a chain."""
+    visible: npt.NDArray[np.bool_]
+    """`[T, W]` which of those branches, and then which new rows of its request, each row of a tree sees. Empty if all
+    segments are chains."""
+
+
+def is_short(batch: PackedBatch) -> bool:
+    """Return whether no request has more rows than compiled attention takes."""
+    return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
+
+
+def small_pass(batch: PackedBatch) -> HostSegments | None:
+    """Return the segments of a pass if compiled attention can run it whole, else None."""
+    if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
+        return None
+    return host_segments(batch) if is_short(batch) else None
+
+
+def host_segments(batch: PackedBatch) -> HostSegments:
+    """Return the segments of a pass as arrays."""
+    segments = batch.segments
+    visible = np.empty((0, 0), np.bool_)
+    if any(segment.tree_mask is not None for segment in segments):
+        width = max(s.num_branched + s.num_rows for s in segments)
+        visible = np.zeros((batch.token_ids.shape[0], width), np.bool_)
+        for s in segments:
+            if s.tree_mask is not None:
+                visible[s.row : s.row + s.num_rows, : s.tree_mask.shape[1]] = s.tree_mask.numpy()
+    table = np.array(
+        [
+            (s.row, s.num_rows, s.first_slot, s.num_cached, -1 if s.tree_mask is None else s.num_branched)
+            for s in segments
+        ]
+    )
+    return HostSegments(table.T.copy(), visible)

@@ -1,0 +1,42 @@
+"""The parts of a language model, prepared for compiled passes."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from transformers import PreTrainedModel
+
+from specdec.interfaces import Declined, Runner
+from specdec_kernels.cpu.ends import model_ends
+from specdec_kernels.cpu.linear import CompiledLinear
+from specdec_kernels.cpu.stack import HostStack, Norm, head_norms
+from specdec_kernels.layers.layer import FusedLayer
+from specdec_kernels.layers.norm import FastNorm
+from specdec_kernels.layers.rotary import RotaryTable
+from specdec_kernels.layers.structure import llama_parts
+
+
+def model_stack(runner: Runner) -> tuple[HostStack, RotaryTable] | Declined:
+    """Return a model prepared for compiled passes, and its rotary factors."""
+    parts = llama_parts(cast(PreTrainedModel, runner.module))
+    if parts is None:
+        return Declined("its layers are not of the Llama structure")
+    layers = [
+        FusedLayer(layer, runner.windows[index], make_linear=CompiledLinear)
+        for index, layer in enumerate(parts.layers)
+    ]
+    embedding = parts.embed_tokens.weight.detach()
+    ends = model_ends(embedding, CompiledLinear([parts.head]))
+    norms, factors = _norms(layers, FastNorm(parts.norm)), [head_norms(layer) for layer in layers]
+    if ends is None or not HostStack.supports(layers, norms, factors, ends):
+        return Declined(
+            f"compiled passes are for layers of one shape, with SiLU, in float32 or bfloat16; this model is in "
+            f"{str(runner.dtype).removeprefix('torch.')}"
+        )
+    return HostStack(layers, norms, factors, ends), RotaryTable(parts.rotary, embedding)
+
+
+def _norms(layers: list[FusedLayer[CompiledLinear]], final_norm: FastNorm) -> list[Norm | None]:
+    """Return weight and epsilon of each layer's two norms (models always have both) and of the final norm."""
+    norms = [n for layer in layers for n in (layer.input_norm, layer.post_norm)] + [final_norm]
+    return [(n.weight.float().numpy(), n.epsilon) for n in norms if n is not None]

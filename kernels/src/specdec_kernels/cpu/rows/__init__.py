@@ -1,0 +1,1 @@
+"""Operations on rows of logits, compiled: one pass over memory where torch needs several."""

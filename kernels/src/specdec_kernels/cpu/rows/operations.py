@@ -1,0 +1,54 @@
+"""The compiled operations behind core's interface."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from specdec.interfaces import RowOperations
+from specdec_kernels.cpu.rows import logits as compiled
+from specdec_kernels.cpu.rows.noise import Int64s, first_uniforms, gumbel_rows, race_rows
+
+_FLOATS = (torch.float32, torch.float64)
+
+
+class CpuRows(RowOperations):
+    """Operations on tensors on the CPU; half precision is widened first."""
+
+    def best_ids(self, logits: torch.Tensor) -> list[int]:
+        """See `RowOperations.best_ids`."""
+        out = np.empty(logits.shape[0], np.int64)
+        compiled.best_ids(_wide(logits).numpy(), out)
+        return out.tolist()
+
+    def sound_rows(self, logits: torch.Tensor) -> torch.Tensor | None:
+        """See `RowOperations.sound_rows`."""
+        is_sound = torch.empty(logits.shape[0], dtype=torch.bool)
+        return None if compiled.are_sound(_wide(logits).numpy(), is_sound.numpy()) else is_sound
+
+    def scaled(self, logits: torch.Tensor, temperature: float) -> torch.Tensor:
+        """See `RowOperations.scaled`."""
+        wide = _wide(logits)
+        out = torch.empty_like(wide, memory_format=torch.contiguous_format)
+        compiled.heat(wide.numpy(), temperature, out.numpy())
+        return out
+
+    def race(
+        self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
+    ) -> torch.Tensor:
+        """See `RowOperations.race`."""
+        return torch.from_numpy(race_rows(_wide(weights).numpy(), seeds, positions, samples, words.numpy()))
+
+    def gumbel(
+        self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
+    ) -> torch.Tensor:
+        """See `RowOperations.gumbel`."""
+        return torch.from_numpy(gumbel_rows(seeds, positions, samples, word, num_ids))
+
+    def uniforms(self, seeds: Int64s, positions: Int64s, samples: Int64s, words: Int64s) -> torch.Tensor:
+        """See `RowOperations.uniforms`."""
+        return torch.from_numpy(first_uniforms(seeds, positions, samples, words))
+
+
+def _wide(values: torch.Tensor) -> torch.Tensor:
+    return values if values.dtype in _FLOATS else values.float()

@@ -1,0 +1,34 @@
+"""The samplers `probabilistic` and `block`, compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
+from specdec.samplers import (
+    accept_uniforms,
+    draw_tokens,
+    make_trial,
+    raise_not_numbers,
+    verdict_of,
+    with_greedy_rows,
+)
+from specdec_kernels.cpu.verification.schemes import host_law
+from specdec_kernels.cpu.verification.stops import stops_on_host
+
+
+def verify(scores: Scores, draft: Draft, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:
+    """Decide as core's samplers do; None for batches that need no decision."""
+    if not batch.num_nodes or batch.is_all_greedy:
+        return None
+    trial = make_trial(scores, draft, batch)
+    law = host_law(trial, is_block=is_block)
+    uniforms = accept_uniforms(batch, trial.width, trial.probs.device).numpy()
+    thresholds = law.thresholds.double().numpy()
+    stop = torch.from_numpy(stops_on_host(uniforms, thresholds, trial.parents, trial.counts, law.rule.value))
+    stops, tokens = draw_tokens(law.emission(stop), stop, batch)
+    if np.min(tokens) < 0:
+        raise_not_numbers()
+    verdict = verdict_of(draft, stops, tokens)
+    return verdict if draft.parents is None else with_greedy_rows(verdict, scores, draft, batch)

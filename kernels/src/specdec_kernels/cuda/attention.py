@@ -1,0 +1,111 @@
+"""Attention with the paged kernels of specdec-kernels: one launch per layer for the whole pass, trees included."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import torch
+
+from specdec.interfaces import KVCache, PackedBatch
+from specdec.runner import SdpaAttention
+from specdec_kernels import Backend, use_backend
+from specdec_kernels.cuda.paged_pass import PagedPass, paged_pass
+from specdec_kernels.kv_write import kv_write
+from specdec_kernels.paged_attention import pack_tree_mask, paged_attention
+
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class PagedAttention:
+    """Attention over a packed batch with Triton kernels. One instance serves one model; see `specdec.interfaces.Attention`.
+
+    Args:
+        cache: keys and values; every request has one contiguous run of slots.
+        max_context: maximum sequence length, in tokens.
+        is_invariant: whether results must be batch-invariant (bit-identical whatever else is in the pass), rows of
+            trees included.
+    """
+
+    dtypes = _DTYPES
+    """Dtypes of keys and values that the kernels support; other dtypes use torch's attention."""
+
+    def __init__(self, cache: KVCache, max_context: int, *, is_invariant: bool = False) -> None:
+        self.cache = cache
+        self.is_invariant = is_invariant
+        self._torch = SdpaAttention(cache, max_context)
+        self._prepared: tuple[PackedBatch, PagedPass, torch.Tensor | None] | None = None
+
+    def attend(
+        self,
+        layer: int,
+        batch: PackedBatch,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Write keys and values to the cache and attend; see `specdec.interfaces.Attention.attend`."""
+        if query.dtype not in self.dtypes:  # float64, which the kernels do not support
+            return self._torch.attend(
+                layer, batch, query, key, value, scaling=scaling, window=window, softcap=softcap, sinks=sinks
+            )
+        self.cache.ensure(layer, key, value)
+        rows, tree_mask = self.prepare(batch)
+        pages = (-1, rows.page_size, key.shape[1])
+        key_pages = self.cache.keys[layer].view(*pages, key.shape[2])
+        value_pages = self.cache.values[layer].view(*pages, value.shape[2])
+        with kernels_on(query.device):
+            kv_write(_with_unit_stride(key), _with_unit_stride(value), key_pages, value_pages, rows.slots)
+            return paged_attention(
+                _with_unit_stride(query),
+                key_pages,
+                value_pages,
+                rows.block_tables,
+                rows.query_starts,
+                rows.context_lens,
+                scale=scaling,
+                window=window,
+                softcap=softcap,
+                sinks=None if sinks is None else sinks.contiguous(),
+                tree_mask=tree_mask,
+                positions=None if window is None else rows.positions,
+                max_context_len=rows.max_context_len,
+                batch_invariant=self.is_invariant,
+                out=_place(rows, query, value),
+            )
+
+    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
+        """Return a pass in the form that the kernels read, and its tree mask; made once for all layers."""
+        if self._prepared is None or self._prepared[0] is not batch:
+            rows = paged_pass(batch, self.cache.num_slots, is_exact=self.is_invariant)
+            self.use(batch, rows, None if rows.visible is None else pack_tree_mask(rows.visible))
+        assert self._prepared is not None
+        return self._prepared[1:]
+
+    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
+        """Use these tensors for the attention of a batch, instead of those derived from its segments."""
+        self._prepared = batch, rows, tree_mask
+
+
+def _place(rows: PagedPass, query: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
+    """Return the output tensor of a padded pass, shared by all layers of a shape; None for other passes."""
+    if rows.outputs is None:
+        return None
+    shape = (*query.shape[:2], value.shape[2])
+    place = rows.outputs.get(shape)
+    if place is None:
+        place = rows.outputs[shape] = query.new_zeros(shape)
+    return place
+
+
+def kernels_on(device: torch.device) -> AbstractContextManager[None]:
+    """Launch kernels on a device, which need not be the current one; on the host, in Triton's interpreter."""
+    return torch.cuda.device(device) if device.type == "cuda" else use_backend(Backend.TRITON)
+
+
+def _with_unit_stride(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

@@ -1,0 +1,82 @@
+"""The backend `triton`."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from importlib.util import find_spec
+from typing import ClassVar
+
+import torch
+
+from specdec.interfaces import (
+    SPECDEC_API,
+    AttentionFactory,
+    AttentionNeeds,
+    Backend,
+    Declined,
+    DraftHead,
+    Form,
+    Runner,
+    Verify,
+)
+
+_OPERATIONS = {"probabilistic": "rejection_verify", "block": "block_verify"}
+"""The kernel that decides as a sampler does."""
+
+
+class TritonBackend(Backend):
+    """Triton kernels and CUDA graphs; with TRITON_INTERPRET=1 the attention also runs on the CPU, for tests."""
+
+    name: ClassVar[str] = "triton"
+    api_version: ClassVar[int] = SPECDEC_API
+    order: ClassVar[int] = 10
+
+    def attention(self, needs: AttentionNeeds) -> AttentionFactory | Declined:
+        """See `Backend.attention`."""
+        is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+        declined = _declined(needs.device, is_elsewhere=needs.is_requested and is_interpreted)
+        if declined is not None:
+            return declined
+        from specdec_kernels.cuda.attention import PagedAttention
+
+        return partial(PagedAttention, is_invariant=needs.is_invariant)
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form | Declined:
+        """See `Backend.form`."""
+        declined = _declined(runner.device)
+        if declined is not None:
+            return declined
+        from specdec_kernels.cuda.attention import PagedAttention
+        from specdec_kernels.cuda.form import GraphForm
+        from specdec_kernels.cuda.graphs import CudaRecorder
+
+        if not isinstance(runner.attention, PagedAttention):
+            return Declined("graphs need its own attention")
+        is_single = not isinstance(runner.module, DraftHead) or runner.module.num_stages == 1
+        recorder = CudaRecorder(runner.device)
+        return GraphForm(runner, inner, recorder, has_chain=runner.is_draft and is_single)
+
+    def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
+        """See `Backend.verifier`."""
+        declined = _declined(device)
+        if declined is not None:
+            return declined
+        from specdec_kernels.cuda.verification import judge_on_device, walk_on_device
+
+        if sampler == "strict":
+            return walk_on_device
+        if sampler not in _OPERATIONS:
+            return Declined(f"it does not verify by {sampler!r}")
+        return partial(judge_on_device, _OPERATIONS[sampler])
+
+
+def _declined(device: torch.device, *, is_elsewhere: bool = False) -> Declined | None:
+    """Return why the kernels do not run on a device; None if they do."""
+    if find_spec("triton") is None:
+        return Declined("triton is not installed: pip install 'specdec-kernels[triton]'")
+    if device.type != "cuda" and not is_elsewhere:
+        return Declined(
+            "it needs a CUDA device (or TRITON_INTERPRET=1, for tests of its attention)", is_elsewhere=True
+        )
+    return None

@@ -1,0 +1,93 @@
+"""Passes and draft loops of a model or head captured in graphs."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec.interfaces import Chain, DraftHead, Form, ForwardOutput, PackedBatch, Runner
+from specdec_kernels.cuda.attention import PagedAttention
+from specdec_kernels.cuda.graphs import MAX_BYTES, ChainGraphs, PassGraphs, Recorder
+from specdec_kernels.cuda.graphs.recorder import Tensors
+
+
+class GraphForm(Form):
+    """Replays captured passes; the inner form runs the passes that are captured, and all others.
+
+    Args:
+        runner: the runner, whose attention reads all its inputs from tensors.
+        inner: the form whose operations are captured.
+        recorder: captures them.
+        has_chain: whether draft loops are captured as well.
+    """
+
+    def __init__(self, runner: Runner, inner: Form, recorder: Recorder, *, has_chain: bool) -> None:
+        self._runner, self._inner, self._recorder, self._has_chain = runner, inner, recorder, has_chain
+        self.is_invariant = inner.is_invariant
+        self.reserved_bytes = MAX_BYTES * (2 if has_chain else 1)
+        self._passes: PassGraphs | None = None
+        self._chain: ChainGraphs | None = None
+
+    @property
+    def chain(self) -> Chain | None:
+        """See `Form.chain`."""
+        return self._chain
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
+        """See `Form.forward`."""
+        given = None if features is None else features.to(self._runner.dtype)
+        outputs = None if self._passes is None else self._passes.forward(batch, given)
+        if outputs is None:
+            return self._inner.forward(batch, features)
+        logits, *states = outputs
+        return ForwardOutput(
+            logits=logits if batch.logits_rows is None else logits[batch.logits_rows],
+            hidden_states=states.pop(0) if self._runner.wanted.final else None,
+            aux_hidden_states=tuple(states),
+        )
+
+    def rebind(self) -> None:
+        """See `Form.rebind`: forget all recordings, which read the old cache."""
+        attention, runner = self._runner.attention, self._runner
+        self._passes = self._chain = None
+        if not isinstance(attention, PagedAttention):
+            return
+        if any(shape.dtype not in attention.dtypes for shape in runner.cache.shapes.values()):
+            return
+        place = self._run_whole, self._recorder, attention, runner.max_context
+        self._passes = PassGraphs(*place, runner.rounding)
+        if self._has_chain:
+            self._chain = ChainGraphs(*place, self._num_positions())
+
+    def counts(self) -> dict[str, int]:
+        """See `Form.counts`."""
+        made = self._made()
+        return {
+            "graph_replays": sum(graphs.num_replays for graphs in made),
+            "graph_misses": sum(graphs.num_plain for graphs in made),
+            "graph_failures": sum(graphs.failure is not None for graphs in made),
+        }
+
+    def levels(self) -> dict[str, int]:
+        """See `Form.levels`."""
+        made = self._made()
+        return {
+            "graph_recordings": sum(graphs.num_recordings for graphs in made),
+            "graph_bytes": sum(graphs.num_bytes for graphs in made),
+        }
+
+    def _made(self) -> list[PassGraphs | ChainGraphs]:
+        return [made for made in (self._passes, self._chain) if made is not None]
+
+    def _run_whole(self, batch: PackedBatch, features: torch.Tensor | None) -> Tensors:
+        """Run a pass whose logits are all needed; returns all outputs of the pass."""
+        output = self._inner.forward(batch, features)
+        hidden = () if output.hidden_states is None else (output.hidden_states,)
+        return (output.logits, *hidden, *output.aux_hidden_states)
+
+    def _num_positions(self) -> int:
+        """Return the number of positions that the module may be run at."""
+        runner = self._runner
+        if isinstance(runner.module, DraftHead):
+            return runner.max_context
+        config = runner.module.config.get_text_config()  # type: ignore[union-attr, operator]  # a transformers model
+        return min(getattr(config, "max_position_embeddings", None) or runner.max_context, runner.max_context)

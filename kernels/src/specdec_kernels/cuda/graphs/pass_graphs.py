@@ -1,0 +1,133 @@
+"""The recorded passes of one runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from specdec.interfaces import PackedBatch
+from specdec.runner import FACTOR, distance
+from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, MAX_WHOLE_ROWS, PassShape, padded_shape
+from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
+from specdec_kernels.cuda.graphs.recordings import Graphs
+from specdec_kernels.cuda.graphs.static_pass import StaticPass
+from specdec_kernels.cuda.paged_pass import PagedPass
+
+_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
+"""Relative distance between a replay and the pass it repeats that is always allowed."""
+
+RunPass = Callable[[PackedBatch, torch.Tensor | None], Tensors]
+"""Runs a pass over all its rows, with features `[T, F]` or None; each result has T rows."""
+
+
+@runtime_checkable
+class PagedBackend(Protocol):
+    """An attention backend that reads a pass from tensors only, which makes it recordable."""
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        """Dtypes of keys and values for which that holds."""
+
+    def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
+        """Return a pass in the form that the kernels read, and its tree mask."""
+
+    def use(self, batch: PackedBatch, rows: PagedPass, tree_mask: torch.Tensor | None) -> None:
+        """Use these tensors for the attention of a batch."""
+
+
+class PassGraphs(Graphs[StaticPass]):
+    """Replays the passes of a runner that are short enough to be bound by launch overhead on the host.
+
+    A shape is recorded the second time it is used, and the recording's outputs are compared once with those of the eager
+    pass. If recording fails or they differ, one warning is logged and all later passes run eagerly.
+
+    Args:
+        run: runs a pass.
+        recorder: the device's recorder.
+        backend: the runner's attention.
+        max_context: maximum sequence length, in tokens.
+        rounding: relative distance of the model's own logits from those in wider arithmetic.
+    """
+
+    def __init__(
+        self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, rounding: float = 0.0
+    ) -> None:
+        super().__init__("passes")
+        self._rounding = rounding
+        self._run, self._recorder, self._backend = run, recorder, backend
+        self._max_context = max_context
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
+        """Replay a pass; returns the outputs of `run` for all its rows, or None if it has to run eagerly."""
+        outputs = None if self.failure is not None else self._replay(batch, features)
+        if outputs is None:
+            self.num_plain += 1
+        return outputs
+
+    def _replay(self, batch: PackedBatch, features: torch.Tensor | None) -> Tensors | None:
+        num_rows = len(batch.token_ids)
+        if num_rows > (MAX_ROWS if batch.logits_rows is None else MAX_WHOLE_ROWS):
+            return None
+        rows, tree_mask = self._backend.prepare(batch)
+        shape = padded_shape(num_rows, rows)
+        found = self._recordings.find(shape)
+        if found is None and self._recordings.is_due(shape):
+            found = self._record(shape, batch, rows, tree_mask, features)
+        if found is None:
+            return None
+        static, recording = found
+        static.fill(batch, rows, tree_mask, features)
+        recording.replay()
+        self.num_replays += 1
+        return own_rows(recording.outputs, num_rows)
+
+    def _run_static(self, static: StaticPass) -> Tensors:
+        self._backend.use(static.batch, static.rows, static.tree_mask)
+        return self._run(static.batch, static.features)
+
+    def _record(
+        self,
+        shape: PassShape,
+        batch: PackedBatch,
+        rows: PagedPass,
+        tree_mask: torch.Tensor | None,
+        features: torch.Tensor | None,
+    ) -> tuple[StaticPass, Recording] | None:
+        """Record a shape with a pass of it; returns None on failure. All runs write the same values to the cache."""
+        static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
+        static.fill(batch, rows, tree_mask, features)
+        try:
+            expected = self._run(replace(batch, logits_rows=None), features)
+            recording = self._recorder.record(partial(self._run_static, static))
+            recording.replay()
+            wrong = difference(own_rows(recording.outputs, len(batch.token_ids)), expected, self._rounding)
+        except RuntimeError as error:  # not recordable, or out of device memory
+            wrong = f"{type(error).__name__}: {error}"
+        if wrong is not None:
+            self._recordings.fail(wrong)
+            return None
+        self._recordings.keep(shape, static, recording)
+        return static, recording
+
+
+def own_rows(outputs: Tensors, num_rows: int) -> Tensors:
+    """Return copies of the outputs of rows that are not padding; the next replay writes to the same memory."""
+    return tuple(output[:num_rows].clone() for output in outputs)
+
+
+def difference(got: Tensors, expected: Tensors, rounding: float) -> str | None:
+    """Return how a replay differs from the pass it repeats; None if it agrees.
+
+    Padded products may sum in another order. The error of each result is then about that of the model's own forward,
+    `rounding`, and so is their difference.
+    """
+    for ours, theirs in zip(got, expected, strict=True):
+        error = distance(ours, theirs)
+        allowed = max(FACTOR * rounding, _TOLERANCES.get(theirs.dtype, 3e-2))
+        if not error <= allowed:
+            return f"a replay differs from the pass it repeats by {error:.1e}, where {allowed:.1e} is allowed"
+    return None

@@ -1,0 +1,113 @@
+"""Recordings of one kind: made when a shape is used again, evicted least recently used first."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+from specdec_kernels.cuda.graphs.recorder import Recording
+
+logger = logging.getLogger("specdec")
+
+MAX_RECORDINGS = 48
+"""Maximum number of recordings of one kind."""
+MAX_BYTES = 2**29
+"""Device memory that they may hold; most of it is outputs, mainly logits."""
+
+
+class Place(Protocol):
+    """Tensors that a recording reads."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the largest of these tensors."""
+
+
+P = TypeVar("P", bound=Place)
+
+
+class Recordings(Generic[P]):
+    """Recordings by shape.
+
+    Args:
+        what: what is recorded, named in the warning if recording fails.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._kept: OrderedDict[Hashable, tuple[P, Recording]] = OrderedDict()
+        self._seen: set[Hashable] = set()
+        self.failure: str | None = None
+        """Why nothing is recorded any more; None if recording works."""
+        self.count = 0
+        """Number of recordings held; a plain number, because other threads read the metrics."""
+        self.num_bytes = 0
+        """Device memory that the recordings hold; a plain number too."""
+
+    def find(self, shape: Hashable) -> tuple[P, Recording] | None:
+        """Return the recording of a shape and the tensors it reads, or None."""
+        found = self._kept.get(shape)
+        if found is not None:
+            self._kept.move_to_end(shape)
+        return found
+
+    def is_due(self, shape: Hashable) -> bool:
+        """Return whether to record a shape that has no recording: true if the shape was requested before."""
+        if self.failure is not None:
+            return False
+        is_known = shape in self._seen
+        self._seen.add(shape)
+        return is_known
+
+    def keep(self, shape: Hashable, place: P, recording: Recording) -> None:
+        """Store a new recording, and evict the least recently used ones if there are too many."""
+        self._kept[shape] = place, recording
+        self._count()
+        while self.count > MAX_RECORDINGS or (self.num_bytes > MAX_BYTES and self.count > 1):
+            dropped, _ = self._kept.popitem(last=False)
+            self._seen.discard(dropped)
+            self._count()
+
+    def fail(self, reason: str) -> None:
+        """Stop recording, drop all recordings and log the reason."""
+        self.failure = reason
+        self._kept.clear()
+        self._count()
+        logger.warning("%s are not captured in graphs and run operation by operation: %s", self._what, reason)
+
+    def _count(self) -> None:
+        self.count = len(self._kept)
+        self.num_bytes = sum(
+            place.num_bytes + recording.num_bytes for place, recording in self._kept.values()
+        )
+
+
+class Graphs(Generic[P]):
+    """Base class of objects that replay recordings of one kind and count replays.
+
+    Args:
+        what: see `Recordings`.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._recordings: Recordings[P] = Recordings(what)
+        self.num_replays = 0
+        self.num_plain = 0
+        """Number of eager runs."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is recorded any more; None if recording works."""
+        return self._recordings.failure
+
+    @property
+    def num_recordings(self) -> int:
+        """Number of recordings held."""
+        return self._recordings.count
+
+    @property
+    def num_bytes(self) -> int:
+        """Device memory that the recordings hold."""
+        return self._recordings.num_bytes

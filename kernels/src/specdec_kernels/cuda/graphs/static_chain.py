@@ -1,0 +1,178 @@
+"""The tensors of a recorded draft loop, and the loop itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from specdec.interfaces import ChainRules, ChainWork, PackedBatch
+from specdec.noise import Stream, exponentials, node_word
+from specdec.runner import sent
+from specdec_kernels.cuda.graphs.pass_shape import PassShape
+from specdec_kernels.cuda.graphs.recorder import Tensors
+from specdec_kernels.cuda.graphs.static_pass import StaticPass
+from specdec_kernels.cuda.paged_pass import PagedPass
+
+_COLDEST = 1e-30
+"""Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainShape:
+    """The shape of a recorded loop."""
+
+    last: PassShape
+    """Shape of its last pass."""
+    num_steps: int
+    is_greedy: bool
+    """Whether all rows choose greedily and no noise is needed."""
+    rules: ChainRules
+
+
+class StaticChain:
+    """A draft loop whose passes and choices read tensors at fixed addresses.
+
+    Args:
+        shape: its sizes.
+        max_context: maximum sequence length, in tokens.
+        max_positions: number of positions that the model supports.
+        logits: `[B, V]` of a batch, for width, dtype and device.
+        carry: `[B, F]` likewise; None for models.
+    """
+
+    def __init__(
+        self,
+        shape: ChainShape,
+        max_context: int,
+        max_positions: int,
+        logits: torch.Tensor,
+        carry: torch.Tensor | None,
+    ) -> None:
+        self.shape = shape
+        self._max_positions = max_positions
+        self.step = StaticPass(shape.last, max_context, logits.device, carry)
+        num_rows, device = shape.last.num_rows, logits.device
+        self._logits = logits.new_zeros(num_rows, logits.shape[1])
+        self._carry = None if carry is None else carry.new_zeros(num_rows, carry.shape[1])
+        size = max(num_rows, shape.last.num_requests)
+        self._cached, self._first_slots, self._seeds, self._samples, self._positions = torch.zeros(
+            (5, size), dtype=torch.int64, device=device
+        )
+        self._is_real = torch.zeros(size, dtype=torch.bool, device=device)
+        self._temperatures = torch.zeros(num_rows, 1, device=device)
+        ids = shape.rules.target_ids
+        self._target_ids = None if ids is None else torch.from_numpy(ids).to(device)
+        self._num_noisy = shape.rules.num_ids if ids is None or shape.rules.is_drawn else int(ids[-1]) + 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the largest tensors."""
+        return self.step.num_bytes + self._logits.nbytes + (0 if self._carry is None else self._carry.nbytes)
+
+    def fill(
+        self,
+        batch: PackedBatch,
+        rows: PagedPass,
+        logits: torch.Tensor,
+        carry: torch.Tensor | None,
+        work: ChainWork,
+    ) -> None:
+        """Set the inputs of a loop.
+
+        Args:
+            batch: its last pass.
+            rows: the same pass in the form that the kernels read.
+            logits: `[B, V]` of each row's last token.
+            carry: `[B, F]` likewise.
+            work: what to draft.
+        """
+        count, device, keys = len(work.num_cached), logits.device, work.keys
+        self.step.fill(batch, rows, None, carry)
+        self._logits[:count].copy_(logits)
+        if self._carry is not None:
+            assert carry is not None
+            self._carry[:count].copy_(carry)
+        table = np.array(
+            [work.num_cached, work.first_slots, keys.seeds, keys.samples, keys.positions], np.int64
+        )
+        on_device = sent(torch.from_numpy(table), device)
+        places = (self._cached, self._first_slots, self._seeds, self._samples, self._positions)
+        for place, values in zip(places, on_device, strict=True):
+            place[:count].copy_(values)
+        self._is_real[:count] = True
+        self._is_real[count:] = False
+        # A positive temperature that float32 rounds to 0 is still not greedy.
+        warm = [max(t, _COLDEST) if t > 0 else 0.0 for t in work.temperatures]
+        heat = sent(torch.tensor(warm, dtype=torch.float32), device)
+        self._temperatures[:count, 0].copy_(heat)
+        self._temperatures[count:] = 0.0
+
+    def run(self, run_pass: Callable[[StaticPass], Tensors]) -> Tensors:
+        """Run the loop.
+
+        Returns:
+            ids `[T, K]` of the target; chances `[T, K]`, of width 0 if not requested; q `[T, K, num_ids]`, of width 0 if
+            not requested or if all rows are greedy; logits `[T, V]` of the first pass, of width 0 if there is no pass.
+        """
+        rules, num_steps = self.shape.rules, self.shape.num_steps
+        num_rows = self.shape.last.num_rows
+        logits, carry = self._logits, self._carry
+        ids, chances, laws = [], [], []
+        first = logits[:, :0]
+        for step in range(num_steps):
+            index, law = self._choose(logits[:, : rules.num_ids].float(), step)
+            ids.append(index if self._target_ids is None else self._target_ids[index])
+            if rules.wants_chances:
+                chances.append(law.gather(1, index[:, None])[:, 0])
+            if rules.is_drawn and not self.shape.is_greedy:
+                laws.append(law)
+            if step + 1 < num_steps:
+                self._advance(ids[-1], step, carry)
+                logits, *carried = run_pass(self.step)
+                carry = None if carry is None else carried[0]
+                first = logits if step == 0 else first
+        none = first.new_zeros((num_rows, 0), dtype=torch.float32)
+        return (
+            torch.stack(ids, 1),
+            torch.stack(chances, 1) if chances else none,
+            torch.stack(laws, 1) if laws else none[:, None],
+            first.clone(),
+        )
+
+    def _choose(self, scores: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return for each row an index `[T]` into `scores [T, num_ids]`, and its distribution `[T, num_ids]`."""
+        best = scores.argmax(-1)
+        rules = self.shape.rules
+        if self.shape.is_greedy:
+            return best, scores.softmax(-1) if rules.wants_chances else scores
+        is_hot = self._temperatures > 0
+        heat = torch.where(is_hot, self._temperatures, 1.0)
+        law = ((scores - scores.amax(-1, keepdim=True)) / heat).softmax(-1)
+        count = len(scores)
+        word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
+        positions = self._positions[:count] + (0 if rules.is_drawn else step)
+        words = torch.full_like(positions, word)
+        noise = exponentials(self._seeds[:count], positions, self._samples[:count], words, self._num_noisy)
+        if self._target_ids is not None and not rules.is_drawn:
+            noise = noise[:, self._target_ids]
+        return torch.where(is_hot[:, 0], (noise / law.double()).argmin(-1), best), law
+
+    def _advance(self, token_ids: torch.Tensor, step: int, carry: torch.Tensor | None) -> None:
+        """Write the inputs of the pass over the tokens just chosen.
+
+        All requests run as many steps as the longest chain needs. Positions are clamped to the last one that the model
+        supports; tokens that a request chooses beyond its limit are dropped.
+        """
+        batch, rows = self.step.batch, self.step.rows
+        place = torch.where(self._is_real, self._cached + step, 0)
+        count = len(batch.token_ids)
+        batch.token_ids.copy_(torch.where(self._is_real[:count], token_ids, 0))
+        batch.positions.copy_(place[:count].clamp_max(self._max_positions - 1))
+        rows.slots.copy_(torch.where(self._is_real, self._first_slots + place, -1)[:count])
+        rows.context_lens.copy_((place + self._is_real.long())[: len(rows.context_lens)])
+        if carry is not None:
+            assert self.step.features is not None
+            self.step.features.copy_(carry)

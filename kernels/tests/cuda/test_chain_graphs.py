@@ -1,0 +1,215 @@
+"""Recorded draft loops: what they choose, what their passes see, padding, and whole generations through them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from speccheck.recorder import Rerun, StandInAttention
+
+from specdec.engine.draws import EngineDraws
+from specdec.engine.sequence import Sequence
+from specdec.interfaces import ChainRules, ChainWork, PackedBatch
+from specdec.interfaces.draws import NoiseKeys
+from specdec.sampling_params import SamplingParams
+from specdec_kernels.cuda.graphs import ChainGraphs
+
+NUM_IDS = 24
+GREEDY = ChainRules(NUM_IDS)
+FIRST_SLOTS, CACHED = [0, 128, 256], [5, 40, 9]
+
+
+def made_up(tokens: torch.Tensor, positions: torch.Tensor, features: torch.Tensor | None) -> torch.Tensor:
+    """Logits `[T, NUM_IDS]` that depend on all that a pass sees."""
+    mixed = tokens[:, None] * 7.0 + positions[:, None] * 3.0 + torch.arange(NUM_IDS) * 5.0
+    if features is not None:
+        mixed = mixed + features.sum(1, keepdim=True)
+    return 2.0 * torch.sin(mixed)
+
+
+class Passes:
+    """Stands in for a model: says what it saw."""
+
+    def __init__(self, backend: StandInAttention) -> None:
+        self.backend = backend
+        self.seen: list[tuple[list[int], ...]] = []
+
+    def __call__(self, batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        rows = self.backend.rows
+        assert rows is not None
+        assert batch.slots is rows.slots
+        seen = (batch.token_ids, batch.positions, rows.slots, rows.context_lens, rows.query_starts)
+        self.seen.append(tuple(tensor.tolist() for tensor in seen))
+        logits = made_up(batch.token_ids, batch.positions, features)
+        return (logits,) if features is None else (logits, features * 0.5 + batch.token_ids[:, None])
+
+
+def make(recorder: Rerun | None = None, max_positions: int = 512) -> tuple[ChainGraphs, Passes]:
+    backend = StandInAttention()
+    passes = Passes(backend)
+    return ChainGraphs(passes, recorder or Rerun(), backend, 512, max_positions), passes
+
+
+def keys_of(sequences: list[Sequence]) -> NoiseKeys:
+    return EngineDraws(sequences).coupled_keys(range(len(sequences)))
+
+
+def sequences_of(temperatures: list[float]) -> list[Sequence]:
+    made = []
+    for i, (temperature, cached) in enumerate(zip(temperatures, CACHED, strict=True)):
+        prompt = np.arange(cached + 1, dtype=np.int32)
+        params = SamplingParams(temperature=temperature)
+        made.append(Sequence(str(i), prompt, params, seed=100 + i, sample_index=i, max_num_tokens=500))
+    return made
+
+
+def by_hand(
+    logits: torch.Tensor,
+    carry: torch.Tensor | None,
+    sequences: list[Sequence],
+    num_steps: int,
+    rules: ChainRules,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens `[B, K]` and q `[B, K, num_ids]`, chosen as proposers choose step by step."""
+    draws, rows = EngineDraws(sequences), range(len(sequences))
+    temperatures = torch.tensor([s.params.temperature for s in sequences])
+    names = torch.arange(rules.num_ids) if rules.target_ids is None else torch.from_numpy(rules.target_ids)
+    tokens, laws = [], []
+    for step in range(num_steps):
+        scores = logits[:, : rules.num_ids]
+        scaled = scores / torch.where(temperatures > 0, temperatures, 1.0)[:, None]
+        laws.append(scaled.softmax(-1))
+        if rules.is_drawn:
+            drawn, _ = draws.sample(scaled, rows, step)
+        else:
+            wide = torch.full((len(rows), int(names[-1]) + 1), -torch.inf)
+            wide[:, names] = scaled
+            drawn = torch.searchsorted(names, draws.coupled(wide, rows, step + 1))
+        index = torch.where(temperatures > 0, drawn, scores.argmax(-1))
+        tokens.append(names[index])
+        logits = made_up(tokens[-1], torch.tensor(CACHED) + step, carry)
+        carry = None if carry is None else carry * 0.5 + tokens[-1][:, None]
+    return torch.stack(tokens, 1), torch.stack(laws, 1)
+
+
+@pytest.mark.parametrize("is_head", [False, True])
+@pytest.mark.parametrize("is_drawn", [False, True])
+@pytest.mark.parametrize("is_reduced", [False, True])
+@pytest.mark.parametrize("temperatures", [[0.0, 0.0, 0.0], [0.7, 0.0, 1.3]])
+def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, temperatures) -> None:
+    target_ids = np.arange(NUM_IDS - 2) * 3 + 1 if is_reduced else None
+    rules = ChainRules(NUM_IDS - 2, target_ids, is_drawn=is_drawn, threshold=1e-9)
+    graphs, _ = make()
+    sequences = sequences_of(temperatures)
+    for turn in range(3):
+        torch.manual_seed(turn)
+        logits, carry = torch.randn(3, NUM_IDS), torch.randn(3, 4) if is_head else None
+        expected, laws = by_hand(logits, carry, sequences, 5, rules)
+        chains = graphs.draft(
+            logits, carry, ChainWork(FIRST_SLOTS, CACHED, 5, temperatures, keys_of(sequences), rules)
+        )
+        assert chains.token_ids.tolist() == expected.tolist()
+        index = expected if target_ids is None else (expected - 1) // 3
+        chances = laws.gather(2, index[:, :, None])[:, :, 0]
+        torch.testing.assert_close(torch.from_numpy(chains.chances), chances)
+        if is_drawn and any(temperatures):
+            torch.testing.assert_close(chains.laws, laws)
+    assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 1)
+
+
+def test_its_passes_see_where_they_are_and_padding_writes_nowhere() -> None:
+    graphs, passes = make()
+    nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
+    graphs.draft(torch.randn(3, NUM_IDS), None, ChainWork(FIRST_SLOTS, CACHED, 3, [0.0] * 3, nothing, GREEDY))
+    assert len(passes.seen) == 2  # the last token is not run
+    for step, (tokens, positions, slots, lengths, starts) in enumerate(passes.seen):
+        assert (tokens[3], positions) == (0, [cached + step for cached in CACHED] + [0])
+        assert slots == [first + cached + step for first, cached in zip(FIRST_SLOTS, CACHED, strict=True)] + [
+            -1
+        ]
+        assert lengths == [cached + step + 1 for cached in CACHED] + [0]
+        assert starts == [0, 1, 2, 3, 3]
+
+
+def test_no_row_goes_beyond_the_last_position() -> None:
+    graphs, passes = make(max_positions=41)
+    nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
+    graphs.draft(torch.randn(3, NUM_IDS), None, ChainWork(FIRST_SLOTS, CACHED, 4, [0.0] * 3, nothing, GREEDY))
+    assert [positions for _, positions, *_ in passes.seen] == [[5, 40, 9, 0], [6, 40, 10, 0], [7, 40, 11, 0]]
+
+
+def test_other_requests_take_the_same_recording() -> None:
+    graphs, _ = make()
+    for turn, cached in enumerate(([5, 40, 9], [7, 7, 100], [200, 3])):
+        logits = torch.randn(len(cached), NUM_IDS, generator=torch.Generator().manual_seed(turn))
+        nothing = NoiseKeys(*np.zeros((3, len(cached)), np.int64))
+        slots = [300 + 128 * i for i in range(len(cached))]
+        if turn == 2:
+            slots[1] = 900
+        got = graphs.draft(logits, None, ChainWork(slots, cached, 4, [0.0] * len(cached), nothing, GREEDY))
+        index, expected = logits.argmax(-1), []
+        for step in range(4):
+            expected.append(index)
+            index = made_up(index, torch.tensor(cached) + step, None).argmax(-1)
+        assert got.token_ids.tolist() == torch.stack(expected, 1).tolist()
+    assert graphs.num_plain == 3  # two requests are another shape than three
+    assert graphs.num_recordings == 1
+
+
+def test_one_step_needs_no_pass() -> None:
+    graphs, passes = make()
+    logits = torch.randn(3, NUM_IDS)
+    nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
+    for _ in range(3):
+        got = graphs.draft(logits, None, ChainWork(FIRST_SLOTS, CACHED, 1, [0.0] * 3, nothing, GREEDY))
+        assert got.token_ids[:, 0].tolist() == logits.argmax(-1).tolist()
+        assert got.chances.shape == (3, 0)
+        assert got.laws.numel() == 0
+    assert passes.seen == []
+
+
+def test_laws_are_not_written_again() -> None:
+    graphs, _ = make()
+    rules, sequences = ChainRules(NUM_IDS, is_drawn=True), sequences_of([1.0] * 3)
+    found = []
+    for turn in range(4):
+        logits = torch.randn(3, NUM_IDS, generator=torch.Generator().manual_seed(turn))
+        laws = graphs.draft(
+            logits, None, ChainWork(FIRST_SLOTS, CACHED, 2, [1.0] * 3, keys_of(sequences), rules)
+        ).laws
+        found.append((laws, laws.clone()))
+    assert all(torch.equal(laws, kept) for laws, kept in found)
+
+
+@pytest.mark.parametrize("temperature", [1e-46, 1e-38, 1e-31, 1e-20])
+def test_laws_of_almost_nothing_are_certain(temperature) -> None:
+    graphs, _ = make()
+    logits = torch.randn(3, NUM_IDS)
+    keys, rules = keys_of(sequences_of([1.0] * 3)), ChainRules(NUM_IDS, is_drawn=True)
+    laws = graphs.draft(logits, None, ChainWork(FIRST_SLOTS, CACHED, 1, [temperature] * 3, keys, rules)).laws
+    assert torch.equal(laws[:, 0], torch.nn.functional.one_hot(logits.argmax(-1), NUM_IDS).float())
+
+
+@pytest.mark.parametrize(
+    ("recorder", "reason"),
+    [
+        (Rerun(failure="operation not permitted when stream is capturing"), "not permitted when stream"),
+        (Rerun(spoil=3.0), "a replay chose other tokens"),
+    ],
+)
+def test_what_cannot_be_recorded_runs_as_it_is_and_says_so_once(recorder, reason, caplog) -> None:
+    graphs, _ = make(recorder)
+    logits = torch.randn(3, NUM_IDS)
+    nothing = NoiseKeys(*np.zeros((3, 3), np.int64))
+    drafted = [
+        graphs.draft(
+            logits, None, ChainWork(FIRST_SLOTS, CACHED, 3, [0.0] * 3, nothing, GREEDY)
+        ).token_ids.tolist()
+        for _ in range(4)
+    ]
+    assert drafted == [drafted[0]] * 4
+    assert graphs.failure is not None
+    assert reason in graphs.failure
+    assert caplog.text.count("draft loops are not captured in graphs") == 1
+    assert (graphs.num_plain, graphs.num_replays, graphs.num_recordings) == (4, 0, 0)
+    assert graphs.max_rows == 0  # passes may still be replayed, one by one

@@ -1,0 +1,185 @@
+"""Recorded passes: padding, which shapes are recorded, what is given up, and whole generations through them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from speccheck.engines import greedy, make_llm, scripted, tokens_of
+from speccheck.interpreter import multiply_as_a_gpu
+from speccheck.models import tiny
+from speccheck.recorder import NUM_SLOTS, RecordingBackend, Rerun, StandInAttention, use_backends
+
+from specdec import LLM
+from specdec.interfaces import PackedBatch, Segment
+from specdec_kernels.cuda.graphs import recordings
+from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
+from specdec_kernels.cuda.graphs.pass_shape import padded_shape
+from specdec_kernels.cuda.graphs.static_pass import StaticPass
+from specdec_kernels.cuda.paged_pass import paged_pass
+from specdec_kernels.layers.backend import LayersBackend
+
+CPU = torch.device("cpu")
+
+
+def step(rows: list[int], cached: list[int], **more) -> PackedBatch:
+    """A pass of some requests, 128 slots apart, whose tokens are all different."""
+    segments, slots, row = [], [], 0
+    for index, (count, before) in enumerate(zip(rows, cached, strict=True)):
+        segments.append(Segment(row, count, 128 * index, before))
+        slots.append(torch.arange(before, before + count) + 128 * index)
+        row += count
+    positions = torch.cat([torch.arange(s.num_cached, s.kv_len) for s in segments])
+    return PackedBatch(torch.arange(row) + 7, positions, segments, torch.cat(slots), None, **more)
+
+
+def doubled(batch: PackedBatch, features: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    return 2.0 * batch.token_ids[:, None], batch.positions[:, None] + 0.5
+
+
+def graphs(recorder: Rerun, run=doubled) -> PassGraphs:
+    return PassGraphs(run, recorder, StandInAttention(), 512)
+
+
+def test_a_shape_is_recorded_when_it_comes_again() -> None:
+    made = graphs(Rerun())
+    assert made.forward(step([3, 1], [5, 9])) is None
+    for cached in ([6, 10], [40, 1]):
+        batch = step([2, 1], cached)
+        tokens, positions = made.forward(batch)
+        assert torch.equal(tokens, 2.0 * batch.token_ids[:, None])
+        assert torch.equal(positions, batch.positions[:, None] + 0.5)
+    assert (made.num_recordings, made.num_replays, made.num_plain, made.num_bytes) == (
+        1,
+        2,
+        1,
+        1000 + 2 * 256 // 16 * 8,
+    )
+
+
+def test_what_was_returned_is_not_written_again() -> None:
+    made = graphs(Rerun())
+    batch = step([4], [5])
+    assert made.forward(batch) is None
+    first = made.forward(batch)
+    kept = [tensor.clone() for tensor in first]
+    made.forward(replace(batch, token_ids=batch.token_ids + 100))
+    assert all(map(torch.equal, first, kept))
+
+
+def test_padding_writes_nowhere_and_is_never_read() -> None:
+    batch = step([3, 2], [5, 9])
+    rows = paged_pass(batch, NUM_SLOTS, is_exact=False)
+    shape = padded_shape(5, rows)
+    assert (shape.num_rows, shape.num_requests) == (8, 2)
+    static = StaticPass(replace(shape, num_requests=4), 512, CPU, torch.ones(5, 6))
+    for number in (3.0, 5.0):
+        static.fill(batch, rows, None, torch.full((5, 6), number))
+        assert static.rows.slots.tolist() == [5, 6, 7, 137, 138, -1, -1, -1]
+        assert static.rows.query_starts.tolist() == [0, 3, 5, 5, 5]
+        assert static.rows.context_lens.tolist() == [8, 11, 0, 0]
+        assert torch.equal(static.rows.block_tables[:2], rows.block_tables)
+        assert static.batch.token_ids.tolist() == [7, 8, 9, 10, 11, 0, 0, 0]
+        assert static.features.sum() == number * 30
+        batch = step([3, 2], [5, 9])
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "padded"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16), (33, 40), (256, 256)]
+)
+def test_rows_are_padded_to_few_sizes(num_rows, padded) -> None:
+    rows = paged_pass(step([1], [5]), NUM_SLOTS, is_exact=False)
+    assert padded_shape(num_rows, rows).num_rows == padded
+
+
+def test_long_passes_run_as_they_are() -> None:
+    made = graphs(Rerun())
+    for batch in (
+        step([100, 100, 57], [0, 0, 0]),
+        replace(step([65], [0]), logits_rows=torch.tensor([64])),
+    ):
+        assert made.forward(batch) is None
+        assert made.forward(batch) is None
+    assert (made.num_recordings, made.num_plain) == (0, 4)
+
+
+def test_the_least_used_recording_is_given_up(monkeypatch) -> None:
+    monkeypatch.setattr(recordings, "MAX_RECORDINGS", 2)
+    made = graphs(Rerun())
+    one, two, four = (step([count], [5]) for count in (1, 2, 4))
+    for batch in (one, one, two, two, one, four, four):
+        made.forward(batch)
+    assert made.num_recordings == 2
+    assert made.forward(one) is not None
+    assert made.forward(two) is None
+
+
+@pytest.mark.parametrize(
+    ("recorder", "reason"),
+    [
+        (Rerun(failure="operation not permitted when stream is capturing"), "not permitted when stream"),
+        (Rerun(spoil=1.01), "a replay differs from the pass it repeats by 1.0e-02"),
+        (Rerun(spoil=float("nan")), "a replay differs"),
+    ],
+)
+def test_what_cannot_be_recorded_runs_as_it_is_and_says_so_once(recorder, reason, caplog) -> None:
+    made = graphs(recorder)
+    for _ in range(4):
+        assert made.forward(step([4], [5])) is None
+    assert reason in made.failure
+    assert caplog.text.count("not captured in graphs") == 1
+    assert (made.num_recordings, made.num_plain, made.num_replays) == (0, 4, 0)
+
+
+PROMPTS = [[5, 9, 3], list(range(20, 39)), [7]]
+SCRIPTED = scripted(wrong=0.3, seed=1)
+
+
+def generate(speculation, num_tokens=12, **options) -> tuple[list[list[int]], LLM]:
+    llm = make_llm(tiny("llama"), speculation, max_model_len=64, **options)
+    return tokens_of(llm, PROMPTS, greedy(num_tokens)), llm
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+@pytest.mark.parametrize("is_fused", [False, True], ids=["own", "fused"])
+def test_generations_through_recorded_passes(shape, is_fused, monkeypatch) -> None:
+    multiply_as_a_gpu(monkeypatch)
+    layers = [LayersBackend()] if is_fused else []
+    options = {"deterministic": is_fused} | {"attention_backend": "triton", "device": "cpu"}
+    use_backends(monkeypatch, RecordingBackend(None), *layers)
+    expected, _ = generate(None, **options)
+    texts = [[*p, *e] for p, e in zip(PROMPTS, expected, strict=True)]
+    use_backends(monkeypatch, RecordingBackend(Rerun()), *layers)
+    got, llm = generate(SCRIPTED | {"shape": shape, "texts": texts}, **options)
+    assert got == expected
+    made = llm._built.scorer.runner.forms[0][0]._passes
+    assert made.failure is None
+    assert made.num_replays > made.num_recordings > 0
+    told = {
+        metric.name: metric.value for metric in llm.get_metrics() if metric.name.startswith("specdec:graph")
+    }
+    assert told == {
+        "specdec:graph_replays": made.num_replays,
+        "specdec:graph_misses": made.num_plain,
+        "specdec:graph_failures": 0,
+        "specdec:graph_recordings": made.num_recordings,
+        "specdec:graph_bytes": made.num_bytes,
+    }
+    assert llm._built.engine.metrics.num_accepted_tokens > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", ["chain", "tree"])
+def test_generations_through_cuda_graphs(shape) -> None:
+    expected, _ = generate(None, 24, device="cuda", enforce_eager=True, attention_backend="sdpa")
+    texts = [[*p, *e] for p, e in zip(PROMPTS, expected, strict=True)]
+    got, llm = generate(
+        SCRIPTED | {"shape": shape, "texts": texts}, 24, device="cuda", attention_backend="triton"
+    )
+    assert got == expected
+    made = llm._built.scorer.runner.forms[0][0]._passes
+    assert made.failure is None
+    assert made.num_replays > made.num_recordings > 0
+    assert made.num_bytes > 0

@@ -1,0 +1,144 @@
+"""The kernels decide what core's samplers decide with torch, and a kernel that decides otherwise is found when it is chosen."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from speccheck.recorder import use_backends
+
+from specdec import SamplingParams
+from specdec.interfaces import (
+    Backend,
+    Declined,
+    Draft,
+    DraftSampling,
+    SamplerConfig,
+    Scores,
+    Verify,
+    VerifyBatch,
+)
+from specdec.samplers import BlockSampler, ProbabilisticSampler, StrictSampler, choice
+from specdec_kernels import Backend as Implementation
+from specdec_kernels import dispatch
+from specdec_kernels.cuda.verification import judge_on_device, walk_on_device
+
+VOCAB = 7
+SAMPLERS = {
+    "strict_verify": StrictSampler(SamplerConfig()),
+    "rejection_verify": ProbabilisticSampler(SamplerConfig()),
+    "block_verify": BlockSampler(SamplerConfig()),
+}
+VERIFY: dict[str, Verify] = {
+    "strict_verify": walk_on_device,
+    "rejection_verify": partial(judge_on_device, "rejection_verify"),
+    "block_verify": partial(judge_on_device, "block_verify"),
+}
+
+
+def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, Draft, VerifyBatch]:
+    """Ragged drafts of four requests, one of them greedy, with ties, forbidden ids, and rows without q."""
+    rng = np.random.default_rng(seed)
+    sizes = [int(n) for n in rng.integers(0, 6, 4)]
+    starts = np.concatenate(([0], np.cumsum([size + 1 for size in sizes])[:-1])).tolist()
+    logits = torch.from_numpy(rng.integers(-2, 3, (sum(sizes) + 4, VOCAB)).astype(np.float32))
+    logits[torch.from_numpy(rng.random(logits.shape) < 0.2)] = -torch.inf
+    logits[:, 0] = 0.5
+    rows = [rng.integers(0, VOCAB, size).tolist() for size in sizes]
+    parents = [[int(rng.integers(-1, j)) if j else -1 for j in range(size)] for size in sizes]
+    draft = Draft.from_lists(rows, parents if is_tree else None)
+    if is_drawn:
+        q = torch.from_numpy(rng.dirichlet(np.full(VOCAB, 0.5), (4, max(sizes) + 1)).astype(np.float32))
+        flags = torch.tensor([True, True, False, True])
+        draft = replace(draft, sampling=DraftSampling.IID, node_probs=q, has_probs=flags)
+    temperatures = [1.0, 0.0, 1.0, 1.0]
+    batch = VerifyBatch(
+        sizes,
+        [9, 4, 30, 1],
+        [7, 8, 9, seed],
+        [0, 1, 0, 2],
+        [SamplingParams(temperature=t) for t in temperatures],
+        False,
+    )
+    return Scores(logits, starts, logits, starts), draft, batch
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float64, "transposed"])
+@pytest.mark.parametrize("is_drawn", [False, True])
+@pytest.mark.parametrize("operation", SAMPLERS)
+def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
+    num_accepted = 0
+    for seed in range(12):
+        is_tree = operation == "strict_verify" and seed % 2 == 1
+        scores, draft, batch = problem(
+            seed, is_tree=is_tree, is_drawn=is_drawn and operation != "strict_verify"
+        )
+        if kind is torch.float64:
+            scores = replace(scores, logits=scores.logits.double())
+        if draft.node_probs is not None:
+            probs = draft.node_probs
+            probs = probs.mT.contiguous().mT if kind == "transposed" else probs.to(kind)
+            draft = replace(draft, node_probs=probs)
+        expected = SAMPLERS[operation].verify_with_torch(scores, draft, batch)
+        got = VERIFY[operation](scores, draft, batch)
+        assert got is not None
+        assert [list(row) for row in got.accepted_nodes] == [list(row) for row in expected.accepted_nodes]
+        assert [list(row) for row in got.token_ids] == [list(row) for row in expected.token_ids]
+        num_accepted += sum(got.num_accepted)
+    assert num_accepted > 0
+
+
+class OnTheCpu(Backend):
+    """Lends the kernels, in the interpreter, to samplers on the CPU."""
+
+    name: ClassVar[str] = "on_the_cpu"
+
+    def __init__(self, operation: str) -> None:
+        self._operation = operation
+
+    def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
+        is_mine = SAMPLERS[self._operation].name == sampler
+        return VERIFY[self._operation] if is_mine else Declined("another sampler")
+
+
+@pytest.mark.interpreter
+@pytest.mark.parametrize("operation", SAMPLERS)
+def test_a_kernel_that_decides_otherwise_is_not_used(operation, monkeypatch, caplog) -> None:
+    sampler, cpu = SAMPLERS[operation], torch.device("cpu")
+
+    def choose() -> Verify | None:
+        use_backends(monkeypatch, OnTheCpu(operation))
+        return choice.fast_verify(sampler.name, cpu, sampler.verify_with_torch)
+
+    assert choose() is VERIFY[operation]
+    module = sys.modules[f"specdec_kernels.{operation}"]  # the package has a function of that name
+    honest = getattr(module, operation)
+
+    def wrong(*given: Any, **options: Any) -> Any:
+        verdict = honest(*given, **options)
+        if dispatch.backend_for(given[0]) is Implementation.TRITON:
+            verdict.token_ids[-1, 0] += 1
+        return verdict
+
+    monkeypatch.setattr(module, operation, wrong)
+    monkeypatch.setattr("specdec_kernels.cuda.verification.strict_verify", wrong)
+    assert choose() is None
+    assert f"{sampler.name} of backend on_the_cpu decides otherwise" in caplog.text
+
+
+def test_a_kernel_that_raises_is_not_used(monkeypatch, caplog) -> None:
+    def fail(*args: Any) -> None:
+        raise RuntimeError("no kernel image")
+
+    backend = OnTheCpu("strict_verify")
+    monkeypatch.setattr(backend, "verifier", lambda *_: fail)
+    use_backends(monkeypatch, backend)
+    sampler = SAMPLERS["strict_verify"]
+    assert choice.fast_verify(sampler.name, torch.device("cpu"), sampler.verify_with_torch) is None
+    assert "RuntimeError: no kernel image" in caplog.text
