@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import index as as_int
 
 import torch
@@ -13,6 +14,8 @@ from specdec.interfaces.draft import Draft, DraftSampling
 _MAX_WIDTH = 65_536
 _MAX_VOCABULARIES = 16
 """How many times the target's vocabulary a row of q may be wide."""
+_FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+"""Those that torch computes with: it only stores 8-bit floats, and cannot index raw bits."""
 
 
 class DraftError(ValueError):
@@ -58,7 +61,9 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
     if parents is not None:
         parents = copied(_plain("parents", parents, (size, width), 2, torch.int64)[:, :most])
     if confidence is not None:
-        confidence = copied(_plain("confidence", confidence, (size, width), 2)[:, :most])
+        confidence = _plain("confidence", confidence, (size, width), 2)
+        _check_float("confidence", confidence)
+        confidence = copied(confidence[:, :most])
     received = Received(own_ids if width <= most else copied(own_ids[:, :most]), parents, confidence)
     proposers = offered.proposers
     if proposers is not None:
@@ -81,7 +86,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
     if host_rows is None or received.node_probs is not None:  # q is looked up at `token_ids`
         received.rows = own_ids.tolist()
         return received
-    rows = received.rows = exact_rows(host_rows)
+    rows = received.rows = exact_rows(host_rows, size + 1, width + 1)
     if len(rows) != size:
         raise DraftError(f"Draft.host_rows has {len(rows)} rows for a batch of {size}")
     if max(map(len, rows), default=0) > width:
@@ -94,9 +99,14 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone(memory_format=torch.contiguous_format)
 
 
-def exact_rows(rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return rows of exact `int`s, which `index` makes: a subclass may answer comparisons as it likes."""
-    return [[*map(as_int, row)] for row in rows]
+def exact_rows(
+    rows: Sequence[Sequence[int]], most: int | None = None, width: int | None = None
+) -> list[list[int]]:
+    """Return rows of exact `int`s, which `index` makes: a subclass may answer comparisons as it likes.
+
+    At most `most` rows of `width` ids are read, if given: a row may be an iterator without end.
+    """
+    return [[*map(as_int, islice(row, width))] for row in islice(rows, most)]
 
 
 def _plain(
@@ -142,11 +152,15 @@ def _law(given: object, probs: torch.Tensor, vocab_size: int) -> DraftSampling:
             f"Draft.node_probs is given but Draft.sampling is {given}, by which nothing was drawn: give "
             "DraftSampling.IID (for chains too) or WITHOUT_REPLACEMENT, or leave node_probs out"
         )
-    if not probs.is_floating_point():
-        raise DraftError(f"Draft.node_probs is {probs.dtype}, not floating point")
+    _check_float("node_probs", probs)
     if probs.shape[2] > _MAX_VOCABULARIES * vocab_size:
         raise DraftError(f"Draft.node_probs is over {probs.shape[2]} ids, and the target has {vocab_size}")
     return DraftSampling(given)
+
+
+def _check_float(name: str, tensor: torch.Tensor) -> None:
+    if tensor.dtype not in _FLOATS:
+        raise DraftError(f"Draft.{name} is {tensor.dtype}, not floating point of 16, 32 or 64 bits")
 
 
 def _names(proposers: object, size: int) -> tuple[str, ...]:

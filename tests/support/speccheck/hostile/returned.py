@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -224,6 +225,15 @@ ERRORS: dict[str, Kind] = {
     "a sampling that is anything": _of(lambda d, n: with_q(d, n, sampling=Liar(1))),
     "host rows that raise": _of(
         lambda d, n: replace(Draft.from_lists([[1]] * n), host_rows=((NoName(),),) * n)
+    ),
+    "host rows without end": _of(
+        lambda d, n: replace(Draft.from_lists([[1]] * n), host_rows=(itertools.repeat(1),) * n)
+    ),
+    "confidence of raw bits": _of(
+        lambda d, n: replace(chain(d, n), confidence=torch.ones((n, 3), dtype=torch.uint8).view(torch.bits8))
+    ),
+    "q of 8 bits": _of(
+        lambda d, n: with_q(d, n, node_probs=torch.full((n, 4, VOCAB), 2**-7).to(torch.float8_e5m2))
     ),
     "a map below 0": _of(lambda d, n: with_q(d, n, vocab_map=torch.arange(VOCAB) - 1)),
     "a map to one id": _of(lambda d, n: with_q(d, n, vocab_map=torch.zeros(VOCAB, dtype=torch.int64))),
