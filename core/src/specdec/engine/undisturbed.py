@@ -44,6 +44,8 @@ _WRITE: dict[str, Callable[[Any], object]] = {
     "matmul precision": torch.set_float32_matmul_precision,
     "autocast": lambda is_on: torch.set_autocast_enabled("cpu", is_on),
     "dispatch modes": lambda count: _drop_dispatch_modes(count),
+    "function transforms": torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth,
+    "attention kernels": lambda enabled: _set_attention_kernels(enabled),
 }
 """Puts back each of the values that `_values` reads, in its order."""
 
@@ -54,7 +56,7 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
     They are put back as well if it raises.
     """
     handlers, modes, values = tuple(map(_handler_of, _SIGNALS)), _function_modes(), _values()
-    depth = sys.getrecursionlimit()
+    depth, trace, profile = sys.getrecursionlimit(), sys.gettrace(), sys.getprofile()
     changed: list[str] = []
     interruption: BaseException | None = None
     try:
@@ -62,7 +64,14 @@ def undisturbed(function: Callable[..., Result], *arguments: Any) -> tuple[Resul
     finally:
         for _ in range(_MAX_TRIES):
             try:
-                if sys.getrecursionlimit() != depth:  # here, where no further frame is needed
+                # Here, where no further frame is needed: these may make the next one raise.
+                if sys.gettrace() is not trace:
+                    sys.settrace(trace)
+                    changed.append("trace function")
+                if sys.getprofile() is not profile:
+                    sys.setprofile(profile)
+                    changed.append("profile function")
+                if sys.getrecursionlimit() != depth:
                     sys.setrecursionlimit(depth)
                     changed.append("recursion limit")
                 changed += _put_back(handlers, modes, values)
@@ -103,6 +112,13 @@ def _values() -> tuple[Any, ...]:
         torch._C._get_float32_matmul_precision(),
         torch.is_autocast_enabled("cpu"),
         torch._C._len_torch_dispatch_stack(),
+        torch._C._functorch.get_dynamic_layer_stack_depth(),
+        (
+            torch._C._get_math_sdp_enabled(),
+            torch._C._get_flash_sdp_enabled(),
+            torch._C._get_mem_efficient_sdp_enabled(),
+            torch._C._get_cudnn_sdp_enabled(),
+        ),
     )
 
 
@@ -152,3 +168,11 @@ def _set_function_modes(modes: tuple[Any, ...]) -> None:
 def _drop_dispatch_modes(count: int) -> None:
     while torch._C._len_torch_dispatch_stack() > count:
         torch._C._pop_torch_dispatch_stack(None)
+
+
+def _set_attention_kernels(enabled: tuple[bool, ...]) -> None:
+    is_math, is_flash, is_efficient, is_cudnn = enabled
+    torch._C._set_sdp_use_math(is_math)
+    torch._C._set_sdp_use_flash(is_flash)
+    torch._C._set_sdp_use_mem_efficient(is_efficient)
+    torch._C._set_sdp_use_cudnn(is_cudnn)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -105,6 +106,17 @@ def _alarm() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 
 
+def _entered(context: Any) -> Any:
+    context.__enter__()
+    return context
+
+
+def _traced(frame: Any, event: str, argument: object) -> None:
+    """Raise in the midst of the engine's next step."""
+    if "/specdec/runner/" in frame.f_code.co_filename:
+        raise SystemExit("trace")
+
+
 SETTINGS: dict[str, Callable[..., Any]] = {
     "default device meta": lambda *_: torch.set_default_device("meta"),
     "a device left entered": lambda *_: torch.device("meta").__enter__(),
@@ -112,6 +124,10 @@ SETTINGS: dict[str, Callable[..., Any]] = {
     "deterministic algorithms": lambda *_: torch.use_deterministic_algorithms(True),
     "number of threads": lambda *_: torch.set_num_threads(3),
     "a low recursion limit": lambda *_: sys.setrecursionlimit(len(inspect.stack(0)) + 4),
+    "attention without kernels": lambda *_: KEPT.append(_entered(sdpa_kernel(SDPBackend.CUDNN_ATTENTION))),
+    "a gradient transform left on": lambda *_: torch._C._functorch._grad_increment_nesting(),
+    "a trace function that raises": lambda *_: sys.settrace(_traced),
+    "a profile function that raises": lambda *_: sys.setprofile(_traced),
     "numpy errors raised": lambda *_: np.seterr(all="raise"),
     "autocast left on": lambda *_: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
     "grad mode": lambda *_: torch.set_grad_enabled(not torch.is_grad_enabled()),
