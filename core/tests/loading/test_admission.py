@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as hf
 from safetensors.torch import load_file
-from speccheck.engines import greedy, make_llm, tokens_of
+from speccheck.engines import greedy, letter_tokenizer, make_llm, tokens_of
 from speccheck.identity import references
 from speccheck.models import _BASE, MAX_LEN, VOCAB, make, prompts, tiny
 
@@ -255,3 +255,24 @@ def test_a_name_that_leads_nowhere_is_not_asked_for(name, monkeypatch) -> None:
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", None)
     with pytest.raises(ModelError, match=f"there is no directory '{name}'"):
         LLM(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("config.json", b'"num_hidden_layers": ', b'"num_hidden_layers": null, "x": '),
+        ("config.json", b'"num_key_value_heads": ', b'"num_key_value_heads": 0, "x": '),
+        ("model.safetensors", b'"F32"', b'"F\xff2"'),
+        ("tokenizer.json", b'"kf": ', b'"kf": -'),
+        ("tokenizer_config.json", b"{", b'{"pad_token": 1.5, '),
+    ],
+)
+def test_a_damaged_file_is_named_by_its_folder(tmp_path, name, old, new) -> None:
+    tiny("llama").save_pretrained(tmp_path)
+    letter_tokenizer().save_pretrained(tmp_path)
+    file = tmp_path / name
+    content = file.read_bytes()
+    assert old in content
+    file.write_bytes(content.replace(old, new, 1))
+    with pytest.raises(ModelError, match=str(tmp_path)):
+        LLM(str(tmp_path), max_model_len=MAX_LEN)

@@ -54,7 +54,9 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     }
     try:
         config = AutoConfig.from_pretrained(path, **common)
-    except (OSError, ValueError) as error:
+    except ImportError:  # code that the model needs and nobody installed
+        raise
+    except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
     dtype = _dtype(options, config, device)
@@ -63,10 +65,12 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         model = AutoModelForCausalLM.from_pretrained(
             path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common, **part
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (ImportError, MemoryError, torch.OutOfMemoryError):  # nothing is wrong with the files
+        raise
+    except Exception as error:  # damaged files: the libraries raise errors of many types, most without the path
         hint = (
             ""
-            if options.allow_pickle
+            if options.allow_pickle or not isinstance(error, OSError)
             else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
         )
         raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error

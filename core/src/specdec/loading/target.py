@@ -156,7 +156,7 @@ def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerB
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             name, trust_remote_code=options.trust_remote_code, **offline_arguments(name)
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # `tokenizers` raises Exception itself for a damaged file
         raise ModelError(
             f"no tokenizer in {source!r}: {first_line(error)}; pass tokenizer=, or skip_tokenizer_init=True and token ids"
         ) from error
