@@ -221,6 +221,7 @@ def test_what_is_wrong_is_told(client: OpenAI, served: Served) -> None:
     assert (
         "Content-Type" in served.error("/v1/completions", {"prompt": "x"}, {"Content-Type": "text/plain"})[1]
     )
+    assert served.error("/v1/completions", {"prompt": "x"}, {"Content-Encoding": "gzip"})[0] == 415
     assert "more than 4096" in served.error("/v1/completions", {"prompt": ["x"] * 100, "n": 100})[1]
     both = {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "b"}}
     assert "give one" in served.error("/v1/completions", {"prompt": "x"} | both)[1]

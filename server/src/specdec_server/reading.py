@@ -19,6 +19,7 @@ _SMALL_BYTES = 16 * 1024
 """Bodies up to this length are read at once; that takes less than two milliseconds."""
 _JSON = re.compile(r"application/([\w.-]+\+)?json")
 _NO_OBJECT = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
+_ENCODED = "the body has Content-Encoding {encoding!r}, and only bodies that are not compressed are read: send it as it is"
 _REFERENCE = "#/components/schemas/{model}"
 
 
@@ -32,6 +33,9 @@ def reading(kind: type[BaseModel]) -> Any:
     async def read_body(request: Request, service: Served) -> BaseModel:
         if not _JSON.fullmatch(request.headers.get("content-type", "").partition(";")[0].strip().lower()):
             raise ApiError(_NO_OBJECT)
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.strip().lower() != "identity":
+            raise ApiError(_ENCODED.format(encoding=encoding), 415)
         raw, path = await request.body(), request.url.path
         if not raw:
             raise ApiError(_NO_OBJECT)
