@@ -32,7 +32,7 @@ OFFICIAL = {
     "plugins": ("specdec-core", "List the installed plugins."),
     "serve": ("specdec-server", "Serve a model over HTTP, with the OpenAI interface."),
     "train": ("specdec-train", "Train a draft head for a model."),
-    "warmup": ("specdec-core", "Compile for this machine what the first start would compile."),
+    "warmup": ("specdec-kernels", "Compile for this machine what the first start would compile."),
 }
 """Official commands: the package of each, and its line in the list of commands."""
 
