@@ -113,6 +113,22 @@ def test_damaged_code_is_compiled_again(twice, folder, caplog):
     )
 
 
+def test_a_damaged_folder_is_one_warning(twice, folder, caplog):
+    twice()(3), twice()(1.5)
+    files = list(folder.glob("*/*.nbc"))
+    for file in files:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    caplog.clear()
+    cache._told.clear()
+    function = twice()
+    assert (function(3), function(1.5), hits(function)) == (6, 3.0, 0)
+    (told,) = (record.getMessage() for record in caplog.records)
+    assert told in [
+        f"compiled code in {file} is damaged (its checksum differs): compiled again, which may take a minute or two"
+        for file in files
+    ]
+
+
 def test_a_sound_file_that_numba_cannot_load_is_compiled_again(twice, folder, caplog):
     twice()(3)
     (file,) = folder.glob("*/*.nbc")

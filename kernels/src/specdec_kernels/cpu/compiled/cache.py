@@ -69,7 +69,13 @@ class CodeCache(NullCache):
                     raise ValueError("its checksum differs")
                 return _rebuilt(target_context, *pickle.loads(data))
             except Exception as error:  # from numba or LLVM, which may raise anything
-                _tell_once("damaged", "compiled code in %s is damaged (%s): compiled again", path, error)
+                _tell_once(
+                    "damaged",
+                    "compiled code in %s is damaged (%s): compiled again, which may take a minute or two",
+                    path,
+                    error,
+                )
+                return None
         _announce()
         return None
 
