@@ -49,6 +49,14 @@ REFUSED = {
         header(tensors=1) + struct.pack("<Q", 1) + b"a" + struct.pack("<I", HUGE) + bytes(400),
         f"it says that a tensor has {HUGE} dimensions",
     ),
+    "nine dimensions": (
+        header(tensors=1) + struct.pack("<Q", 1) + b"a" + struct.pack("<I", 9) + bytes(400),
+        "it says that a tensor has 9 dimensions",
+    ),
+    "arrays of four million together": (
+        header(fields=2) + b"".join(field(9, struct.pack("<IQ", 0, size) + bytes(size)) for size in (2**21, 2**21 + 1)),
+        f"it says that an array has {2**21 + 1} elements",
+    ),
 }  # fmt: skip
 
 
@@ -67,6 +75,21 @@ def test_what_does_not_fit_is_refused_at_once(
     assert str(caught.value).startswith(f"{file} is not a GGUF file, or is damaged (")
     assert reason in str(caught.value)
     assert str(caught.value).endswith("): fetch it again")
+
+
+def test_fields_of_every_type_are_passed_over(tmp_path: Path) -> None:
+    kinds = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "uint64", "int64", "float64")
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    for kind in kinds:
+        getattr(writer, f"add_{kind}")(f"a.{kind}", 1)
+    writer.add_array("texts", ["a", "bc"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    check_bounds(tmp_path / "m.gguf")
+    (tmp_path / "cut.gguf").write_bytes((tmp_path / "m.gguf").read_bytes()[:-1])
+    with pytest.raises(ModelError, match="it ends within its header"):
+        check_bounds(tmp_path / "cut.gguf")
 
 
 def test_every_cut_of_a_header_is_found_and_the_whole_file_is_taken(tmp_path: Path) -> None:
