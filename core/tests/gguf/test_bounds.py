@@ -78,7 +78,19 @@ def test_what_does_not_fit_is_refused_at_once(
 
 
 def test_fields_of_every_type_are_passed_over(tmp_path: Path) -> None:
-    kinds = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "uint64", "int64", "float64")
+    kinds = (
+        "uint8",
+        "int8",
+        "uint16",
+        "int16",
+        "uint32",
+        "int32",
+        "float32",
+        "bool",
+        "uint64",
+        "int64",
+        "float64",
+    )
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
     for kind in kinds:
         getattr(writer, f"add_{kind}")(f"a.{kind}", 1)
