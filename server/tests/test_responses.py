@@ -214,6 +214,36 @@ def test_what_is_stored_belongs_to_a_key() -> None:
     assert store.get("many-19", "B").response == {"id": "many-19"}
 
 
+def test_room_is_made_of_what_was_used_longest_ago() -> None:
+    store = ResponseStore(2)
+    for name in "ab":
+        store.put({"id": name}, [])
+    store.get("a")
+    store.put({"id": "c"}, [])
+    assert store.get("a").response == {"id": "a"}
+    with pytest.raises(ApiError, match="'b'"):
+        store.get("b")
+
+
+def test_a_response_in_place_of_one_takes_only_its_own_bytes() -> None:
+    store = ResponseStore(10, max_bytes=1000)
+    long = [{"role": "user", "content": "x" * 400}]
+    store.put({"id": "b"}, [])
+    for _ in range(3):
+        store.put({"id": "a"}, long)
+    assert store.get("b").response == {"id": "b"}
+
+
+def test_room_for_another_response_is_made_by_who_has_the_most_of_them() -> None:
+    store = ResponseStore(3)
+    store.put({"id": "long"}, [{"role": "user", "content": "x" * 300}], "A")
+    for name in "abc":
+        store.put({"id": name}, [], "B")
+    assert store.get("long", "A").response == {"id": "long"}
+    with pytest.raises(ApiError, match="'a'"):
+        store.get("a", "B")
+
+
 def test_two_keys_have_two_stores() -> None:
     with serving(Settings(model_names=("zoo",), api_key=("A", "B"), log_every_s=0.0)) as served:
         a, b = (OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0) for key in "AB")

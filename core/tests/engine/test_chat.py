@@ -96,6 +96,11 @@ def test_every_option_does_what_it_does_in_vllm(talking: LLM, options: dict, pro
         ({"chat_template_content_format": "json"}, "chat_template_content_format = 'json' must be"),
         ({"add_generation_prompt": True, "continue_final_message": True}, "both true"),
         ({"chat_template": "{{ messages }}", "tools": [{"name": "f"}]}, "tools: the chat template does not"),
+        ({"chat_template": "{{ thinking }}", "tools": [{"name": "f"}]}, "tools: the chat template does not"),
+        (
+            {"chat_template": "{{ tokenize }}", "chat_template_kwargs": {"tokenize": 1}},
+            "'tokenize' is not a template",
+        ),
         ({"chat_template": "{% if %}", "thinking": 1}, "the chat template cannot be read"),
     ],
 )

@@ -10,7 +10,9 @@ import xgrammar
 
 from specdec import ConfigError
 from specdec.grammar.language import can_end
-from specdec.grammar.schema import check_schema
+from specdec.grammar.reference import resolved
+from specdec.grammar.rewriting import marked_string
+from specdec.grammar.schema import check_schema, supported_part
 
 LETTERS = [chr(i) for i in range(32, 127)] + ["<end>"]
 END = len(LETTERS) - 1
@@ -41,6 +43,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"minimum": 3}, "'minimum' at # is enforced only beside 'type'"),
     ({"minLength": 3}, "'minLength'"),
     ({"type": "number", "multipleOf": 0.5}, "'multipleOf'"),
+    ({"type": "number", "multipleOf": 2}, "'multipleOf'"),
     ({"type": "object", "required": ["a"]}, "'required' at # names 'a'"),
     ({"type": "object", "properties": {"b": {}}, "propertyNames": {"pattern": "^a$"}}, "'propertyNames'"),
     ({"type": "string", "enum": ["a", 1]}, "'enum' at # has 1"),
@@ -48,6 +51,12 @@ REFUSED: list[tuple[Any, str]] = [
     ({"$ref": "#/$defs/x", "minimum": 5, "$defs": {"x": {"type": "integer"}}}, r"'minimum' at #"),
     ({"allOf": [{"type": "string"}, {"minLength": 2}]}, "'allOf'"),
     ({"oneOf": [{"type": "integer", "minimum": 0}, {"type": "integer", "maximum": 10}]}, "'oneOf'"),
+    (
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e-6},
+        "'exclusiveMinimum' at # and the other",
+    ),
+    ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "'oneOf'"),
+    ({"oneOf": [{"const": 1}, {"enum": [0, 1.0]}]}, "'oneOf'"),
     ({"properties": {"a": {"properties": {"b": {"not": {}}}}}}, "'not' at #/properties/a/properties/b"),
     ({"$ref": "#/$defs/x", "$defs": {"x": {"not": {}}}}, r"'not' at #/\$defs/x"),
 ]
@@ -75,6 +84,7 @@ HELD: list[tuple[Any, list[Any], list[Any]]] = [
     ({"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 1}, [{"a": 1}], [{}]),
     ({"type": ["string", "null"]}, ["a", None], [1]),
     ({"enum": [1, "a", None]}, [1, "a", None], [2]),
+    ({"type": "string", "enum": ["a", "b"]}, ["a", "b"], ["c", 1]),
     ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, ["a", None], [1]),
     ({"allOf": [{"$ref": "#/$defs/x"}], "description": "d", "$defs": {"x": {"type": "integer"}}}, [1], ["a"]),
     (UNION, [{"k": "a"}, {"k": "b", "x": 1}], [{"k": "c"}, {"k": "b"}]),
@@ -109,8 +119,29 @@ def test_schemas_may_refer_to_themselves_but_are_not_too_deep() -> None:
         deep = {"type": "array", "items": deep}
     with pytest.raises(ConfigError, match="nested more than 100"):
         check_schema(deep)
+    definitions = {str(place): {"$ref": f"#/$defs/{place + 1}"} for place in range(200)}
+    with pytest.raises(ConfigError, match="nested more than 100"):
+        check_schema({"$ref": "#/$defs/0", "$defs": definitions | {"200": {"type": "integer"}}})
     with pytest.raises(ConfigError, match="not JSON"):
         check_schema("{")
+
+
+def test_what_replaces_a_oneof_replaces_nothing_else() -> None:
+    several = [{"type": "integer", "minimum": 0}, {"type": "integer", "maximum": 10}]
+    assert supported_part({"oneOf": several}) == {"anyOf": several}
+    assert supported_part({"oneOf": several, "anyOf": [{"type": "integer"}]}) == {
+        "anyOf": [{"type": "integer"}]
+    }
+
+
+def test_marked_text_of_no_length_is_not_any_text() -> None:
+    assert marked_string({"type": "string", "minLength": 0}) is None
+    assert marked_string({"type": "string", "maxLength": 0}) == ""
+
+
+def test_steps_of_a_reference_are_decoded_once() -> None:
+    root = {"a~1b": 1, "a/b": 2, "a b": 3}
+    assert [resolved(root, f"#/{step}") for step in ("a~01b", "a~1b", "a%20b", "c")] == [1, 2, 3, None]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +156,7 @@ def test_schemas_may_refer_to_themselves_but_are_not_too_deep() -> None:
         ('root ::= dead* [(|)] "(" | ")"\ndead ::= dead', True),
         ('root ::= one{0,3} "x"\none ::= one', True),
         ('root ::= one{2,3} "x"\none ::= one', False),
+        ('root ::= dead{0,300} "x"\ndead ::= dead', True),  # printed as a repetition
         ('root ::= one{2,3} "root"\none ::= [^"]', True),
     ],
 )
