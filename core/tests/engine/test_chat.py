@@ -7,6 +7,7 @@ from speccheck.engines import greedy, letter_tokenizer, make_llm
 from tokenizers.processors import TemplateProcessing
 
 from specdec import LLM, ConfigError
+from specdec.engine.message_content import checked_message
 
 MESSAGES = [{"role": "user", "content": "abcd"}, {"role": "assistant", "content": "ka"}]
 
@@ -161,6 +162,7 @@ def test_text_parts_are_the_text_of_a_message(talking: LLM, template: str, form:
         ([{"content": "ab"}], r"messages\[0\] has no role"),
         ([{"role": "user", "content": 5}], r"messages\[0\]: content must be text or a list of parts, not int"),
         ([{"role": "user", "content": None}], r"messages\[0\]: content is null"),
+        ([*USER, {"role": "tool", "content": None}], r"messages\[1\]: content is null; a message of the role 'tool'"),
         ([*USER, {"role": "user", "content": [{"type": "image_url", "text": "x"}]}], r"messages\[1\]: .*'image_url'"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"messages\[0\]: a part of type 'text' is not"),
     ],
@@ -168,3 +170,12 @@ def test_text_parts_are_the_text_of_a_message(talking: LLM, template: str, form:
 def test_messages_of_no_text_are_named(talking: LLM, messages, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         talking.chat(messages, greedy(1))
+
+
+def test_a_message_of_an_assistant_may_be_null() -> None:
+    """The text is empty, or what it says is in its calls."""
+    calls = [{"type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    for message in ({"role": "assistant"}, {"role": "assistant", "content": None, "tool_calls": []}):
+        assert checked_message(message, "m")["content"] == ""
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    assert checked_message(asked, "m") == asked

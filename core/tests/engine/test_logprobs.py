@@ -225,3 +225,9 @@ def test_prompt_tokens_are_spelled_in_their_place(kind) -> None:
     found = [entry[token] for entry, token in zip(output.prompt_logprobs[1:], prompt[1:], strict=True)]
     assert b"".join(token.token_bytes for token in found).decode() == "▓caféx"
     assert [token.decoded_token for token in found] == ["", "", "▓", "c", "a", "f", "", "é", "x"]
+
+
+def test_a_token_with_an_equal_one_has_the_rank_of_the_first() -> None:
+    record = LogprobRecord(1, None)
+    record.add(torch.tensor([[2.0, 3.0, 3.0, 1.0]] * 2), [1, 2])
+    assert [entry[token].rank for entry, token in zip(record.entries, (1, 2), strict=True)] == [1, 1]

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from speccheck.engines import engine_of, greedy, make_llm, scripted
 
 from specdec import EngineError
+from specdec.engine.turns import Turns
 
 NUM_THREADS = 6
 
@@ -48,6 +50,26 @@ def test_requests_of_several_threads_share_a_batch(subject) -> None:
     thread.start()
     thread.join()  # needs nothing from the stream's reader
     assert [len(output.outputs[0].token_ids) for output in stream] == list(range(2, 17))
+
+
+def test_a_thread_that_waits_has_the_next_turn() -> None:
+    turns, order = Turns(), []
+
+    def wait() -> None:
+        with turns.take():
+            order.append("waited")
+
+    waiting = threading.Thread(target=wait)
+    with turns.take():
+        waiting.start()
+        until = time.monotonic() + 30
+        while not turns._next.locked():
+            assert time.monotonic() < until, "nobody is next"
+            time.sleep(0.001)
+    with turns.take():
+        order.append("came back at once")
+    waiting.join()
+    assert order == ["waited", "came back at once"]
 
 
 def test_a_call_from_inside_a_step_is_refused(subject) -> None:
