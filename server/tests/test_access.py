@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from specdec import ConfigError
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from specdec_server.access import Access, line_of
+from specdec_server.key import KeyCheck
 from specdec_server.record import RequestRecord, current_record
 from specdec_server.tracing import Tracing
 
@@ -160,3 +161,12 @@ def test_an_endpoint_needs_the_packages(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with pytest.raises(ConfigError, match="pip install opentelemetry-sdk"):
         Tracing("http://127.0.0.1:4318/v1/traces")
+
+
+@pytest.mark.parametrize(
+    ("given", "is_known"), [("Bearer b", True), ("bearer  b", True), ("Basic b", False), ("b", False)]
+)
+def test_a_key_is_a_bearers(given: str, is_known: bool) -> None:
+    async def app(*_: object) -> None: ...
+
+    assert KeyCheck(app, ("a", "b"))._is_known(Headers({"authorization": given})) is is_known

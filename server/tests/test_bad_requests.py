@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -15,11 +17,12 @@ from servercheck.served import Served
 from starlette.types import Message
 
 from specdec import EngineError
-from specdec_server import mistakes
-from specdec_server.errors import add_error_handlers, error_body
+from specdec_server import json_text, mistakes
+from specdec_server.errors import ApiError, add_error_handlers, error_body
+from specdec_server.json_text import parsed
 from specdec_server.protocol import ChatRequest, CompletionRequest
 from specdec_server.protocol.tokens import DetokenizeRequest
-from specdec_server.reading import reading
+from specdec_server.reading import read, reading
 
 MIB = 1024 * 1024
 
@@ -209,3 +212,60 @@ def test_arguments_of_earlier_calls_may_be_nested(served: Served, depth: int) ->
         body = {"input": [item, output], "max_output_tokens": 1}
         status, answer = served.ask("/v1/responses", body)
         assert status == 200 or "max_model_len" in answer["error"]["message"], answer
+
+
+@pytest.mark.parametrize("raw", [b"NaN", b'{"a": Infinity}', b"[-Infinity]"])
+def test_numbers_that_are_none_are_no_json(raw: bytes) -> None:
+    with pytest.raises(ApiError, match="not JSON"):
+        parsed(raw)
+
+
+def test_empty_objects_are_items() -> None:
+    with pytest.raises(ApiError, match="the body has 260002 commas") as caught:
+        parsed(b"[" + b"{}," * 130_000 + b"{}]")
+    assert caught.value.status == 413
+
+
+def test_bodies_are_parsed_one_at_a_time() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        with json_text._ONE_AT_A_TIME:
+            found = threads.submit(parsed, b"[1]")
+            with pytest.raises(TimeoutError):
+                found.result(timeout=0.1)
+        assert found.result(timeout=30) == [1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "place"),
+    [
+        ("application/json", 10, "event loop"),
+        ("application/vnd.api+json; charset=utf-8", 20_000, "thread"),
+        ("application/xjson", 10, "refused"),
+        ("text/json", 10, "refused"),
+    ],
+)
+def test_long_bodies_are_read_outside_the_event_loop(kind: str, length: int, place: str) -> None:
+    """And only those that say that they are JSON."""
+    seen: list[str] = []
+    raw = json.dumps({"prompt": "x" * length}).encode()
+
+    async def body() -> bytes:
+        return raw
+
+    async def prepared(work: Callable[[], Any]) -> Any:
+        seen.append("thread")
+        return work()
+
+    request = SimpleNamespace(
+        headers={"content-type": kind}, url=SimpleNamespace(path="/v1/completions"), body=body
+    )
+    reader = reading(CompletionRequest).dependency
+    with pytest.raises(ApiError, match="Content-Type") if place == "refused" else nullcontext():
+        got = asyncio.run(reader(request, SimpleNamespace(prepared=prepared)))
+        assert got.prompt == "x" * length
+    assert seen == (["thread"] if place == "thread" else [])
+
+
+def test_the_first_of_a_list_is_named() -> None:
+    with pytest.raises(ApiError, match=r'^tokens\[0\]: "a" is not'):
+        read(b'{"tokens": ["a", 1]}', DetokenizeRequest, "/detokenize")

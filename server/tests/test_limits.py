@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -354,3 +355,11 @@ def test_clients_are_told_apart_by_key_or_address() -> None:
 def test_limits_are_above_zero(name: str) -> None:
     with pytest.raises(ConfigError, match=name.removesuffix("_s").replace("_", "-")):
         Limits(**{name: 0})
+
+
+def test_who_is_refused_comes_back_when_half_of_the_queue_has_run() -> None:
+    async def app(*_: object) -> None: ...
+
+    limit = QueueLimit(app, SimpleNamespace(num_queued=39, has_share=False, num_ended=20), 39)
+    limit._then -= 10.0
+    assert limit._seconds_until(39) == 10, "at two requests a second"

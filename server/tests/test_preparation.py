@@ -25,7 +25,8 @@ def test_grammars_are_ended_when_the_client_is_told() -> None:
     asyncio.run(main())
 
 
-def test_closing_ends_the_threads() -> None:
+def test_closing_ends_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specdec_server.threads._IDLE_S", 1000.0)
     end, before = threading.Event(), set(threading.enumerate())
 
     async def main() -> None:
@@ -78,3 +79,11 @@ def test_a_client_that_leaves_harms_no_thread() -> None:
         assert await in_thread(lambda: 5) == 5
 
     asyncio.run(main())  # an error in the thread would be a warning, and so an error
+
+
+def test_threads_see_the_context_of_who_asks() -> None:
+    async def main() -> None:
+        deadline.set(3.0)
+        assert await in_thread(deadline.get) == 3.0
+
+    asyncio.run(main())

@@ -68,6 +68,8 @@ def test_random_bytes_never_raise_and_are_what_the_tokenizer_says(tokenizer, hea
         ([b"caf", BLOCK[:1]], [BLOCK[1:2], BLOCK[2:], "x"], "▓x"),
         ([b"caf", BLOCK[:2]], [BLOCK[2:], "x"], "▓x"),
         ([b"caf", FACE[:3]], ["x", "x"], "xx"),
+        ([b"caf", FACE[:3]], [FACE[3:], "x"], "😀x"),
+        ([FACE[:3]], [FACE[3:], b"\x96"], "😀\ufffd"),
         ([b"caf", b"\xef\xbf\xbd"], ["x"], "x"),
         ([b"caf", b"\xff"], ["x"], "x"),
         ([b"caf", BLOCK * 9], [BLOCK, "x"], "▓x"),

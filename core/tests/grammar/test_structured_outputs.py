@@ -108,7 +108,12 @@ def test_a_text_against_the_grammar_leaves_it(caplog) -> None:
     assert not other.is_terminated
     assert other.allowed_nodes([5, 5], None) == [True, True]
     assert torch.equal(other.mask(torch.zeros(3, len(WORDS)), [5, 5], None), torch.zeros(3, len(WORDS)))
-    assert bool(unpacked(other.mask_after([0])[None], torch.zeros(1, len(WORDS))).all())
+    for left in (other, other.fork()):
+        assert bool(unpacked(left.mask_after([0])[None], torch.zeros(1, len(WORDS))).all())
+
+
+def test_ids_outside_the_vocabulary_are_not_allowed() -> None:
+    assert state().allowed_nodes([-1, len(WORDS), 2], [-1, -1, -1]) == [False, False, True]
 
 
 def test_drafts_are_cut_where_they_were_not_drawn() -> None:
