@@ -5,6 +5,8 @@ import pytest
 from scipy.stats import chi2
 
 from specdec_bench.audit.chi_square import NOTHING, Homogeneity, detectable_variation, homogeneity
+from specdec_bench.audit.divergence import Divergence, Kind
+from specdec_bench.audit.sampled import Position, SampledResult
 
 NUM_SAMPLES, NUM_PROMPTS, NUM_TRIALS = 128, 4, 400
 
@@ -62,3 +64,24 @@ def test_more_samples_find_less() -> None:
     assert few == pytest.approx(2 * many)
     assert detectable_variation(20, 4, 1e-4) == 1.0
     assert detectable_variation(0, 500, 1e-4) == 1.0
+
+
+def test_a_gap_that_is_only_bounded_may_be_rounding() -> None:
+    def kind(gap: float | None, *, is_least: bool) -> Kind:
+        return Divergence(0, 0, "a", "b", gap, is_least).kind(0.1)
+
+    assert [kind(0.05, is_least=False), kind(0.2, is_least=False)] == [Kind.NEAR_TIE, Kind.WRONG_TOKEN]
+    assert [kind(0.05, is_least=True), kind(0.2, is_least=True)] == [Kind.UNKNOWN, Kind.WRONG_TOKEN]
+    assert kind(None, is_least=False) is Kind.UNKNOWN
+
+
+def test_the_smallest_p_value_is_corrected_for_positions() -> None:
+    positions = tuple(Position(i, 1.0, 1, p, 0.0, d) for i, (p, d) in enumerate([(0.5, 0.9), (0.02, 0.3)]))
+    result = SampledResult(1.0, {}, 1, 1, 0.03, positions)
+    assert (result.p_value, result.is_equal, result.detectable) == (0.04, True, 0.3)
+
+
+def test_few_rare_tokens_join_the_least_frequent_one() -> None:
+    left, right = ["a"] * 30 + ["b"] * 20 + ["c"] * 3, ["a"] * 30 + ["b"] * 18 + ["d"] * 5
+    found = homogeneity(left, right)
+    assert (found.statistic, found.num_freedom, found.variation) == (0.0, 1, 0.0)
