@@ -1,0 +1,127 @@
+"""How much of the code one decode step goes through: functions, files, carrier types, and frames from the scorer to a backend.
+
+A reader follows all of them to understand a step, so a change may lower these numbers and never raises them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from specdec import LLM, SamplingParams
+
+MOST_FUNCTIONS = 119  # to become 70
+MOST_FILES = 52  # to become 30
+MOST_CARRIERS = 18  # to become 10
+MOST_FRAMES = 6
+OURS = ("specdec", "specdec_kernels", "specdec_plugin_ngram")
+
+
+@dataclass
+class Shape:
+    """What the calls of one step went through."""
+
+    functions: set[CodeType] = field(default_factory=set)
+    carriers: set[type] = field(default_factory=set)
+    """Dataclasses of ours that a function was called with or returned."""
+    frames: int = 0
+    """Most frames of ours between `Scorer.score` and the first function of a backend, both counted."""
+
+    @property
+    def files(self) -> set[str]:
+        return {code.co_filename for code in self.functions}
+
+    def watch(self, frame: FrameType, event: str, value: Any) -> None:
+        """Take in one event of `sys.setprofile`."""
+        if event not in ("call", "return") or not is_ours(frame):
+            return
+        code = frame.f_code
+        if code.co_name.startswith("<") or code.co_filename.startswith("<"):
+            return  # comprehensions and lambdas belong to the function around them; dataclasses make their own
+        self.functions.add(code)
+        given = [value] if event == "return" else list(frame.f_locals.values())
+        self.carriers |= {
+            type(each) for each in given if dataclasses.is_dataclass(each) and is_our_name(type(each).__module__)
+        }
+        if event == "call" and module_of(frame).startswith("specdec_kernels"):
+            self.frames = max(self.frames, frames_to_score(frame))
+
+
+def module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def is_our_name(module: str) -> bool:
+    return module.partition(".")[0] in OURS
+
+
+def is_ours(frame: FrameType) -> bool:
+    return is_our_name(module_of(frame))
+
+
+def frames_to_score(frame: FrameType) -> int:
+    """Return the number of our frames from `score` to a function of a backend that core called; 0 for any other function."""
+    caller = frame.f_back
+    count = 1
+    while caller is not None:
+        if module_of(caller).startswith("specdec_kernels"):
+            return 0  # not the first
+        if is_ours(caller) and not caller.f_code.co_name.startswith("<"):
+            count += 1
+            if caller.f_code.co_name == "score":
+                return count
+        caller = caller.f_back
+    return 0
+
+
+def measured(run: Callable[[], object]) -> Shape:
+    shape = Shape()
+    sys.setprofile(shape.watch)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return shape
+
+
+@pytest.fixture(scope="module")
+def step() -> Shape:
+    """A decode step of the zoo's target that verifies n-grams, in the middle of a request."""
+    llm = LLM("zoo", speculative_config={"method": "ngram", "num_speculative_tokens": 3}, max_num_seqs=1)
+    engine = llm._built.engine
+    text = llm.get_tokenizer()("import os\nimport sys\nimport os\nimport sys\nimport os\n")["input_ids"]
+    params = SamplingParams(temperature=0.0, max_tokens=64, ignore_eos=True)
+    engine.add(*llm._intake.prepare("shape", {"prompt_token_ids": text}, params, is_streaming=False))
+    for _ in range(6):
+        engine.step()
+    before = engine.metrics.num_draft_tokens
+    shape = measured(engine.step)
+    assert engine.metrics.num_draft_tokens > before, "the step must have verified a draft"
+    llm.shutdown()
+    return shape
+
+
+def names(codes: set[CodeType]) -> str:
+    return "\n".join(sorted(f"{code.co_filename.rpartition('src/')[2]}:{code.co_qualname}" for code in codes))
+
+
+def test_functions(step: Shape) -> None:
+    assert len(step.functions) <= MOST_FUNCTIONS, names(step.functions)
+
+
+def test_files(step: Shape) -> None:
+    assert len(step.files) <= MOST_FILES, "\n".join(sorted(step.files))
+
+
+def test_carriers(step: Shape) -> None:
+    assert len(step.carriers) <= MOST_CARRIERS, sorted(c.__name__ for c in step.carriers)
+
+
+def test_frames_from_score_to_a_backend(step: Shape) -> None:
+    assert 0 < step.frames <= MOST_FRAMES
