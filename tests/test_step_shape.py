@@ -47,7 +47,9 @@ class Shape:
         self.functions.add(code)
         given = [value] if event == "return" else list(frame.f_locals.values())
         self.carriers |= {
-            type(each) for each in given if dataclasses.is_dataclass(each) and is_our_name(type(each).__module__)
+            type(each)
+            for each in given
+            if dataclasses.is_dataclass(each) and is_our_name(type(each).__module__)
         }
         if event == "call" and module_of(frame).startswith("specdec_kernels"):
             self.frames = max(self.frames, frames_to_score(frame))

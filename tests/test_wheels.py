@@ -5,6 +5,7 @@ of links that leaves out specdec's own packages and everything that could lead t
 """
 
 import email
+import re
 import subprocess
 import sys
 import zipfile
@@ -14,6 +15,8 @@ import pytest
 import wheels
 from packages import Package, packages
 from speccheck.environment import Environment
+
+from specdec_zoo import path as zoo_path
 
 pytestmark = pytest.mark.wheels
 
@@ -89,6 +92,33 @@ def test_core_alone_works_and_lists_no_method(environment: Environment, built: d
     environment.run("import specdec; [getattr(specdec, name) for name in specdec.__all__]")
     assert environment.specdec("--help").returncode == 0
     assert environment.methods() == []
+
+
+GENERATE = """
+import sys
+from specdec import LLM, SamplingParams
+llm = LLM({model!r}, dtype="float32", max_model_len=256, skip_tokenizer_init=True)
+params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+prompts = [{{"prompt_token_ids": prompt}} for prompt in {prompts}]
+print([output.outputs[0].token_ids for output in llm.generate(prompts, params)])
+print([name for name in ("numba", "llvmlite", "triton", "specdec_kernels") if name in sys.modules])
+"""
+PROMPTS = [[5, 9, 3, 5, 9], list(range(20, 60))]
+
+
+def test_core_alone_generates_what_it_generates_with_backends(
+    environment: Environment, built: dict[str, Path]
+) -> None:
+    code = GENERATE.format(model=zoo_path("target"), prompts=PROMPTS)
+    environment.install(built["specdec-core"])
+    alone, loaded = environment.run(code).splitlines()
+    assert loaded == "[]"
+    said = environment.specdec("doctor").stdout
+    assert re.search(r"backends\n +none +models run with torch alone.*pip install specdec-kernels", said)
+    environment.install(built["specdec-kernels"])
+    together, loaded = environment.run(code).splitlines()
+    assert "'numba'" in loaded
+    assert together == alone
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=named)

@@ -69,3 +69,10 @@ def test_a_new_sampler_keeps_its_promises(environment: Environment, tmp_path: Pa
     report = checked(environment, "my_rule", tmp_path)
     assert (report["kind"], report["is_conforming"]) == ("sampler", True)
     assert_all_passed(environment.pytest("tests", folder=tmp_path / "my-rule"), least=15)
+
+
+def test_a_new_backend_runs_the_passes(environment: Environment, tmp_path: Path) -> None:
+    assert environment.specdec("new", "my-kernels", "--kind", "backend", folder=tmp_path).returncode == 0
+    install(environment, tmp_path / "my-kernels")
+    assert_all_passed(environment.pytest("tests", folder=tmp_path / "my-kernels"), least=1)
+    environment.pip("uninstall", "--yes", "specdec-my-kernels")

@@ -1,4 +1,4 @@
-"""`specdec doctor`: versions, devices, plugins that load, and memory."""
+"""`specdec doctor`: versions, devices, backends, plugins that load, and memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     timeout: Annotated[float, typer.Option(help="Seconds that the import of one plugin may take.")] = 120.0,
 ) -> None:
-    """Show versions, devices, plugins and memory.
+    """Show versions, devices, backends, plugins and memory.
 
     The exit code is 1 if an installed plugin does not load, or if a package's metadata cannot be read.
     """
@@ -39,6 +39,7 @@ def doctor(
             "folders": _folders(),
             "memory_mb": _memory(),
             "devices": _devices(),
+            "backends": _backends(),
         }
         if not as_json:
             for heading, fields in report.items():
@@ -79,6 +80,30 @@ def _devices() -> dict[str, Any]:
         if backend is not None and backend.is_available():
             devices[name] = "available"
     return devices
+
+
+def _backends() -> dict[str, str]:
+    """Return what each backend offers on the default device, or why it offers nothing."""
+    import torch
+
+    from specdec.interfaces import AttentionNeeds, Backend, Declined
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = {}
+    for backend in registry.backends():
+        answers: dict[str, object] = {
+            "attention": backend.attention(AttentionNeeds(device, torch.float32)),
+            "verification": backend.verifier("strict", device),
+            "rows of logits": backend.row_operations(device),
+        }
+        offers = [name for name, answer in answers.items() if not isinstance(answer, Declined)]
+        elsewhere = next((a for a in answers.values() if isinstance(a, Declined) and a.is_elsewhere), None)
+        if type(backend).form is not Backend.form and elsewhere is None:
+            offers.insert(0, "forms of models")
+        found[backend.name] = ", ".join(offers) or (elsewhere.reason if elsewhere else "nothing")
+    return found or {
+        "none": "models run with torch alone, on the CPU two to four times slower: pip install specdec-kernels"
+    }
 
 
 def _folders() -> dict[str, str]:

@@ -67,7 +67,9 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         )
     except (ImportError, MemoryError, torch.OutOfMemoryError):  # nothing is wrong with the files
         raise
-    except Exception as error:  # damaged files: the libraries raise errors of many types, most without the path
+    except (
+        Exception
+    ) as error:  # damaged files: the libraries raise errors of many types, most without the path
         hint = (
             ""
             if options.allow_pickle or not isinstance(error, OSError)

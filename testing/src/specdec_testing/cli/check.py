@@ -95,6 +95,10 @@ def _group_of(name: str) -> Group:
         for kind in kinds:
             if any(info.name == name for info in registry.installed(kind)):
                 return kind
+        if any(info.name == name for info in registry.installed(Group.BACKENDS)):
+            raise ConfigError(
+                f"backend {name!r} is checked whenever a model is loaded: run the tests of its package"
+            )
         return registry.find(Group.PROPOSERS, name).group
 
     from specdec.interfaces import Proposer, Sampler, Scorer

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from specdec.registry import Group
 from specdec_testing.scaffold import package_files as package
+from specdec_testing.scaffold.backend_module import BACKEND
 from specdec_testing.scaffold.proposer_modules import HEAD, PROPOSER, TREE
 from specdec_testing.scaffold.verifying_modules import SAMPLER, SCORER
 
@@ -46,6 +47,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "tree": _proposer(TREE),
         "sampler": Kind(Group.SAMPLERS, SAMPLER, package.SAMPLER_TEST, package.USE_OF_SAMPLERS),
         "scorer": Kind(Group.SCORERS, SCORER, package.SCORER_TEST, package.USE_OF_SCORERS),
+        "backend": Kind(Group.BACKENDS, BACKEND, package.BACKEND_TEST, package.USE_OF_BACKENDS),
     }
 )
 """All kinds, by name."""

@@ -50,6 +50,9 @@ It verifies drafts where `speculative_config` says `"rejection_sample_method": "
 USE_OF_SCORERS = """\
 `specdec check $module --model zoo` checks it on another target."""
 
+USE_OF_BACKENDS = """\
+It is asked whenever a model is loaded, before the others; `SPECDEC_BACKENDS=$module` asks it alone."""
+
 PROPOSER_TEST = """\
 from specdec_testing import ProposerConformance
 
@@ -74,4 +77,27 @@ from specdec_testing import ScorerConformance
 class Test$cls(ScorerConformance):
     scorer = "$module"
     model = "tiny"
+"""
+
+BACKEND_TEST = """\
+import pytest
+
+from specdec import LLM, SamplingParams
+
+
+def generate(monkeypatch: pytest.MonkeyPatch, backends: str) -> tuple[list[int], dict[str, object]]:
+    monkeypatch.setenv("SPECDEC_BACKENDS", backends)
+    llm = LLM("zoo", dtype="float32", max_model_len=128)
+    params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+    [output] = llm.generate(["import os"], params)
+    numbers = {metric.name: getattr(metric, "value", None) for metric in llm.get_metrics()}
+    llm.shutdown()
+    return output.outputs[0].token_ids, numbers
+
+
+def test_it_runs_the_passes_and_the_text_stays_that_of_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = generate(monkeypatch, "")
+    got, numbers = generate(monkeypatch, "$module")
+    assert got == expected
+    assert numbers["specdec:$module" + "_passes"] >= 24
 """
