@@ -26,7 +26,7 @@ OFFICIAL = {
     "config": ("specdec-core", "Print the schema of speculative_config, or check one."),
     "convert": (packages_of_commands()["convert"], "Convert draft checkpoints between formats."),
     "demo": ("specdec-bench", "See speculative decoding at work on the built-in models."),
-    "doctor": ("specdec-core", "Show versions, devices, plugins and memory."),
+    "doctor": ("specdec-core", "Show versions, devices, backends, plugins and memory."),
     "generate": ("specdec-core", "Generate text from a prompt."),
     "new": ("specdec-testing", "Write the skeleton of a plugin package."),
     "plugins": ("specdec-core", "List the installed plugins."),
