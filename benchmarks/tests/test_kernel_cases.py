@@ -40,14 +40,14 @@ def test_a_wrong_result_a_missing_case_and_too_little_time_are_told() -> None:
         ones = torch.ones(2, device=sizes.device)
         return Problem(lambda: (ones,), 8, lambda: (2 * ones,), "torch.mul", tolerance=0.4)
 
-    case = KernelCase("greedy_verify", "wrong", make)
+    case = KernelCase("strict_verify", "wrong", make)
     result = run_kernels(CPU, PLAN, Bandwidth(2.0, "vendor", 1.0), [case])
     assert not result.rows[0].is_equal
     assert result.rows[0].bound_ms == pytest.approx(8 / 2e9)
-    assert "| greedy_verify | wrong | reference |  | torch.mul |  |  | NO |" in kernel_table(result)
+    assert "| strict_verify | wrong | reference |  | torch.mul |  |  | NO |" in kernel_table(result)
     assert "rms_norm" in result.without_case
     late = run_kernels(CPU, replace(PLAN, budget_s=0.0), None, [case])
-    assert late.skipped == ["greedy_verify: wrong"]
+    assert late.skipped == ["strict_verify: wrong"]
     assert late.rows == []
 
 

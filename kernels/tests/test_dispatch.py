@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from specdec_kernels import Backend, ChainVerdict, greedy_verify, use_backend
+from specdec_kernels import Backend, NoiseKeys, PathVerdict, strict_verify, use_backend
 from specdec_kernels.dispatch import VARIABLE, backend_for
-from specdec_kernels.greedy_verify.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.strict_verify.config import LaunchConfig, candidates, heuristic
 
 
 def test_the_cpu_takes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,8 +42,10 @@ def _call(**changes: torch.Tensor) -> None:
         "draft_token_ids": torch.zeros((2, 1), dtype=torch.int64),
         "row_starts": torch.tensor([0, 2]),
         "num_nodes": torch.tensor([1, 1]),
+        "temperatures": torch.ones(2),
+        "keys": NoiseKeys(*[torch.zeros(2, dtype=torch.int64)] * 3),
     }
-    greedy_verify(**(arguments | changes))
+    strict_verify(**(arguments | changes))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def _call(**changes: torch.Tensor) -> None:
             "num_nodes is on meta, the rest on cpu",
         ),
         (
-            {"out": ChainVerdict(torch.zeros(2), torch.zeros(2, 2))},
+            {"out": PathVerdict(torch.zeros(2), torch.zeros(2, 2), torch.zeros(2, 1))},
             r"out.num_accepted must be contiguous int64 \[2\]",
         ),
     ],

@@ -114,7 +114,7 @@ def test_an_operation_that_does_not_exist_is_refused(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("op", ["silu_mul", "greedy_verify", "kv_compact"])
+@pytest.mark.parametrize("op", ["silu_mul", "gumbel_sample", "kv_compact"])
 def test_on_a_gpu(op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(WORKLOADS, op, Workload(WORKLOADS[op].sizes[:1], WORKLOADS[op].make))
     monkeypatch.setattr(tune, "write", partial(tune.write, folder=tmp_path))

@@ -10,7 +10,7 @@ import torch
 from device.cases.sampling import keys_of
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels import ChainVerdict, block_verify, greedy_verify, rejection_verify, strict_verify
+from specdec_kernels import ChainVerdict, block_verify, rejection_verify, strict_verify
 
 _TEMPERATURE = 0.8
 
@@ -30,16 +30,6 @@ def _chains(sizes: Sizes) -> _Chains:
     draft = logits.float().argmax(-1).view(size, 1 + k)[:, :k].contiguous()
     counts = torch.full((size,), k, device=sizes.device)
     return _Chains(logits, draft, sizes.arange(size) * (1 + k), counts)
-
-
-def make_greedy_verify(sizes: Sizes) -> Problem:
-    """Chains at temperature 0."""
-    chains = _chains(sizes)
-
-    def call() -> Sequence[torch.Tensor]:
-        return greedy_verify(*chains)
-
-    return Problem(call, num_bytes(chains.logits))
 
 
 def make_strict_verify(sizes: Sizes) -> Problem:
@@ -73,7 +63,6 @@ def _with_q(verify: Callable[..., ChainVerdict]) -> Callable[[Sizes], Problem]:
 
 
 CASES = (
-    KernelCase("greedy_verify", "chains", make_greedy_verify),
     KernelCase("strict_verify", "chains", make_strict_verify),
     KernelCase("rejection_verify", "chains with q", _with_q(rejection_verify)),
     KernelCase("block_verify", "chains with q", _with_q(block_verify)),

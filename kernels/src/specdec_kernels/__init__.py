@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from specdec_kernels.block_verify import block_verify
 from specdec_kernels.dispatch import Backend, use_backend
-from specdec_kernels.greedy_verify import greedy_verify
 from specdec_kernels.gumbel_sample import gumbel_sample
 from specdec_kernels.kv_compact import kv_compact
 from specdec_kernels.kv_write import kv_write
@@ -38,7 +37,6 @@ __all__ = [
     "Stream",
     "Workspace",
     "block_verify",
-    "greedy_verify",
     "gumbel_noise",
     "gumbel_sample",
     "kv_compact",

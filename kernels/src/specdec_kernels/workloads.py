@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from specdec_kernels.block_verify import block_verify
-from specdec_kernels.greedy_verify import greedy_verify
 from specdec_kernels.gumbel_sample import gumbel_sample
 from specdec_kernels.kv_compact import kv_compact
 from specdec_kernels.kv_write import kv_write
@@ -70,11 +69,6 @@ def _sampled(device: torch.device, vocab_size: int) -> tuple[Any, ...]:
 
 def _pages(device: torch.device, num_blocks: int, heads: int, dim: int) -> torch.Tensor:
     return torch.randn(num_blocks, BLOCK_SIZE, heads, dim, device=device, dtype=BF16)
-
-
-def _greedy_verify(device: torch.device, vocab_size: int) -> Call:
-    given = _drafts(device, vocab_size)
-    return lambda config: greedy_verify(*given, config=config)
 
 
 def _strict_verify(device: torch.device, vocab_size: int) -> Call:
@@ -208,7 +202,6 @@ def _problems() -> list[tuple[Problem]]:
 
 WORKLOADS = {
     "block_verify": Workload(VOCABULARIES, _block_verify),
-    "greedy_verify": Workload(VOCABULARIES, _greedy_verify),
     "gumbel_sample": Workload(VOCABULARIES, _gumbel_sample),
     "kv_compact": Workload([(4,), (8,), (16,)], _kv_compact),
     "kv_write": Workload(HEADS, _kv_write),

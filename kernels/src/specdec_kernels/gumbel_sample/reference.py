@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from specdec_kernels.greedy_verify.reference import best_ids
 from specdec_kernels.noise.keys import NoiseKeys
 from specdec_kernels.noise.reference import gumbel_noise_reference
 
@@ -38,3 +37,12 @@ def clamped(temperatures: torch.Tensor) -> torch.Tensor:
     """Return temperatures to divide by: 1 for greedy rows, others clamped to the normal numbers of float32."""
     limits = torch.finfo(torch.float32)
     return torch.where(temperatures > 0, temperatures.clamp(limits.tiny, limits.max), 1.0)
+
+
+def best_ids(logits: torch.Tensor) -> torch.Tensor:
+    """Return the id `[R]` of the greatest logit of each row; ties go to the lowest id, a NaN never wins."""
+    vocab_size = logits.shape[1]
+    comparable = torch.where(logits.isnan(), -torch.inf, logits)
+    ids = torch.arange(vocab_size, device=logits.device)
+    is_best = comparable == comparable.amax(1, keepdim=True)
+    return torch.where(is_best, ids, vocab_size).amin(1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specdec_kernels.greedy_verify.reference import best_ids
-from specdec_kernels.gumbel_sample.reference import heated_logits
+from specdec_kernels.gumbel_sample.reference import best_ids, heated_logits
 from specdec_kernels.noise.keys import NoiseKeys, Stream, node_word
 from specdec_kernels.noise.reference import exponentials_reference, uniforms_reference
 from specdec_kernels.results import PADDING_ID
