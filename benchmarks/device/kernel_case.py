@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from device.sizes import Sizes
-from specdec_kernels import Backend, use_backend
+from specdec_kernels.triton import Backend, use_backend
 
 REFERENCE = "reference"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-import specdec_kernels
+import specdec_kernels.triton as specdec_kernels
 from device.bandwidth import Bandwidth
 from device.budget import Budget
 from device.cases import CASES
@@ -17,7 +17,7 @@ from device.clock import median_ms
 from device.kernel_case import KernelCase, Problem
 from device.plan import KernelPlan
 from device.sizes import Sizes, large_sizes, small_sizes
-from specdec_kernels.dispatch import backend_for
+from specdec_kernels.triton.dispatch import backend_for
 
 
 @dataclass(frozen=True)

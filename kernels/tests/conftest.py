@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specdec_kernels import Backend, use_backend
+from specdec_kernels.triton import Backend, use_backend
 
 ON_CPU, ON_GPU = pytest.mark.interpreter, pytest.mark.gpu
 
@@ -67,21 +67,23 @@ def check_mutant(poison: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             if change is None:
                 check()
                 return
-            package = Path(str(import_module(f"specdec_kernels.{op}").__file__)).parent
+            package = Path(str(import_module(f"specdec_kernels.triton.{op}").__file__)).parent
             sources = {
                 file.name: file.read_text() for file in package.glob("*.py") if file.stem != "reference"
             }
             assert sum(text.count(change[0]) for text in sources.values()) == 1
             (tmp_path / MUTANT).mkdir()
             for name, text in sources.items():
-                changed = text.replace(*change).replace(f"specdec_kernels.{op}.", f"{MUTANT}.")
+                changed = text.replace(*change).replace(f"specdec_kernels.triton.{op}.", f"{MUTANT}.")
                 (tmp_path / MUTANT / name).write_text(
-                    changed.replace(f"{MUTANT}.reference", f"specdec_kernels.{op}.reference")
+                    changed.replace(f"{MUTANT}.reference", f"specdec_kernels.triton.{op}.reference")
                 )
             monkeypatch.syspath_prepend(str(tmp_path))
             launcher = "launcher" if "launcher.py" in sources else "kernel"
             launch = getattr(import_module(f"{MUTANT}.{launcher}"), f"{op}_triton")
-            monkeypatch.setattr(import_module(f"specdec_kernels.{op}.{launcher}"), f"{op}_triton", launch)
+            monkeypatch.setattr(
+                import_module(f"specdec_kernels.triton.{op}.{launcher}"), f"{op}_triton", launch
+            )
             for name in [name for name in sys.modules if name.partition(".")[0] == MUTANT]:
                 del sys.modules[name]
             with pytest.raises(AssertionError):

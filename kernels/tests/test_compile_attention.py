@@ -20,8 +20,8 @@ def check(
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_kv_write(dtype: str) -> None:
-    from specdec_kernels.kv_write.config import heuristic
-    from specdec_kernels.kv_write.kernel import kv_write_kernel
+    from specdec_kernels.triton.kv_write.config import heuristic
+    from specdec_kernels.triton.kv_write.kernel import kv_write_kernel
 
     config = heuristic(8, 192)
     pointers = dict.fromkeys(("key_ptr", "value_ptr", "key_pages_ptr", "value_pages_ptr"), dtype)
@@ -51,8 +51,8 @@ def test_kv_write(dtype: str) -> None:
     ],
 )
 def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bool) -> None:
-    from specdec_kernels.paged_attention.config import Problem, heuristic, invariant
-    from specdec_kernels.paged_attention.kernel import paged_attention_kernel
+    from specdec_kernels.triton.paged_attention.config import Problem, heuristic, invariant
+    from specdec_kernels.triton.paged_attention.kernel import paged_attention_kernel
 
     itemsize = 4 if dtype == "*fp32" else 2
     problem = Problem(40, 8, 4, 8, key_dim, value_dim, itemsize, max_context_len=32768)
@@ -100,7 +100,7 @@ def test_paged_attention(dtype: str, key_dim: int, value_dim: int, is_decode: bo
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("has_sinks", [False, True])
 def test_combine(dtype: str, has_sinks: bool) -> None:
-    from specdec_kernels.paged_attention.kernel import combine_kernel
+    from specdec_kernels.triton.paged_attention.kernel import combine_kernel
 
     pointers = {"sums_ptr": "*fp32", "maxima_ptr": "*fp32", "masses_ptr": "*fp32", "query_starts_ptr": "*i64"}
     pointers |= {"out_ptr": dtype} | ({"sinks_ptr": dtype} if has_sinks else {})
@@ -110,8 +110,8 @@ def test_combine(dtype: str, has_sinks: bool) -> None:
 
 @pytest.mark.parametrize("dtype", TYPES)
 def test_kv_compact(dtype: str) -> None:
-    from specdec_kernels.kv_compact.config import heuristic
-    from specdec_kernels.kv_compact.kernel import kv_compact_kernel
+    from specdec_kernels.triton.kv_compact.config import heuristic
+    from specdec_kernels.triton.kv_compact.kernel import kv_compact_kernel
 
     config = heuristic(9)
     pointers = {"src_slots_ptr": "*i64", "dst_slots_ptr": "*i64"}
@@ -134,8 +134,8 @@ def test_kv_compact(dtype: str) -> None:
 @pytest.mark.parametrize("size", [80, 4096, 16384])
 @pytest.mark.parametrize("has_residual", [False, True])
 def test_rms_norm(dtype: str, size: int, has_residual: bool) -> None:
-    from specdec_kernels.rms_norm.config import heuristic
-    from specdec_kernels.rms_norm.kernel import rms_norm_kernel
+    from specdec_kernels.triton.rms_norm.config import heuristic
+    from specdec_kernels.triton.rms_norm.kernel import rms_norm_kernel
 
     pointers = dict.fromkeys(("x_ptr", "weight_ptr", "normed_ptr"), dtype)
     block = triton.next_power_of_2(size)
@@ -151,8 +151,8 @@ def test_rms_norm(dtype: str, size: int, has_residual: bool) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("is_silu", [False, True])
 def test_silu_mul(dtype: str, is_silu: bool) -> None:
-    from specdec_kernels.silu_mul.config import heuristic
-    from specdec_kernels.silu_mul.kernel import silu_mul_kernel
+    from specdec_kernels.triton.silu_mul.config import heuristic
+    from specdec_kernels.triton.silu_mul.kernel import silu_mul_kernel
 
     config = heuristic(14336)
     pointers = dict.fromkeys(("gate_ptr", "up_ptr", "out_ptr"), dtype)
@@ -163,8 +163,8 @@ def test_silu_mul(dtype: str, is_silu: bool) -> None:
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize(("interleaved", "half"), [(False, 64), (True, 16)])
 def test_rope_kv_write(dtype: str, interleaved: bool, half: int) -> None:
-    from specdec_kernels.rope_kv_write.config import heuristic
-    from specdec_kernels.rope_kv_write.kernel import rope_kv_write_kernel
+    from specdec_kernels.triton.rope_kv_write.config import heuristic
+    from specdec_kernels.triton.rope_kv_write.kernel import rope_kv_write_kernel
 
     names = ("query_ptr", "key_ptr", "value_ptr", "key_pages_ptr", "value_pages_ptr", "out_ptr")
     pointers = dict.fromkeys(names, dtype) | dict.fromkeys(("cos_ptr", "sin_ptr"), "*fp32")
@@ -187,8 +187,8 @@ def test_rope_kv_write(dtype: str, interleaved: bool, half: int) -> None:
 @pytest.mark.parametrize("dtype", ["*bf16", "*fp16"])
 @pytest.mark.parametrize("num_columns", [1024, 151936])
 def test_matmul_invariant(dtype: str, num_columns: int) -> None:
-    from specdec_kernels.matmul_invariant.config import heuristic
-    from specdec_kernels.matmul_invariant.kernel import matmul_invariant_kernel
+    from specdec_kernels.triton.matmul_invariant.config import heuristic
+    from specdec_kernels.triton.matmul_invariant.kernel import matmul_invariant_kernel
 
     config = heuristic(num_columns, 2)
     pointers = dict.fromkeys(("x_ptr", "weight_ptr", "bias_ptr", "out_ptr"), dtype)
@@ -203,8 +203,8 @@ def test_matmul_invariant(dtype: str, num_columns: int) -> None:
 
 
 def test_matmul_invariant_of_full_precision() -> None:
-    from specdec_kernels.matmul_invariant.config import heuristic
-    from specdec_kernels.matmul_invariant.kernel import matmul_invariant_kernel
+    from specdec_kernels.triton.matmul_invariant.config import heuristic
+    from specdec_kernels.triton.matmul_invariant.kernel import matmul_invariant_kernel
 
     config = heuristic(1024, 4)
     pointers = dict.fromkeys(("x_ptr", "weight_ptr", "out_ptr"), "*fp32")

@@ -34,8 +34,8 @@ def longs(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("is_gumbel", [False, True])
 def test_noise(is_gumbel: bool, compile_launches) -> None:
-    from specdec_kernels.noise import NoiseKeys, kernel
-    from specdec_kernels.noise.config import heuristic
+    from specdec_kernels.triton.noise import NoiseKeys, kernel
+    from specdec_kernels.triton.noise.config import heuristic
 
     compiled = compile_launches(kernel)
     out = torch.empty(2, VOCAB_SIZE, dtype=torch.float32 if is_gumbel else torch.float64)
@@ -46,9 +46,9 @@ def test_noise(is_gumbel: bool, compile_launches) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64], ids=str)
 def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
-    from specdec_kernels.gumbel_sample import kernel
-    from specdec_kernels.gumbel_sample.config import heuristic
-    from specdec_kernels.noise import NoiseKeys
+    from specdec_kernels.triton.gumbel_sample import kernel
+    from specdec_kernels.triton.gumbel_sample.config import heuristic
+    from specdec_kernels.triton.noise import NoiseKeys
 
     compiled = compile_launches(kernel)
     keys = NoiseKeys(longs(2), longs(2), longs(2))
@@ -60,9 +60,9 @@ def test_gumbel_sample(dtype: torch.dtype, compile_launches) -> None:
 
 @pytest.mark.parametrize(("width", "is_tree"), [(0, False), (1, True), (7, False), (7, True)])
 def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
-    from specdec_kernels.noise import NoiseKeys
-    from specdec_kernels.strict_verify import kernel
-    from specdec_kernels.strict_verify.config import heuristic
+    from specdec_kernels.triton.noise import NoiseKeys
+    from specdec_kernels.triton.strict_verify import kernel
+    from specdec_kernels.triton.strict_verify.config import heuristic
 
     compiled = compile_launches(kernel)
     kernel.strict_verify_triton(
@@ -82,7 +82,7 @@ def test_strict_verify(width: int, is_tree: bool, compile_launches) -> None:
 
 
 def chain_arguments(dtype: torch.dtype, width: int, has_q: bool) -> tuple[Any, ...]:
-    from specdec_kernels.noise import NoiseKeys
+    from specdec_kernels.triton.noise import NoiseKeys
 
     return (
         torch.empty(3, VOCAB_SIZE, dtype=dtype),
@@ -104,8 +104,8 @@ def chain_arguments(dtype: torch.dtype, width: int, has_q: bool) -> tuple[Any, .
     ids=str,
 )
 def test_rejection_verify(dtype: torch.dtype, width: int, has_q: bool, compile_launches) -> None:
-    from specdec_kernels.rejection_verify import launcher
-    from specdec_kernels.rejection_verify.config import heuristic
+    from specdec_kernels.triton.rejection_verify import launcher
+    from specdec_kernels.triton.rejection_verify.config import heuristic
 
     compiled = compile_launches(launcher)
     launcher.rejection_verify_triton(*chain_arguments(dtype, width, has_q), heuristic(VOCAB_SIZE))
@@ -114,8 +114,8 @@ def test_rejection_verify(dtype: torch.dtype, width: int, has_q: bool, compile_l
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
-    from specdec_kernels.process_logits import Bias, Cuts, Penalties, kernel
-    from specdec_kernels.process_logits.config import heuristic
+    from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, kernel
+    from specdec_kernels.triton.process_logits.config import heuristic
 
     compiled = compile_launches(kernel)
     logits, ones = torch.zeros(2, VOCAB_SIZE, dtype=dtype), torch.ones(2)
@@ -131,9 +131,9 @@ def test_process_logits(dtype: torch.dtype, compile_launches) -> None:
 
 @pytest.mark.parametrize(("dtype", "width"), [(torch.bfloat16, 7), (torch.float64, 1)], ids=str)
 def test_block_verify(dtype: torch.dtype, width: int, compile_launches) -> None:
-    from specdec_kernels.block_verify import kernel
-    from specdec_kernels.block_verify.config import heuristic
-    from specdec_kernels.rejection_verify import launcher as shared
+    from specdec_kernels.triton.block_verify import kernel
+    from specdec_kernels.triton.block_verify.config import heuristic
+    from specdec_kernels.triton.rejection_verify import launcher as shared
 
     compiled = compile_launches(kernel, shared)
     kernel.block_verify_triton(*chain_arguments(dtype, width, True), heuristic(VOCAB_SIZE))
@@ -142,8 +142,8 @@ def test_block_verify(dtype: torch.dtype, width: int, compile_launches) -> None:
 
 @pytest.mark.parametrize(("dtype", "keeps_first"), [(torch.int32, False), (torch.int64, True)], ids=str)
 def test_ngram_match(dtype: torch.dtype, keeps_first: bool, compile_launches) -> None:
-    from specdec_kernels.ngram_match import kernel
-    from specdec_kernels.ngram_match.config import heuristic
+    from specdec_kernels.triton.ngram_match import kernel
+    from specdec_kernels.triton.ngram_match.config import heuristic
 
     compiled = compile_launches(kernel)
     tokens = torch.zeros((2, 8192), dtype=dtype)

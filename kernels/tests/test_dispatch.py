@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from specdec_kernels import Backend, NoiseKeys, PathVerdict, strict_verify, use_backend
-from specdec_kernels.dispatch import VARIABLE, backend_for
-from specdec_kernels.strict_verify.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton import Backend, NoiseKeys, PathVerdict, strict_verify, use_backend
+from specdec_kernels.triton.dispatch import VARIABLE, backend_for
+from specdec_kernels.triton.strict_verify.config import LaunchConfig, candidates, heuristic
 
 
 def test_the_cpu_takes_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +31,7 @@ def test_a_backend_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_triton_without_triton_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec_kernels.dispatch._has_triton", lambda: False)
+    monkeypatch.setattr("specdec_kernels.triton.dispatch._has_triton", lambda: False)
     with pytest.raises(RuntimeError, match="pip install triton"), use_backend("triton"):
         backend_for(torch.zeros(1))
 

@@ -5,11 +5,11 @@ import torch
 from kernelcheck import POISON
 
 from specdec.noise import row_operations
-from specdec_kernels.gumbel_sample import gumbel_sample
-from specdec_kernels.gumbel_sample.config import LaunchConfig
-from specdec_kernels.gumbel_sample.reference import gumbel_sample_reference, heated_logits
-from specdec_kernels.noise import NoiseKeys
-from specdec_kernels.noise.reference import gumbel_noise_reference
+from specdec_kernels.triton.gumbel_sample import gumbel_sample
+from specdec_kernels.triton.gumbel_sample.config import LaunchConfig
+from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference, heated_logits
+from specdec_kernels.triton.noise import NoiseKeys
+from specdec_kernels.triton.noise.reference import gumbel_noise_reference
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

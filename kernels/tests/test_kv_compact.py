@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_kernels.kv_compact import kv_compact
-from specdec_kernels.kv_compact.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.kv_compact import kv_compact
+from specdec_kernels.triton.kv_compact.config import LaunchConfig, candidates, heuristic
 
 
 def naive(pages: torch.Tensor, sources: torch.Tensor, destinations: torch.Tensor) -> torch.Tensor:

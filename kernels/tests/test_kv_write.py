@@ -4,8 +4,8 @@ import pytest
 import torch
 from kernelcheck import NAN
 
-from specdec_kernels.kv_write import kv_write
-from specdec_kernels.kv_write.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.kv_write import kv_write
+from specdec_kernels.triton.kv_write.config import LaunchConfig, candidates, heuristic
 
 
 def naive(key, value, key_pages, value_pages, slot_mapping) -> tuple[torch.Tensor, torch.Tensor]:

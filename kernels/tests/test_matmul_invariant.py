@@ -7,8 +7,8 @@ import torch
 from kernelcheck import NAN, check_close
 from torch.nn.functional import linear
 
-from specdec_kernels.matmul_invariant import matmul_invariant
-from specdec_kernels.matmul_invariant.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.matmul_invariant import matmul_invariant
+from specdec_kernels.triton.matmul_invariant.config import LaunchConfig, candidates, heuristic
 
 SMALL = LaunchConfig(16, 16, 32, num_warps=4)
 

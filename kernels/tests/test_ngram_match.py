@@ -4,8 +4,8 @@ import pytest
 import torch
 from kernelcheck import POISON
 
-from specdec_kernels.ngram_match import ChainDraft, ngram_match
-from specdec_kernels.ngram_match.config import LaunchConfig
+from specdec_kernels.triton.ngram_match import ChainDraft, ngram_match
+from specdec_kernels.triton.ngram_match.config import LaunchConfig
 
 
 def naive(text: list[int], count: int, shortest: int, longest: int, keeps_first: bool) -> list[int]:

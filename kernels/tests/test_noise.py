@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from specdec_kernels.noise import NoiseKeys, Stream, gumbel_noise, node_word, uniforms
-from specdec_kernels.noise.config import LaunchConfig
-from specdec_kernels.noise.reference import gumbel_noise_reference, uniforms_reference
+from specdec_kernels.triton.noise import NoiseKeys, Stream, gumbel_noise, node_word, uniforms
+from specdec_kernels.triton.noise.config import LaunchConfig
+from specdec_kernels.triton.noise.reference import gumbel_noise_reference, uniforms_reference
 
 
 def keys_of(*rows: tuple[int, int, int, int]) -> tuple[NoiseKeys, torch.Tensor]:

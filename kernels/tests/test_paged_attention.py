@@ -7,8 +7,8 @@ import pytest
 import torch
 from kernelcheck import NAN, check_close
 
-from specdec_kernels.paged_attention import make_workspace, pack_tree_mask, paged_attention
-from specdec_kernels.paged_attention.config import LaunchConfig
+from specdec_kernels.triton.paged_attention import make_workspace, pack_tree_mask, paged_attention
+from specdec_kernels.triton.paged_attention.config import LaunchConfig
 
 PADDING = 777.0
 """What rows of padding hold before, and must hold after."""

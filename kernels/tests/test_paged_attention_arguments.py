@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_kernels.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
-from specdec_kernels.paged_attention.config import LaunchConfig, Problem, candidates, heuristic, invariant
-from specdec_kernels.paged_attention.tree import unpack_tree_mask
+from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
+from specdec_kernels.triton.paged_attention.config import (
+    LaunchConfig,
+    Problem,
+    candidates,
+    heuristic,
+    invariant,
+)
+from specdec_kernels.triton.paged_attention.tree import unpack_tree_mask
 
 QUERY = torch.zeros(3, 4, 8)
 PAGES = torch.zeros(2, 4, 2, 8)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from specdec_kernels.paged_attention import pack_tree_mask, paged_attention
-from specdec_kernels.paged_attention.config import LaunchConfig
+from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
+from specdec_kernels.triton.paged_attention.config import LaunchConfig
 
 HEADS, KV_HEADS, KEY_DIM, VALUE_DIM = 6, 2, 24, 40
 BLOCK_SIZE, NUM_BLOCKS, NUM_REQUESTS = 8, 12, 4

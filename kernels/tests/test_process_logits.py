@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from specdec_kernels.process_logits import Bias, Cuts, Penalties, process_logits
-from specdec_kernels.process_logits.config import LaunchConfig
-from specdec_kernels.process_logits.reference import process_logits_reference
+from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process_logits
+from specdec_kernels.triton.process_logits.config import LaunchConfig
+from specdec_kernels.triton.process_logits.reference import process_logits_reference
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

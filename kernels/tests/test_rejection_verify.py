@@ -5,11 +5,11 @@ import torch
 from kernelchains import chains, law_of, of_core
 from kernelcheck import NAN, POISON, keys_for
 
-from specdec_kernels import ChainVerdict
-from specdec_kernels.noise import NoiseKeys, Stream, node_word
-from specdec_kernels.noise.reference import exponentials_reference, uniforms_reference
-from specdec_kernels.rejection_verify import rejection_verify
-from specdec_kernels.rejection_verify.config import LaunchConfig
+from specdec_kernels.triton import ChainVerdict
+from specdec_kernels.triton.noise import NoiseKeys, Stream, node_word
+from specdec_kernels.triton.noise.reference import exponentials_reference, uniforms_reference
+from specdec_kernels.triton.rejection_verify import rejection_verify
+from specdec_kernels.triton.rejection_verify.config import LaunchConfig
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

@@ -6,9 +6,9 @@ import pytest
 import torch
 from kernelcheck import NAN, check_close
 
-from specdec_kernels import Backend, use_backend
-from specdec_kernels.rms_norm import NormOutput, rms_norm
-from specdec_kernels.rms_norm.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton import Backend, use_backend
+from specdec_kernels.triton.rms_norm import NormOutput, rms_norm
+from specdec_kernels.triton.rms_norm.config import LaunchConfig, candidates, heuristic
 
 
 def naive(x, weight, residual, offset, epsilon, dtype) -> tuple[torch.Tensor, torch.Tensor]:

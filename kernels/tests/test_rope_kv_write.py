@@ -6,9 +6,9 @@ import pytest
 import torch
 from kernelcheck import NAN, check_close
 
-from specdec_kernels import Backend, use_backend
-from specdec_kernels.rope_kv_write import rope_kv_write
-from specdec_kernels.rope_kv_write.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton import Backend, use_backend
+from specdec_kernels.triton.rope_kv_write import rope_kv_write
+from specdec_kernels.triton.rope_kv_write.config import LaunchConfig, candidates, heuristic
 
 
 def rotated(x, cos, sin, interleaved, dtype) -> torch.Tensor:

@@ -6,9 +6,9 @@ import pytest
 import torch
 from kernelcheck import NAN, check_close
 
-from specdec_kernels import Backend, use_backend
-from specdec_kernels.silu_mul import silu_mul
-from specdec_kernels.silu_mul.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton import Backend, use_backend
+from specdec_kernels.triton.silu_mul import silu_mul
+from specdec_kernels.triton.silu_mul.config import LaunchConfig, candidates, heuristic
 
 
 def naive(gate, up, activation, dtype) -> torch.Tensor:

@@ -5,11 +5,11 @@ import torch
 from kernelchains import of_core
 from kernelcheck import POISON, keys_for
 
-from specdec_kernels.gumbel_sample.reference import gumbel_sample_reference, heated_logits
-from specdec_kernels.noise import NoiseKeys
-from specdec_kernels.noise.reference import gumbel_noise_reference
-from specdec_kernels.strict_verify import PathVerdict, strict_verify
-from specdec_kernels.strict_verify.config import LaunchConfig
+from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference, heated_logits
+from specdec_kernels.triton.noise import NoiseKeys
+from specdec_kernels.triton.noise.reference import gumbel_noise_reference
+from specdec_kernels.triton.strict_verify import PathVerdict, strict_verify
+from specdec_kernels.triton.strict_verify.config import LaunchConfig
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")

@@ -8,30 +8,30 @@ from pathlib import Path
 
 import pytest
 
-import specdec_kernels
-from specdec_kernels.workloads import WORKLOADS
+from specdec_kernels import triton as operations
+from specdec_kernels.triton.workloads import WORKLOADS
 
-SOURCE = Path(specdec_kernels.__file__).parent
+SOURCE = Path(operations.__file__).parent
 OPS = sorted(folder.parent.name for folder in SOURCE.glob("*/kernel.py"))
 
 
 def test_every_public_name_of_every_operation_is_exported() -> None:
-    public = {name for op in OPS for name in import_module(f"specdec_kernels.{op}").__all__}
+    public = {name for op in OPS for name in import_module(f"specdec_kernels.triton.{op}").__all__}
     others = {"Backend", "ChainDraft", "ChainVerdict", "PathVerdict", "use_backend"}
-    assert set(specdec_kernels.__all__) == public | others
-    assert all(hasattr(specdec_kernels, name) for name in specdec_kernels.__all__)
+    assert set(operations.__all__) == public | others
+    assert all(hasattr(operations, name) for name in operations.__all__)
 
 
 def test_an_operation_called_as_its_folder_is_the_function_whatever_was_imported_first() -> None:
-    same = [op for op in OPS if op in specdec_kernels.__all__]
+    same = [op for op in OPS if op in operations.__all__]
     assert len(same) == len(OPS) - 1  # noise is a folder of two
     code = "\n".join(
         [
             "import sys",
-            *(f"import specdec_kernels.{op}.config" for op in same),
-            *(f"from specdec_kernels.{op} import {op}" for op in reversed(same)),
-            "import specdec_kernels",
-            *(f"assert specdec_kernels.{op} is {op} and callable({op})" for op in same),
+            *(f"import specdec_kernels.triton.{op}.config" for op in same),
+            *(f"from specdec_kernels.triton.{op} import {op}" for op in reversed(same)),
+            "import specdec_kernels.triton",
+            *(f"assert specdec_kernels.triton.{op} is {op} and callable({op})" for op in same),
             "assert 'triton' not in sys.modules",
         ]
     )
@@ -42,7 +42,7 @@ def test_an_operation_called_as_its_folder_is_the_function_whatever_was_imported
 def test_operations_are_built_alike(op: str) -> None:
     files = {file.name for file in (SOURCE / op).glob("*.py")}
     assert files >= {"__init__.py", "config.py", "kernel.py", "reference.py"}
-    config = import_module(f"specdec_kernels.{op}.config")
+    config = import_module(f"specdec_kernels.triton.{op}.config")
     assert list(inspect.signature(config.heuristic).parameters) == list(
         inspect.signature(config.candidates).parameters
     )
@@ -50,5 +50,5 @@ def test_operations_are_built_alike(op: str) -> None:
 
 def test_every_operation_can_be_tuned_and_is_in_the_readme() -> None:
     assert sorted(WORKLOADS) == OPS
-    readme = (SOURCE.parents[1] / "README.md").read_text()
+    readme = (SOURCE.parents[2] / "README.md").read_text()
     assert [op for op in OPS if f"| `{op}` |" not in readme and op != "noise"] == []

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_kernels import silu_mul, tune
-from specdec_kernels.silu_mul.config import LaunchConfig, candidates, heuristic
-from specdec_kernels.workloads import WORKLOADS, Call, Workload
+from specdec_kernels.triton import silu_mul, tune
+from specdec_kernels.triton.silu_mul.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.workloads import WORKLOADS, Call, Workload
 
 CPU = torch.device("cpu")
 SIZES = [(2048,), (8192,)]
@@ -92,7 +92,7 @@ def test_the_file_says_what_it_was_measured_on(tmp_path: Path) -> None:
     found = json.loads(file.read_text())
     assert found.pop("entries") == entries
     assert found.pop("device") == "Imaginary 9000"
-    assert found.pop("command") == "python -m specdec_kernels.tune silu_mul"
+    assert found.pop("command") == "python -m specdec_kernels.triton.tune silu_mul"
     assert sorted(found) == ["torch", "triton"]
 
 

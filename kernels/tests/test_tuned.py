@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_kernels import Backend, tuned, use_backend
-from specdec_kernels.paged_attention.config import LaunchConfig as AttentionConfig
-from specdec_kernels.paged_attention.config import Problem
-from specdec_kernels.silu_mul.config import LaunchConfig, candidates, heuristic
-from specdec_kernels.tuned import launch_config, slug
-from specdec_kernels.workloads import WORKLOADS
+from specdec_kernels.triton import Backend, tuned, use_backend
+from specdec_kernels.triton.paged_attention.config import LaunchConfig as AttentionConfig
+from specdec_kernels.triton.paged_attention.config import Problem
+from specdec_kernels.triton.silu_mul.config import LaunchConfig, candidates, heuristic
+from specdec_kernels.triton.tuned import launch_config, slug
+from specdec_kernels.triton.workloads import WORKLOADS
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 EVERY = [(op, sizes) for op, workload in WORKLOADS.items() for sizes in workload.sizes[:1]]
@@ -71,7 +71,7 @@ def test_what_does_not_fit_the_call_gives_way_to_the_nearest_that_does(measure: 
         "paged_attention",
         [(tuned.numbers([known]), best | {"num_stages": 2, "num_splits": 4, "split_size": None})],
     )
-    module = import_module("specdec_kernels.paged_attention.config")
+    module = import_module("specdec_kernels.triton.paged_attention.config")
     problem = Problem(8, 8, 32, 1, 128, 128, 2, 4096)  # a tile of 16 rows does not hold 32 heads
     found = launch_config("paged_attention", module.heuristic, module.candidates, GPU, problem)
     assert found in module.candidates(problem)
@@ -80,7 +80,7 @@ def test_what_does_not_fit_the_call_gives_way_to_the_nearest_that_does(measure: 
 
 
 def test_attention_that_must_not_depend_on_the_batch_ignores_measurements(measure: Write) -> None:
-    from specdec_kernels.paged_attention import make_workspace
+    from specdec_kernels.triton.paged_attention import make_workspace
 
     sizes = tuned.numbers([Problem(1, 1, 4, 2, 16, 16, 4, 4096)])
     config = {
@@ -109,8 +109,10 @@ def test_every_operation_asks_for_its_sizes_and_launches_with_what_it_gets(
 ) -> None:
     """On tensors without memory, with a launcher that only looks at its configuration."""
     pytest.importorskip("triton")
-    module = import_module(f"specdec_kernels.{op}")
-    launcher = import_module(f"specdec_kernels.{op}.{'launcher' if op == 'rejection_verify' else 'kernel'}")
+    module = import_module(f"specdec_kernels.triton.{op}")
+    launcher = import_module(
+        f"specdec_kernels.triton.{op}.{'launcher' if op == 'rejection_verify' else 'kernel'}"
+    )
     asked, launched = [], []
 
     def find(name: str, heuristic: Any, candidates: Any, device: torch.device, *asked_sizes: Any) -> Any:
@@ -124,7 +126,7 @@ def test_every_operation_asks_for_its_sizes_and_launches_with_what_it_gets(
     with use_backend(Backend.TRITON):
         WORKLOADS[op].make(torch.device("meta"), *sizes)(None)
     assert asked == [(op, sizes, "meta")]
-    config = import_module(f"specdec_kernels.{op}.config").candidates(*sizes)[-1]
+    config = import_module(f"specdec_kernels.triton.{op}.config").candidates(*sizes)[-1]
     assert [value for value in launched[0] if value == config and type(value) is type(config)] == [config]
 
 
@@ -134,7 +136,7 @@ def committed() -> list[Path]:
 
 def wrong_entries(op: str, text: str) -> list[dict[str, Any]]:
     """Entries whose sizes are not the heuristic's or whose configuration is none of the operation's."""
-    config = import_module(f"specdec_kernels.{op}.config").LaunchConfig
+    config = import_module(f"specdec_kernels.triton.{op}.config").LaunchConfig
     count = len(tuned.numbers(WORKLOADS[op].sizes[0]))
     names = {field.name for field in fields(config)}
     entries: list[dict[str, Any]] = json.loads(text)["entries"]

@@ -8,7 +8,7 @@ import torch
 
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels import kv_compact, kv_write, paged_attention, rope_kv_write
+from specdec_kernels.triton import kv_compact, kv_write, paged_attention, rope_kv_write
 
 _LAYERS = 4
 """Layers of the compacted cache; all 32 would take long to create and would not change the result."""

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels import matmul_invariant, rms_norm, silu_mul
+from specdec_kernels.triton import matmul_invariant, rms_norm, silu_mul
 
 _EPSILON = 1e-5
 

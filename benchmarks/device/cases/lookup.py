@@ -8,7 +8,7 @@ import torch
 
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels import ngram_match
+from specdec_kernels.triton import ngram_match
 
 _DIFFERENT_TOKENS = 64
 """Small enough that n-grams of every length repeat."""

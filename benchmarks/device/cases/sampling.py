@@ -8,7 +8,7 @@ import torch
 
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels import (
+from specdec_kernels.triton import (
     Cuts,
     NoiseKeys,
     Stream,

@@ -10,7 +10,7 @@ import torch
 from device.cases.sampling import keys_of
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels import ChainVerdict, block_verify, rejection_verify, strict_verify
+from specdec_kernels.triton import ChainVerdict, block_verify, rejection_verify, strict_verify
 
 _TEMPERATURE = 0.8
 

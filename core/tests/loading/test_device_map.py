@@ -60,7 +60,7 @@ def test_hooks_between_layers_are_kept(model: hf.PreTrainedModel, caplog: pytest
     hooked = dispatch_model(model, PIECES, force_hooks=True)
     found = tokens(hooked)
     assert found == [text[0, len(prompt) :].tolist() for text, prompt in zip(expected, PROMPTS, strict=True)]
-    assert "its layers are spread by device_map; the model's own forward runs instead" in caplog.text
+    assert "its layers are spread by device_map); the model's own forward runs instead" in caplog.text
 
 
 def test_what_contradicts_a_map_is_refused() -> None:

@@ -378,4 +378,5 @@ class HeadProposer(Proposer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         assert features is not None
         output = self._runner.forward(batch, features, stage)
+        assert output.hidden_states is not None, "passes of heads return the carry"
         return output.logits, output.hidden_states

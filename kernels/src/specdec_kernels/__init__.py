@@ -1,58 +1,7 @@
-"""specdec-kernels: operations of speculative decoding on the device, each with a plain torch reference.
+"""specdec-kernels: backends that run models, attention and verification faster than core does with torch.
 
-Triton is imported when a kernel is first launched. Operations have the same names as their folders. Therefore this module
-imports them eagerly, so each name refers to the function; with lazy loading it would refer to the folder's module.
+`cpu`: compiled loops. `layers`: fused torch layers. `cuda`: graphs, paged attention and device verification, made of the
+operations in `triton`.
 """
 
-from __future__ import annotations
-
-from specdec_kernels.block_verify import block_verify
-from specdec_kernels.dispatch import Backend, use_backend
-from specdec_kernels.gumbel_sample import gumbel_sample
-from specdec_kernels.kv_compact import kv_compact
-from specdec_kernels.kv_write import kv_write
-from specdec_kernels.matmul_invariant import matmul_invariant
-from specdec_kernels.ngram_match import ngram_match
-from specdec_kernels.noise import NoiseKeys, Stream, gumbel_noise, node_word, uniforms
-from specdec_kernels.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
-from specdec_kernels.process_logits import Bias, Cuts, Penalties, process_logits
-from specdec_kernels.rejection_verify import rejection_verify
-from specdec_kernels.results import ChainDraft, ChainVerdict, PathVerdict
-from specdec_kernels.rms_norm import NormOutput, rms_norm
-from specdec_kernels.rope_kv_write import rope_kv_write
-from specdec_kernels.silu_mul import Activation, silu_mul
-from specdec_kernels.strict_verify import strict_verify
-
-__all__ = [
-    "Activation",
-    "Backend",
-    "Bias",
-    "ChainDraft",
-    "ChainVerdict",
-    "Cuts",
-    "NoiseKeys",
-    "NormOutput",
-    "PathVerdict",
-    "Penalties",
-    "Stream",
-    "Workspace",
-    "block_verify",
-    "gumbel_noise",
-    "gumbel_sample",
-    "kv_compact",
-    "kv_write",
-    "make_workspace",
-    "matmul_invariant",
-    "ngram_match",
-    "node_word",
-    "pack_tree_mask",
-    "paged_attention",
-    "process_logits",
-    "rejection_verify",
-    "rms_norm",
-    "rope_kv_write",
-    "silu_mul",
-    "strict_verify",
-    "uniforms",
-    "use_backend",
-]
+__all__ = []

@@ -24,7 +24,7 @@ from specdec.runner.attention_choice import choose_attention
 from specdec.runner.attention_probe import _shape, disagreement
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
-from specdec_kernels.paged_attention import paged_attention
+from specdec_kernels.triton.paged_attention import paged_attention
 
 CPU = torch.device("cpu")
 LAYER, HEADS, KV_HEADS, DIM, VALUE_DIM = 1, 4, 2, 8, 6

@@ -24,9 +24,9 @@ from specdec.interfaces import (
     VerifyBatch,
 )
 from specdec.samplers import BlockSampler, ProbabilisticSampler, StrictSampler, choice
-from specdec_kernels import Backend as Implementation
-from specdec_kernels import dispatch
 from specdec_kernels.cuda.verification import judge_on_device, walk_on_device
+from specdec_kernels.triton import Backend as Implementation
+from specdec_kernels.triton import dispatch
 
 VOCAB = 7
 SAMPLERS = {
@@ -117,7 +117,7 @@ def test_a_kernel_that_decides_otherwise_is_not_used(operation, monkeypatch, cap
         return choice.fast_verify(sampler.name, cpu, sampler.verify_with_torch)
 
     assert choose() is VERIFY[operation]
-    module = sys.modules[f"specdec_kernels.{operation}"]  # the package has a function of that name
+    module = sys.modules[f"specdec_kernels.triton.{operation}"]  # the package has a function of that name
     honest = getattr(module, operation)
 
     def wrong(*given: Any, **options: Any) -> Any:

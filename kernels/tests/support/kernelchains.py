@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specdec_kernels import NoiseKeys
+from specdec_kernels.triton import NoiseKeys
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Logits, drafted ids, first rows and numbers of nodes."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec_kernels import NoiseKeys
+from specdec_kernels.triton import NoiseKeys
 
 NAN = float("nan")
 POISON = torch.iinfo(torch.int64).min

@@ -51,7 +51,8 @@ def _agrees(found: RowOperations, own: RowOperations, device: torch.device) -> b
     """Return whether a backend's operations give what torch's give on a small problem."""
     generator = torch.Generator().manual_seed(0)
     logits = (5.0 * torch.randn(_ROWS, _IDS, generator=generator)).to(device)
-    keys = [np.arange(start, start + _ROWS) for start in (11, 40, 0)]
+    seeds, positions, samples = (np.arange(start, start + _ROWS) for start in (11, 40, 0))
+    keys = seeds, positions, samples
     words = torch.arange(_ROWS, device=device)
     broken = logits.clone()
     broken[0], broken[1, 3] = -torch.inf, torch.nan

@@ -35,21 +35,24 @@ class TorchRows(RowOperations):
         self, weights: torch.Tensor, seeds: Int64s, positions: Int64s, samples: Int64s, words: torch.Tensor
     ) -> torch.Tensor:
         """See `RowOperations.race`."""
-        noise = exponentials(*self._sent(seeds, positions, samples), words, weights.shape[-1])
+        keys = self._sent(seeds), self._sent(positions), self._sent(samples)
+        noise = exponentials(*keys, words, weights.shape[-1])
         return (noise / weights.double()).argmin(-1)
 
     def gumbel(
         self, seeds: Int64s, positions: Int64s, samples: Int64s, word: int, num_ids: int
     ) -> torch.Tensor:
         """See `RowOperations.gumbel`."""
-        keys = self._sent(seeds, positions, samples)
+        keys = self._sent(seeds), self._sent(positions), self._sent(samples)
         return -exponentials(*keys, torch.full_like(keys[0], word), num_ids).log().float()
 
     def uniforms(self, seeds: Int64s, positions: Int64s, samples: Int64s, words: Int64s) -> torch.Tensor:
         """See `RowOperations.uniforms`."""
         rows, columns = len(seeds), len(words)
-        keys = [key.repeat_interleave(columns) for key in self._sent(seeds, positions, samples)]
-        return uniforms(*keys, self._sent(words)[0].repeat(rows), 1).view(rows, columns)
+        first, second, third = (
+            self._sent(key).repeat_interleave(columns) for key in (seeds, positions, samples)
+        )
+        return uniforms(first, second, third, self._sent(words).repeat(rows), 1).view(rows, columns)
 
-    def _sent(self, *arrays: Int64s) -> list[torch.Tensor]:
-        return [torch.from_numpy(array).to(self._device) for array in arrays]
+    def _sent(self, array: Int64s) -> torch.Tensor:
+        return torch.from_numpy(array).to(self._device)

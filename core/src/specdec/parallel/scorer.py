@@ -108,10 +108,9 @@ class SplitScorer(TransformersScorer):
         """The target without its path, so that no draft shares its weights: each rank has only a part of them."""
         return replace(self.target, path=None)
 
-    def _make_runner(self, model: nn.Module) -> ModuleRunner:
-        assert isinstance(model, PreTrainedModel)
-        number = self.models.number_of(model)
-        return self._lender.make_runner(model) if number is None else self.models.make_draft_runner(number)
+    def _make_runner(self, module: nn.Module) -> ModuleRunner:
+        number = self.models.number_of(module)
+        return self._lender.make_runner(module) if number is None else self.models.make_draft_runner(number)
 
     def _make_part_runner(self, model: PreTrainedModel) -> SplitRunner:
         runner = SplitRunner(

@@ -26,6 +26,7 @@ __all__ = [
     "PluginInfo",
     "Registry",
     "add_command",
+    "backend",
     "backends",
     "broken",
     "commands",
@@ -60,6 +61,11 @@ def sampler(name: str) -> type[Sampler]:
 def scorer(name: str) -> type[Scorer]:
     """Return the class behind a scorer's name; see `proposer`."""
     return _registry.scorer(name)
+
+
+def backend(name: str) -> type[Backend]:
+    """Return the class behind a backend's name; see `proposer`."""
+    return _registry.backend(name)
 
 
 def backends() -> tuple[Backend, ...]:

@@ -82,6 +82,7 @@ def _load(group: Group, name: str) -> dict[str, Any]:
         Group.PROPOSERS: registry.proposer,
         Group.SAMPLERS: registry.sampler,
         Group.SCORERS: registry.scorer,
+        Group.BACKENDS: registry.backend,
     }
     plugin = load[group](name)
     return {

@@ -20,7 +20,7 @@ def speed_up_linears(module: nn.Module) -> None:
         if type(linear) is nn.Linear:
             forward = fast_linear(linear)
             if forward is not None:
-                linear.forward = forward  # type: ignore[method-assign]
+                linear.forward = forward  # type: ignore[method-assign, assignment]
 
 
 def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | None:

@@ -8,10 +8,10 @@ import torch
 
 from specdec.interfaces import KVCache, PackedBatch
 from specdec.runner import SdpaAttention
-from specdec_kernels import Backend, use_backend
 from specdec_kernels.cuda.paged_pass import PagedPass, paged_pass
-from specdec_kernels.kv_write import kv_write
-from specdec_kernels.paged_attention import pack_tree_mask, paged_attention
+from specdec_kernels.triton import Backend, use_backend
+from specdec_kernels.triton.kv_write import kv_write
+from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

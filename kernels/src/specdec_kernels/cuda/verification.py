@@ -10,8 +10,8 @@ import torch
 from specdec.interfaces import PADDING_ID, Draft, DraftSampling, Scores, Verdict, VerifyBatch
 from specdec.samplers import normalised
 from specdec_kernels.cuda.attention import kernels_on
-from specdec_kernels.noise.keys import NoiseKeys
-from specdec_kernels.strict_verify import strict_verify
+from specdec_kernels.triton.noise.keys import NoiseKeys
+from specdec_kernels.triton.strict_verify import strict_verify
 
 
 def walk_on_device(scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict | None:
@@ -45,7 +45,7 @@ def judge_on_device(operation: str, scores: Scores, draft: Draft, batch: VerifyB
     device = scores.logits.device
     if not batch.num_nodes or batch.is_all_greedy or draft.parents is not None or draft.vocab_map is not None:
         return None
-    judge = getattr(import_module(f"specdec_kernels.{operation}"), operation)
+    judge = getattr(import_module(f"specdec_kernels.triton.{operation}"), operation)
     probs, is_drawn = _drawn_rows(draft, batch, device)
     given = _arguments(scores, draft, batch, is_drawn)
     with kernels_on(device):

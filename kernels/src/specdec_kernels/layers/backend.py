@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
-
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from specdec.interfaces import SPECDEC_API, Backend, Declined, DraftHead, Form, Runner
 from specdec_kernels.layers.structure import llama_parts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class LayersBackend(Backend):
@@ -21,7 +22,7 @@ class LayersBackend(Backend):
         """See `Backend.form`."""
         if isinstance(runner.module, DraftHead):
             return Declined("heads run through their own forward")
-        model = cast(PreTrainedModel, runner.module)
+        model = cast("PreTrainedModel", runner.module)
         parts = llama_parts(model)
         if parts is None:
             is_spread = any(hasattr(module, "_hf_hook") for module in model.modules())

@@ -17,7 +17,7 @@ class InvariantLinear(JoinedLinear):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return `[T, out]`."""
-        from specdec_kernels.matmul_invariant import matmul_invariant  # optional
+        from specdec_kernels.triton.matmul_invariant import matmul_invariant  # optional
 
         return matmul_invariant(x, self.weight, bias=self.bias)
 
@@ -27,7 +27,7 @@ class InvariantNorm(FastNorm):
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the norm of `x [..., H]` over its last dimension."""
-        from specdec_kernels.rms_norm import rms_norm  # optional
+        from specdec_kernels.triton.rms_norm import rms_norm  # optional
 
         flat = x.reshape(-1, x.shape[-1])
         return rms_norm(flat, self.weight, epsilon=self.epsilon).normed.view(x.shape)
@@ -35,7 +35,7 @@ class InvariantNorm(FastNorm):
 
 def silu_product(gate_up: torch.Tensor) -> torch.Tensor:
     """Return `silu(gate) * up` `[T, I]` for `gate_up [T, 2 I]`; an element's result does not depend on its place."""
-    from specdec_kernels.silu_mul import silu_mul  # optional
+    from specdec_kernels.triton.silu_mul import silu_mul  # optional
 
     size = gate_up.shape[-1] // 2
     return silu_mul(gate_up[:, :size], gate_up[:, size:])

@@ -18,7 +18,10 @@ def join(linears: list[nn.Linear]) -> torch.Tensor:
         start = 0
         for linear in linears:
             end = start + linear.out_features
-            linear.weight.data = weight[start:end]
+            if linear.weight.is_inference():  # which would lose its version counter with its memory
+                linear.weight = nn.Parameter(weight[start:end], requires_grad=False)
+            else:
+                linear.weight.data = weight[start:end]
             start = end
     return weight
 

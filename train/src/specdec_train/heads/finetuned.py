@@ -91,5 +91,5 @@ def _handle(target: PreTrainedModel) -> TargetHandle:
         embed_tokens=input_embedding(target),
         lm_head=output_head(target),
     )
-    lender = Lender(EngineOptions(model=""), target.device, host.max_model_len, "sdpa")
+    lender = Lender(EngineOptions(model=""), target.device, host.max_model_len)
     return host.handle(lender, EngineOptions(model=""))

@@ -1,7 +1,0 @@
-"""Launch parameters of the Triton kernels."""
-
-from __future__ import annotations
-
-from specdec_kernels.noise.config import LaunchConfig, candidates, heuristic
-
-__all__ = ["LaunchConfig", "candidates", "heuristic"]

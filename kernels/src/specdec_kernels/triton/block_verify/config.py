@@ -1,0 +1,7 @@
+"""Launch parameters of the Triton kernels."""
+
+from __future__ import annotations
+
+from specdec_kernels.triton.noise.config import LaunchConfig, candidates, heuristic
+
+__all__ = ["LaunchConfig", "candidates", "heuristic"]

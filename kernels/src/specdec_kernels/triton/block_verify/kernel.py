@@ -1,0 +1,222 @@
+"""Block verification along chains: three Triton kernels between the row sums and the residual draw of `rejection_verify`.
+
+They compute the weights of all nodes, the residual mass after every node by tiles, and the deepest node that passes.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from specdec_kernels.triton.block_verify.config import LaunchConfig
+from specdec_kernels.triton.gumbel_sample.kernel import load_divisor, load_logits
+from specdec_kernels.triton.noise.keys import NoiseKeys
+from specdec_kernels.triton.rejection_verify.device_functions import (
+    accept_ratio,
+    node_uniforms,
+    probabilities,
+    residual,
+    row_norm,
+)
+from specdec_kernels.triton.rejection_verify.launcher import Launcher
+
+
+@triton.jit
+def chain_weights_kernel(
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    row_starts_ptr: tl.tensor,
+    num_nodes_ptr: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    draft_ptr: tl.tensor,
+    draft_stride: tl.tensor,
+    q_ptr: tl.tensor,
+    q_stride: tl.tensor,
+    q_row_stride: tl.tensor,
+    draft_vocab_size: tl.tensor,
+    has_probs_ptr: tl.tensor,
+    best_ptr: tl.tensor,
+    mass_ptr: tl.tensor,
+    id_ptr: tl.tensor,
+    weights_ptr: tl.tensor,
+    WIDTH: tl.constexpr,
+    HAS_Q: tl.constexpr,
+    HAS_FLAGS: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+) -> None:
+    """Write 1, then P = min(1, P of its parent * p / q) of every node of one request, to `[B, WIDTH + 1]`."""
+    request = tl.program_id(0).to(tl.int64)
+    dtype = best_ptr.dtype.element_ty
+    row_start = tl.load(row_starts_ptr + request).to(tl.int64)
+    divisor = load_divisor(temperatures_ptr, request, dtype)
+    is_sampled = tl.load(temperatures_ptr + request) > 0.0
+    is_drawn = is_sampled
+    if HAS_FLAGS:
+        is_drawn = is_drawn & (tl.load(has_probs_ptr + request) != 0)
+    weight = tl.full((), 1.0, dtype)
+    first = request * (WIDTH + 1)
+    tl.store(weights_ptr + first, weight)
+    for node in range(tl.load(num_nodes_ptr + request)):
+        best, mass, best_id = row_norm(
+            best_ptr, mass_ptr, id_ptr, first + node, divisor, NUM_TILES, BLOCK_TILES
+        )
+        ratio = accept_ratio(
+            logits_ptr + (row_start + node) * row_stride,
+            vocab_size,
+            tl.load(draft_ptr + request * draft_stride + node).to(tl.int64),
+            best,
+            mass,
+            best_id,
+            divisor,
+            is_sampled,
+            q_ptr + request * q_stride + node * q_row_stride,
+            draft_vocab_size,
+            is_drawn,
+        )
+        weight = tl.minimum(weight * ratio, 1.0)
+        tl.store(weights_ptr + first + node + 1, weight)
+
+
+@triton.jit
+def rest_mass_kernel(
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    row_starts_ptr: tl.tensor,
+    num_nodes_ptr: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    draft_ptr: tl.tensor,
+    draft_stride: tl.tensor,
+    q_ptr: tl.tensor,
+    q_stride: tl.tensor,
+    q_row_stride: tl.tensor,
+    draft_vocab_size: tl.tensor,
+    has_probs_ptr: tl.tensor,
+    best_ptr: tl.tensor,
+    mass_ptr: tl.tensor,
+    id_ptr: tl.tensor,
+    weights_ptr: tl.tensor,
+    rest_ptr: tl.tensor,
+    WIDTH: tl.constexpr,
+    HAS_Q: tl.constexpr,
+    HAS_FLAGS: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+) -> None:
+    """Write the sum of `max(P * p - q, 0)` over one tile, after one node that has a child, to `[B, WIDTH + 1, NUM_TILES]`."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = tl.program_id(1)
+    request = program // (WIDTH + 1)
+    place = program % (WIDTH + 1)
+    is_sampled = tl.load(temperatures_ptr + request) > 0.0
+    if is_sampled & (place > 0) & (place < tl.load(num_nodes_ptr + request)):
+        dtype = best_ptr.dtype.element_ty
+        divisor = load_divisor(temperatures_ptr, request, dtype)
+        best, mass, _ = row_norm(best_ptr, mass_ptr, id_ptr, program, divisor, NUM_TILES, BLOCK_TILES)
+        row = tl.load(row_starts_ptr + request).to(tl.int64) + place
+        ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
+        logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
+        is_drawn = is_sampled
+        if HAS_FLAGS:
+            is_drawn = is_drawn & (tl.load(has_probs_ptr + request) != 0)
+        rest = residual(
+            probabilities(logits, best, mass, divisor),
+            tl.load(weights_ptr + program),
+            ids,
+            tl.load(draft_ptr + request * draft_stride + place),
+            q_ptr + request * q_stride + place * q_row_stride,
+            draft_vocab_size,
+            is_drawn,
+        )
+        tl.store(rest_ptr + program * NUM_TILES + tile, tl.sum(rest, 0))
+
+
+@triton.jit
+def deepest_kernel(
+    num_nodes_ptr: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    seeds_ptr: tl.tensor,
+    positions_ptr: tl.tensor,
+    samples_ptr: tl.tensor,
+    weights_ptr: tl.tensor,
+    rest_ptr: tl.tensor,
+    num_accepted_ptr: tl.tensor,
+    WIDTH: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> None:
+    """Write the number of nodes of one request up to the deepest one that passes."""
+    request = tl.program_id(0).to(tl.int64)
+    num_nodes = tl.load(num_nodes_ptr + request)
+    is_sampled = tl.load(temperatures_ptr + request) > 0.0
+    tiles = tl.arange(0, BLOCK_TILES)
+    nodes = tl.arange(0, BLOCK_N)
+    uniforms = node_uniforms(
+        nodes,
+        tl.load(seeds_ptr + request),
+        tl.load(positions_ptr + request),
+        tl.load(samples_ptr + request),
+        BLOCK_N,
+    )
+    num_accepted = tl.full((), 0, tl.int64)
+    for node in range(num_nodes):
+        place = request * (WIDTH + 1) + node + 1
+        weight = tl.load(weights_ptr + place)
+        # The last node has no child, and greedy weights are 1 or 0.
+        chance = weight
+        if is_sampled & (node + 1 < num_nodes):
+            rest = tl.sum(tl.load(rest_ptr + place * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=0.0), 0)
+            chance = tl.where(rest > 0.0, rest / tl.where(rest > 0.0, rest + (1.0 - weight), 1.0), 0.0)
+        stands = tl.sum(tl.where(nodes == node, uniforms, 0.0), 0) < chance
+        num_accepted = tl.where(stands, node + 1, num_accepted).to(tl.int64)
+    tl.store(num_accepted_ptr + request, num_accepted)
+
+
+def block_verify_triton(
+    logits: torch.Tensor,
+    draft_token_ids: torch.Tensor,
+    row_starts: torch.Tensor,
+    num_nodes: torch.Tensor,
+    temperatures: torch.Tensor,
+    keys: NoiseKeys,
+    draft_probs: torch.Tensor,
+    has_probs: torch.Tensor | None,
+    num_accepted: torch.Tensor,
+    token_ids: torch.Tensor,
+    config: LaunchConfig,
+) -> None:
+    """Launch the kernels; writes `num_accepted [B]` and `token_ids [B, K + 1]`."""
+    launcher = Launcher(
+        logits, draft_token_ids, row_starts, num_nodes, temperatures, keys, draft_probs, has_probs, config
+    )
+    launcher.sum_rows()
+    sums = launcher.sums
+    weights = sums[0].new_empty((launcher.size, launcher.width + 1))
+    rest = torch.empty_like(sums[0])
+    given = (*launcher.rows, *launcher.draft, *launcher.q, *sums, weights)
+    chain_weights_kernel[(launcher.size,)](*given, **launcher.tiles, **launcher.has_q, num_warps=1)
+    rest_mass_kernel[(launcher.size * (launcher.width + 1), launcher.num_tiles)](
+        *given,
+        rest,
+        **launcher.tiles,
+        **launcher.has_q,
+        BLOCK_V=config.block_v,
+        num_warps=config.num_warps,
+    )
+    deepest_kernel[(launcher.size,)](
+        num_nodes,
+        temperatures,
+        *keys,
+        weights,
+        rest,
+        num_accepted,
+        **launcher.tiles,
+        BLOCK_N=launcher.block_n,
+        num_warps=1,
+    )
+    launcher.emit(num_accepted, weights, token_ids)

@@ -1,0 +1,37 @@
+"""Launch parameters of the Triton kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec_kernels.triton.launch import check_power_of_two, power_of_two
+
+_NUMBERS_PER_PROGRAM = 4096
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """How the work is divided among programs.
+
+    Args:
+        block_numbers: elements of every row of a path that one program moves; a power of two.
+        num_warps: warps of one program.
+    """
+
+    block_numbers: int
+    num_warps: int
+
+    def __post_init__(self) -> None:
+        check_power_of_two("block_numbers", self.block_numbers)
+
+
+def heuristic(path_len: int) -> LaunchConfig:
+    """Return a configuration in which a program holds about 4096 elements of a path's rows."""
+    block_numbers = _NUMBERS_PER_PROGRAM // power_of_two(path_len)
+    return LaunchConfig(min(512, max(32, block_numbers)), num_warps=4)
+
+
+def candidates(path_len: int) -> list[LaunchConfig]:
+    """Return the configurations worth measuring for paths of up to `path_len` rows."""
+    most = heuristic(path_len).block_numbers
+    return [LaunchConfig(block, warps) for block in sorted({max(32, most // 4), most}) for warps in (2, 4)]

@@ -1,0 +1,52 @@
+"""Launch parameters of the Triton kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specdec_kernels.triton.launch import check_power_of_two
+
+_BLOCK_ROWS = 64
+"""Rows of x in a tile, whatever their number, so that a row is always summed in the same way. Few rows leave most of a tile
+empty, which costs little: they are bound by reading weights."""
+
+
+@dataclass(frozen=True)
+class LaunchConfig:
+    """How the work is divided among programs. Results of different configurations may differ in their last bits.
+
+    Args:
+        block_rows: rows of x in one tile; a power of two.
+        block_columns: rows of the weight in one tile; a power of two.
+        block_depth: elements of a row per loop iteration; a power of two.
+        num_warps: warps of one program.
+        num_stages: pipeline stages.
+    """
+
+    block_rows: int
+    block_columns: int
+    block_depth: int
+    num_warps: int
+    num_stages: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("block_rows", "block_columns", "block_depth"):
+            check_power_of_two(name, getattr(self, name), least=16)
+
+
+def heuristic(out_features: int, itemsize: int) -> LaunchConfig:
+    """Return a configuration for a weight of N rows; it does not depend on the number of rows of x."""
+    block_columns = 32 if out_features <= 8192 else 128  # as many programs as multiprocessors, or large tiles
+    block_depth = 128 // itemsize
+    return LaunchConfig(_BLOCK_ROWS, block_columns, block_depth, num_warps=4)
+
+
+def candidates(out_features: int, itemsize: int) -> list[LaunchConfig]:
+    """Return the configurations worth measuring for a weight; the chosen one is used for every number of rows."""
+    depth = 128 // itemsize
+    return [
+        LaunchConfig(rows, columns, depth, num_warps=8 if rows * columns >= 128 * 128 else 4)
+        for rows in (64, 128)
+        for columns in (32, 64, 128)
+        if columns < 2 * out_features
+    ]

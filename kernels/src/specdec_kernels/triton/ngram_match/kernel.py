@@ -1,0 +1,130 @@
+"""Prompt lookup as two Triton kernels: the longest match in every tile of a text, then a copy from the best one."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from specdec_kernels.triton.ngram_match.config import LaunchConfig
+
+LENGTH_UNIT = tl.constexpr(4294967296)
+FARTHEST = tl.constexpr(2147483648)
+
+
+@triton.jit
+def match_tile_kernel(
+    tokens_ptr: tl.tensor,
+    tokens_stride: tl.tensor,
+    num_tokens_ptr: tl.tensor,
+    score_ptr: tl.tensor,
+    shortest: tl.tensor,
+    longest: tl.tensor,
+    KEEPS_FIRST: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_L: tl.constexpr,
+) -> None:
+    """Write the best match of one tile as a score `[B, NUM_TILES]` int64: by length, then by position; 0 for none."""
+    request = tl.program_id(0).to(tl.int64)
+    tile = tl.program_id(1)
+    tokens_ptr += request * tokens_stride
+    last = tl.load(num_tokens_ptr + request).to(tl.int64) - 1
+    ends = tile * BLOCK_L + tl.arange(0, BLOCK_L)
+    lengths = tl.zeros((BLOCK_L,), tl.int64)
+    agrees = ends < last
+    back = tl.full((), 0, tl.int64)
+    # Most tiles finish after a token or two, when no position matches any longer.
+    while (back < longest) & (tl.max(agrees.to(tl.int32), 0) > 0):
+        agrees = agrees & (ends >= back)
+        wanted = tl.load(tokens_ptr + last - back, mask=last >= back, other=0)
+        agrees = agrees & (tl.load(tokens_ptr + ends - back, mask=agrees, other=0) == wanted)
+        lengths += agrees.to(tl.int64)
+        back += 1
+    sources = ends.to(tl.int64) + 1
+    places = FARTHEST - sources if KEEPS_FIRST else sources
+    scores = tl.where(lengths >= shortest, lengths * LENGTH_UNIT + places, 0)
+    tl.store(score_ptr + request * NUM_TILES + tile, tl.max(scores, 0))
+
+
+@triton.jit
+def copy_match_kernel(
+    tokens_ptr: tl.tensor,
+    tokens_stride: tl.tensor,
+    num_tokens_ptr: tl.tensor,
+    max_nodes_ptr: tl.tensor,
+    score_ptr: tl.tensor,
+    token_ids_ptr: tl.tensor,
+    num_nodes_ptr: tl.tensor,
+    WIDTH: tl.constexpr,
+    HAS_MAX_NODES: tl.constexpr,
+    KEEPS_FIRST: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> None:
+    """Write the continuation of the best match of one request."""
+    request = tl.program_id(0).to(tl.int64)
+    tiles = tl.arange(0, BLOCK_TILES)
+    score = tl.max(tl.load(score_ptr + request * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=0), 0)
+    place = score % LENGTH_UNIT
+    source = FARTHEST - place if KEEPS_FIRST else place
+    num_tokens = tl.load(num_tokens_ptr + request).to(tl.int64)
+    # A draft that reaches the end of the text continues with its own first token.
+    period = tl.maximum(num_tokens - source, 1)
+    count = tl.full((), WIDTH, tl.int64)
+    if HAS_MAX_NODES:
+        count = tl.minimum(count, tl.maximum(tl.load(max_nodes_ptr + request).to(tl.int64), 0))
+    if KEEPS_FIRST:
+        count = tl.minimum(count, period)
+    count = tl.where(score > 0, count, 0)
+    steps = tl.arange(0, BLOCK_N)
+    read = source + steps % period
+    drafted = tl.load(tokens_ptr + request * tokens_stride + read, mask=steps < count, other=-1)
+    tl.store(token_ids_ptr + request * WIDTH + steps, drafted.to(tl.int64), mask=steps < WIDTH)
+    tl.store(num_nodes_ptr + request, count)
+
+
+def ngram_match_triton(
+    tokens: torch.Tensor,
+    num_tokens: torch.Tensor,
+    max_nodes: torch.Tensor | None,
+    shortest: int,
+    longest: int,
+    keeps_first: bool,
+    token_ids: torch.Tensor,
+    num_nodes: torch.Tensor,
+    config: LaunchConfig,
+) -> None:
+    """Launch both kernels; writes `token_ids [B, width]` and `num_nodes [B]`."""
+    size, columns = tokens.shape
+    width = token_ids.shape[1]
+    num_tiles = config.num_tiles(columns)
+    scores = torch.empty((size, num_tiles), dtype=torch.int64, device=tokens.device)
+    match_tile_kernel[(size, num_tiles)](
+        tokens,
+        tokens.stride(0),
+        num_tokens,
+        scores,
+        shortest,
+        longest,
+        KEEPS_FIRST=keeps_first,
+        NUM_TILES=num_tiles,
+        BLOCK_L=config.block_l,
+        num_warps=config.num_warps,
+    )
+    copy_match_kernel[(size,)](
+        tokens,
+        tokens.stride(0),
+        num_tokens,
+        num_tokens if max_nodes is None else max_nodes,
+        scores,
+        token_ids,
+        num_nodes,
+        WIDTH=width,
+        HAS_MAX_NODES=max_nodes is not None,
+        KEEPS_FIRST=keeps_first,
+        NUM_TILES=num_tiles,
+        BLOCK_TILES=triton.next_power_of_2(num_tiles),
+        BLOCK_N=triton.next_power_of_2(width),
+        num_warps=1,
+    )

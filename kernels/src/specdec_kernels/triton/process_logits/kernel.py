@@ -1,0 +1,286 @@
+"""Sampling parameters as three Triton kernels: elementwise changes, temperature with min-p, and top-k and top-p.
+
+The cuts do not sort. Scaled logits are at most 0, so the bits of their magnitude, read as integers, have the order of the
+logits. The integer at a cut is found two bits at a time, by counting ids or summing weights below three candidates.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from specdec_kernels.triton.gumbel_sample.kernel import load_divisor
+from specdec_kernels.triton.process_logits.config import LaunchConfig
+from specdec_kernels.triton.process_logits.parameters import Bias, Cuts, Penalties
+
+WEIGHT_ONE = tl.constexpr(1099511627776.0)
+PADDING_KEY = tl.constexpr(4294967295)
+
+
+@triton.jit
+def adjust_kernel(
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    bias_ids_ptr: tl.tensor,
+    bias_values_ptr: tl.tensor,
+    num_biased: tl.tensor,
+    counts_ptr: tl.tensor,
+    counts_stride: tl.tensor,
+    prompt_ptr: tl.tensor,
+    prompt_stride: tl.tensor,
+    repetition_ptr: tl.tensor,
+    presence_ptr: tl.tensor,
+    frequency_ptr: tl.tensor,
+    bitmask_ptr: tl.tensor,
+    bitmask_stride: tl.tensor,
+    out_ptr: tl.tensor,
+    out_stride: tl.tensor,
+    best_ptr: tl.tensor,
+    HAS_PENALTIES: tl.constexpr,
+    HAS_BITMASK: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+) -> None:
+    """Write one tile of one row with bias, penalties and bitmask applied, and its best logit to `[R, NUM_TILES]`."""
+    row = tl.program_id(0).to(tl.int64)
+    tile = tl.program_id(1)
+    ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
+    is_id = ids < vocab_size
+    logits = tl.load(logits_ptr + row * row_stride + ids, mask=is_id, other=-float("inf")).to(tl.float32)
+    logits = tl.where(logits != logits, -float("inf"), logits)
+    for entry in range(num_biased):
+        biased = tl.load(bias_ids_ptr + row * num_biased + entry)
+        logits += tl.where(ids == biased, tl.load(bias_values_ptr + row * num_biased + entry), 0.0)
+    if HAS_PENALTIES:
+        counts = tl.load(counts_ptr + row * counts_stride + ids, mask=is_id, other=0).to(tl.float32)
+        is_in_prompt = tl.load(prompt_ptr + row * prompt_stride + ids, mask=is_id, other=0) != 0
+        repetition = tl.zeros_like(logits) + tl.load(repetition_ptr + row)
+        lowered = tl.where(logits > 0.0, tl.div_rn(logits, repetition), logits * repetition)
+        logits = tl.where(is_in_prompt | (counts > 0.0), lowered, logits)
+        logits -= tl.load(frequency_ptr + row) * counts
+        logits -= tl.where(counts > 0.0, tl.load(presence_ptr + row), 0.0)
+    if HAS_BITMASK:
+        words = tl.load(bitmask_ptr + row * bitmask_stride + ids // 32, mask=is_id, other=0)
+        logits = tl.where(((words >> (ids % 32)) & 1) != 0, logits, -float("inf"))
+    tl.store(out_ptr + row * out_stride + ids, logits, mask=is_id)
+    tl.store(best_ptr + row * NUM_TILES + tile, tl.max(logits, 0))
+
+
+@triton.jit
+def heat_kernel(
+    out_ptr: tl.tensor,
+    out_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    best_ptr: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    min_p_ptr: tl.tensor,
+    HAS_MIN_P: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+) -> None:
+    """Subtract the row's best logit from one tile, divide by the temperature and apply min-p; in place."""
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(temperatures_ptr + row) > 0.0:
+        tiles = tl.arange(0, BLOCK_TILES)
+        bests = tl.load(best_ptr + row * NUM_TILES + tiles, mask=tiles < NUM_TILES, other=-float("inf"))
+        best = tl.max(bests, 0)
+        ids = tl.program_id(1) * BLOCK_V + tl.arange(0, BLOCK_V)
+        is_id = ids < vocab_size
+        logits = tl.load(out_ptr + row * out_stride + ids, mask=is_id, other=-float("inf"))
+        divisor = tl.zeros_like(logits) + load_divisor(temperatures_ptr, row, tl.float32)
+        heated = tl.where(logits == best, 0.0, tl.div_rn(logits - best, divisor))
+        heated = tl.where(logits == -float("inf"), -float("inf"), heated)
+        if HAS_MIN_P:
+            min_p = tl.load(min_p_ptr + row)
+            floor = tl.where(min_p > 0.0, tl.log(tl.where(min_p > 0.0, min_p, 1.0)), -float("inf"))
+            heated = tl.where(heated < floor, -float("inf"), heated)
+        tl.store(out_ptr + row * out_stride + ids, heated, mask=is_id)
+
+
+@triton.jit
+def load_keys(row_ptr: tl.tensor, ids: tl.tensor, vocab_size: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+    """Return scaled logits and integer keys that increase as the logits decrease; ids outside have the greatest key."""
+    logits = tl.load(row_ptr + ids, mask=ids < vocab_size, other=-float("inf"))
+    keys = tl.abs(logits).to(tl.uint32, bitcast=True)
+    return logits, tl.where(ids < vocab_size, keys, PADDING_KEY)
+
+
+@triton.jit
+def weights_of(logits: tl.tensor) -> tl.tensor:
+    """Return `exp(logits)` as fixed-point integers, int64."""
+    return (tl.exp(logits) * WEIGHT_ONE).to(tl.int64)
+
+
+@triton.jit
+def amount_before(
+    row_ptr: tl.tensor, vocab_size: tl.tensor, key: tl.tensor, COUNTS: tl.constexpr, BLOCK_V: tl.constexpr
+) -> tl.tensor:
+    """Return the number of ids of a row with a smaller key, or their total weight, int64."""
+    total = tl.zeros((BLOCK_V,), tl.int64)
+    for start in range(0, vocab_size, BLOCK_V):
+        logits, keys = load_keys(row_ptr, start + tl.arange(0, BLOCK_V), vocab_size)
+        amounts = tl.full((BLOCK_V,), 1, tl.int64) if COUNTS else weights_of(logits)
+        total += tl.where(keys < key, amounts, 0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def find_key(
+    row_ptr: tl.tensor,
+    vocab_size: tl.tensor,
+    bound: tl.tensor,
+    greatest: tl.tensor,
+    COUNTS: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+) -> tl.tensor:
+    """Return the greatest key, at most `greatest`, below which there are fewer ids, or less weight, than `bound`."""
+    found = tl.full((), 0, tl.uint32)
+    one = tl.full((), 1, tl.uint32)
+    shift = tl.full((), 32, tl.uint32)
+    for _ in range(16):
+        shift -= 2
+        key1 = found | (one << shift)
+        key2 = found | ((one + 1) << shift)
+        key3 = found | ((one + 2) << shift)
+        before1 = tl.zeros((BLOCK_V,), tl.int64)
+        before2 = tl.zeros((BLOCK_V,), tl.int64)
+        before3 = tl.zeros((BLOCK_V,), tl.int64)
+        for start in range(0, vocab_size, BLOCK_V):
+            logits, keys = load_keys(row_ptr, start + tl.arange(0, BLOCK_V), vocab_size)
+            amounts = tl.full((BLOCK_V,), 1, tl.int64) if COUNTS else weights_of(logits)
+            before1 += tl.where(keys < key1, amounts, 0)
+            before2 += tl.where(keys < key2, amounts, 0)
+            before3 += tl.where(keys < key3, amounts, 0)
+        digit = ((tl.sum(before1, 0) < bound) & (key1 <= greatest)).to(tl.uint32)
+        digit += ((tl.sum(before2, 0) < bound) & (key2 <= greatest)).to(tl.uint32)
+        digit += ((tl.sum(before3, 0) < bound) & (key3 <= greatest)).to(tl.uint32)
+        found = found | (digit << shift)
+    return found
+
+
+@triton.jit
+def cut_kernel(
+    out_ptr: tl.tensor,
+    out_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    top_k_ptr: tl.tensor,
+    top_p_ptr: tl.tensor,
+    HAS_TOP_K: tl.constexpr,
+    HAS_TOP_P: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+) -> None:
+    """Cut one row by top-k, then by top-p; in place."""
+    row = tl.program_id(0).to(tl.int64)
+    row_ptr = out_ptr + row * out_stride
+    is_heated = tl.load(temperatures_ptr + row) > 0.0
+    top_k = tl.full((), 0, tl.int64)
+    if HAS_TOP_K:
+        top_k = tl.load(top_k_ptr + row).to(tl.int64)
+    has_top_k = is_heated & (top_k > 0) & (top_k < vocab_size)
+    top_p = tl.full((), 1.0, tl.float32)
+    if HAS_TOP_P:
+        top_p = tl.load(top_p_ptr + row)
+    has_top_p = is_heated & (top_p < 1.0)
+    last = tl.full((), PADDING_KEY, tl.uint32)  # ids with smaller keys are kept
+    room = tl.full((), 0, tl.int64)  # and this many ids with exactly this key
+    if has_top_k:
+        last = find_key(row_ptr, vocab_size, top_k, last, True, BLOCK_V)
+        room = top_k - amount_before(row_ptr, vocab_size, last, True, BLOCK_V)
+    if has_top_p:
+        weight = weights_of(-last.to(tl.float32, bitcast=True)) if has_top_k else tl.full((), 0, tl.int64)
+        total = amount_before(row_ptr, vocab_size, last, False, BLOCK_V) + room * weight
+        wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)
+        wanted = tl.maximum(wanted, 1)
+        key = find_key(row_ptr, vocab_size, wanted, last, False, BLOCK_V)
+        missing = wanted - amount_before(row_ptr, vocab_size, key, False, BLOCK_V)
+        weight = weights_of(-key.to(tl.float32, bitcast=True))
+        room = (missing + weight - 1) // tl.maximum(weight, 1)  # at most what top-k kept, since `wanted` is
+        last = key
+    if has_top_k | has_top_p:
+        num_equal = tl.full((), 0, tl.int64)
+        for start in range(0, vocab_size, BLOCK_V):
+            ids = start + tl.arange(0, BLOCK_V)
+            logits, keys = load_keys(row_ptr, ids, vocab_size)
+            is_equal = (keys == last).to(tl.int32)
+            rank = num_equal + tl.cumsum(is_equal, 0)  # from 1
+            is_kept = (keys < last) | ((keys == last) & (rank <= room))
+            tl.store(row_ptr + ids, tl.where(is_kept, logits, -float("inf")), mask=ids < vocab_size)
+            num_equal += tl.sum(is_equal, 0)
+
+
+def process_logits_triton(
+    logits: torch.Tensor,
+    bias: Bias | None,
+    penalties: Penalties | None,
+    bitmask: torch.Tensor | None,
+    cuts: Cuts | None,
+    out: torch.Tensor,
+    config: LaunchConfig,
+) -> None:
+    """Launch the required kernels; writes `[R, V]`."""
+    num_rows, vocab_size = logits.shape
+    num_tiles = config.num_tiles(vocab_size)
+    best = torch.empty((num_rows, num_tiles), dtype=torch.float32, device=logits.device)
+    # Missing arguments are not read, so `best` serves as a placeholder.
+    ids, values = (best, best) if bias is None else bias
+    counts, is_in_prompt, *amounts = (best, best, best, best, best) if penalties is None else penalties
+    prompt = is_in_prompt if penalties is None else is_in_prompt.view(torch.uint8)
+    words = best if bitmask is None else bitmask
+    adjust_kernel[(num_rows, num_tiles)](
+        logits,
+        logits.stride(0),
+        vocab_size,
+        ids,
+        values,
+        0 if bias is None else ids.shape[1],
+        counts,
+        counts.stride(0),
+        prompt,
+        prompt.stride(0),
+        *amounts,
+        words,
+        words.stride(0),
+        out,
+        out.stride(0),
+        best,
+        HAS_PENALTIES=penalties is not None,
+        HAS_BITMASK=bitmask is not None,
+        NUM_TILES=num_tiles,
+        BLOCK_V=config.block_v,
+        num_warps=config.num_warps,
+        enable_fp_fusion=False,
+    )
+    if cuts is None:
+        return
+    heat_kernel[(num_rows, num_tiles)](
+        out,
+        out.stride(0),
+        vocab_size,
+        best,
+        cuts.temperatures,
+        best if cuts.min_p is None else cuts.min_p,
+        HAS_MIN_P=cuts.min_p is not None,
+        NUM_TILES=num_tiles,
+        BLOCK_TILES=triton.next_power_of_2(num_tiles),
+        BLOCK_V=config.block_v,
+        num_warps=config.num_warps,
+        enable_fp_fusion=False,
+    )
+    if cuts.top_k is None and cuts.top_p is None:
+        return
+    cut_kernel[(num_rows,)](
+        out,
+        out.stride(0),
+        vocab_size,
+        cuts.temperatures,
+        best if cuts.top_k is None else cuts.top_k,
+        best if cuts.top_p is None else cuts.top_p,
+        HAS_TOP_K=cuts.top_k is not None,
+        HAS_TOP_P=cuts.top_p is not None,
+        BLOCK_V=config.cut_block_v,
+        num_warps=config.cut_num_warps,
+    )

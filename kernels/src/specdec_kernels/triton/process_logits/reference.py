@@ -1,0 +1,72 @@
+"""Sampling parameters in plain torch: the specification."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec_kernels.triton.gumbel_sample.reference import clamped
+from specdec_kernels.triton.process_logits.parameters import Bias, Cuts, Penalties
+
+WEIGHT_ONE = 2.0**40
+"""Weights `exp` are integers in this unit, so their sums do not depend on the order."""
+_BITS = 32
+
+
+def process_logits_reference(
+    logits: torch.Tensor,
+    bias: Bias | None,
+    penalties: Penalties | None,
+    bitmask: torch.Tensor | None,
+    cuts: Cuts | None,
+) -> torch.Tensor:
+    """Return p-logits `[R, V]` float32; see `process_logits`."""
+    out = torch.where(logits.isnan(), -torch.inf, logits.float())
+    if bias is not None:
+        is_id = bias.ids >= 0
+        out = out.scatter_add(1, torch.where(is_id, bias.ids, 0).long(), torch.where(is_id, bias.values, 0.0))
+    if penalties is not None:
+        out = _penalised(out, penalties)
+    if bitmask is not None:
+        shifts = torch.arange(_BITS, dtype=torch.int32, device=out.device)
+        is_allowed = ((bitmask[:, :, None] >> shifts) & 1).flatten(1)[:, : out.shape[1]].bool()
+        out = out.masked_fill(~is_allowed, -torch.inf)
+    if cuts is None:
+        return out
+    cut = _heated(out, cuts.temperatures)
+    if cuts.min_p is not None:
+        cut = cut.masked_fill(cut < cuts.min_p[:, None].log(), -torch.inf)
+    is_kept = _kept(cut, cuts.top_k, cuts.top_p)
+    return torch.where(cuts.temperatures[:, None] > 0, cut.masked_fill(~is_kept, -torch.inf), out)
+
+
+def _penalised(logits: torch.Tensor, penalties: Penalties) -> torch.Tensor:
+    """Formulas: CTRL, arXiv 1909.05858, for repetition, OpenAI's for the others."""
+    repetition = penalties.repetition[:, None]
+    counts = penalties.output_counts.float()
+    is_in_output = counts > 0
+    lowered = torch.where(logits > 0, logits / repetition, logits * repetition)
+    logits = torch.where(is_in_output | penalties.is_in_prompt, lowered, logits)
+    return logits - penalties.frequency[:, None] * counts - penalties.presence[:, None] * is_in_output.float()
+
+
+def _heated(logits: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
+    """Subtract the best logit, then divide by the temperature; the best ids stay at 0 and forbidden ones at -inf."""
+    best = logits.amax(1, keepdim=True)
+    below = torch.where(logits == best, 0.0, logits - best)
+    heated = below / clamped(temperatures)[:, None]
+    return torch.where(logits == -torch.inf, logits, heated)
+
+
+def _kept(logits: torch.Tensor, top_k: torch.Tensor | None, top_p: torch.Tensor | None) -> torch.Tensor:
+    """Return bool `[R, V]`: the ids that top-k keeps and that top-p then keeps among them."""
+    values, ids = torch.sort(logits, dim=1, descending=True, stable=True)
+    places = torch.arange(logits.shape[1], device=logits.device)
+    is_kept = torch.ones_like(values, dtype=torch.bool)
+    if top_k is not None:
+        is_kept = (places < top_k[:, None]) | (top_k <= 0)[:, None]
+    if top_p is not None:
+        weights = torch.where(is_kept, (values.exp() * WEIGHT_ONE).long(), 0)
+        before = weights.cumsum(1) - weights
+        bound = (top_p.double() * weights.sum(1).double()).ceil().long().clamp(min=1)
+        is_kept = is_kept & ((before < bound[:, None]) | (top_p >= 1)[:, None])
+    return torch.zeros_like(is_kept).scatter(1, ids, is_kept)

@@ -1,0 +1,39 @@
+"""Rotary embedding and cache write in plain torch: the specification."""
+
+from __future__ import annotations
+
+import torch
+
+from specdec_kernels.triton.kv_write.reference import kv_write_reference
+
+
+def rope_kv_write_reference(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    key_pages: torch.Tensor,
+    value_pages: torch.Tensor,
+    slot_mapping: torch.Tensor,
+    positions: torch.Tensor | None,
+    interleaved: bool,
+) -> torch.Tensor:
+    """Write the pages and return the rotated queries `[T, H, D]`; see `rope_kv_write`."""
+    rows = slice(query.shape[0]) if positions is None else positions.long()
+    angles = cos[rows, None].float(), sin[rows, None].float()  # [T, 1, R / 2]
+    kv_write_reference(_rotated(key, *angles, interleaved), value, key_pages, value_pages, slot_mapping)
+    return _rotated(query, *angles, interleaved)
+
+
+def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    half = cos.shape[2]
+    if interleaved:
+        first, second = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    else:
+        first, second = slice(0, half), slice(half, 2 * half)
+    a, b = x[..., first].float(), x[..., second].float()
+    out = x.clone()
+    out[..., first] = (a * cos - b * sin).to(x.dtype)
+    out[..., second] = (b * cos + a * sin).to(x.dtype)
+    return out

@@ -1,0 +1,212 @@
+"""Strict verification as two Triton kernels: a draw at every node, by tiles, then a walk over each request's nodes."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from specdec_kernels.triton.gumbel_sample.kernel import (
+    exact_type,
+    load_divisor,
+    load_logits,
+    race_tile,
+    tile_winner,
+)
+from specdec_kernels.triton.noise.keys import NoiseKeys
+from specdec_kernels.triton.strict_verify.config import LaunchConfig
+
+
+@triton.jit
+def parent_of(parents_ptr: tl.tensor, node: tl.tensor, HAS_PARENTS: tl.constexpr) -> tl.tensor:
+    """Return the parent of one node of a request; it is always less than the node, so every upward walk terminates."""
+    if HAS_PARENTS:
+        return tl.minimum(tl.load(parents_ptr + node).to(tl.int64), node - 1)
+    else:
+        return node - 1
+
+
+@triton.jit
+def draw_node_kernel(
+    logits_ptr: tl.tensor,
+    row_stride: tl.tensor,
+    vocab_size: tl.tensor,
+    row_starts_ptr: tl.tensor,
+    num_nodes_ptr: tl.tensor,
+    parents_ptr: tl.tensor,
+    parents_stride: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    seeds_ptr: tl.tensor,
+    positions_ptr: tl.tensor,
+    samples_ptr: tl.tensor,
+    best_ptr: tl.tensor,
+    score_ptr: tl.tensor,
+    id_ptr: tl.tensor,
+    WIDTH: tl.constexpr,
+    HAS_PARENTS: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+) -> None:
+    """Draw in one tile after one node of one request; write best, score and winner to `[B, WIDTH + 1, NUM_TILES]`."""
+    program = tl.program_id(0).to(tl.int64)
+    tile = tl.program_id(1)
+    request = program // (WIDTH + 1)
+    place = program % (WIDTH + 1)
+    if place <= tl.load(num_nodes_ptr + request):
+        depth = tl.full((), 0, tl.int64)
+        if HAS_PARENTS:
+            node = place - 1
+            while node >= 0:
+                node = parent_of(parents_ptr + request * parents_stride, node, HAS_PARENTS)
+                depth += 1
+        else:
+            depth += place
+        dtype = best_ptr.dtype.element_ty
+        row = tl.load(row_starts_ptr + request).to(tl.int64) + place
+        ids = tile * BLOCK_V + tl.arange(0, BLOCK_V)
+        logits = load_logits(logits_ptr + row * row_stride, ids, vocab_size, dtype)
+        best = tl.max(logits, 0)
+        score, winner = race_tile(
+            logits,
+            best,
+            load_divisor(temperatures_ptr, request, dtype),
+            tl.load(temperatures_ptr + request) > 0.0,
+            tl.load(seeds_ptr + request),
+            tl.load(positions_ptr + request) + depth,
+            tl.load(samples_ptr + request),
+            tl.full((), 0, tl.int64),
+            tile,
+            BLOCK_V,
+        )
+        tl.store(best_ptr + program * NUM_TILES + tile, best)
+        tl.store(score_ptr + program * NUM_TILES + tile, score)
+        tl.store(id_ptr + program * NUM_TILES + tile, winner)
+
+
+@triton.jit
+def walk_tree_kernel(
+    best_ptr: tl.tensor,
+    score_ptr: tl.tensor,
+    id_ptr: tl.tensor,
+    temperatures_ptr: tl.tensor,
+    draft_ptr: tl.tensor,
+    draft_stride: tl.tensor,
+    parents_ptr: tl.tensor,
+    parents_stride: tl.tensor,
+    num_nodes_ptr: tl.tensor,
+    num_accepted_ptr: tl.tensor,
+    token_ids_ptr: tl.tensor,
+    accepted_nodes_ptr: tl.tensor,
+    WIDTH: tl.constexpr,
+    HAS_PARENTS: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+) -> None:
+    """Follow the drawn tokens of one request to the deepest accepted node, the first of equally deep ones.
+
+    Position 0 is the last committed token, position j + 1 node j. Depths and drawn tokens stay in registers.
+    """
+    request = tl.program_id(0).to(tl.int64)
+    num_nodes = tl.load(num_nodes_ptr + request).to(tl.int64)
+    divisor = load_divisor(temperatures_ptr, request, best_ptr.dtype.element_ty)
+    parents_ptr += request * parents_stride
+    draft_ptr += request * draft_stride
+    tiles = tl.arange(0, BLOCK_TILES)
+    in_row = tiles < NUM_TILES
+    places = tl.arange(0, BLOCK_N)
+    depths = tl.full((BLOCK_N,), -1, tl.int64)  # -1 where a node is rejected
+    drawn = tl.full((BLOCK_N,), -1, tl.int64)
+    last = tl.full((), 0, tl.int64)
+    deepest = tl.full((), 0, tl.int64)
+    for place in range(num_nodes + 1):
+        depth = tl.full((), 0, tl.int64)
+        if place > 0:
+            parent = parent_of(parents_ptr, place - 1, HAS_PARENTS)
+            above = tl.sum(tl.where(places == parent + 1, depths, 0), 0)
+            wanted = tl.sum(tl.where(places == parent + 1, drawn, 0), 0)
+            drafted = tl.load(draft_ptr + place - 1).to(tl.int64)
+            depth = tl.where((above >= 0) & (drafted == wanted), above + 1, -1)
+        if depth >= 0:
+            offsets = (request * (WIDTH + 1) + place) * NUM_TILES + tiles
+            best = tl.load(best_ptr + offsets, mask=in_row, other=-float("inf"))
+            score = tl.load(score_ptr + offsets, mask=in_row, other=-float("inf"))
+            ids = tl.load(id_ptr + offsets, mask=in_row, other=0)
+            drawn = tl.where(places == place, tile_winner(best, score, ids, divisor, tiles), drawn)
+            depths = tl.where(places == place, depth, depths)
+            last = tl.where(depth > deepest, place, last)
+            deepest = tl.maximum(deepest, depth)
+    tokens = tl.where(places == deepest, tl.sum(tl.where(places == last, drawn, 0), 0), -1)
+    nodes = tl.full((BLOCK_N,), -1, tl.int64)
+    step = deepest - 1
+    node = last - 1
+    while node >= 0:
+        nodes = tl.where(places == step, node, nodes)
+        tokens = tl.where(places == step, tl.load(draft_ptr + node).to(tl.int64), tokens)
+        node = parent_of(parents_ptr, node, HAS_PARENTS)
+        step -= 1
+    tl.store(num_accepted_ptr + request, deepest)
+    tl.store(token_ids_ptr + request * (WIDTH + 1) + places, tokens, mask=places <= WIDTH)
+    tl.store(accepted_nodes_ptr + request * WIDTH + places, nodes, mask=places < WIDTH)
+
+
+def strict_verify_triton(
+    logits: torch.Tensor,
+    draft_token_ids: torch.Tensor,
+    row_starts: torch.Tensor,
+    num_nodes: torch.Tensor,
+    temperatures: torch.Tensor,
+    keys: NoiseKeys,
+    parents: torch.Tensor | None,
+    num_accepted: torch.Tensor,
+    token_ids: torch.Tensor,
+    accepted_nodes: torch.Tensor,
+    config: LaunchConfig,
+) -> None:
+    """Launch both kernels; writes `num_accepted [B]`, `token_ids [B, N + 1]` and `accepted_nodes [B, N]`."""
+    num_requests, width = draft_token_ids.shape
+    vocab_size = logits.shape[1]
+    num_tiles = config.num_tiles(vocab_size)
+    shape = (num_requests, width + 1, num_tiles)
+    best, score = torch.empty((2, *shape), dtype=exact_type(logits), device=logits.device)
+    ids = torch.empty(shape, dtype=torch.int32, device=logits.device)
+    links = draft_token_ids if parents is None else parents  # not read for chains
+    draw_node_kernel[(num_requests * (width + 1), num_tiles)](
+        logits,
+        logits.stride(0),
+        vocab_size,
+        row_starts,
+        num_nodes,
+        links,
+        links.stride(0),
+        temperatures,
+        *keys,
+        best,
+        score,
+        ids,
+        WIDTH=width,
+        HAS_PARENTS=parents is not None,
+        NUM_TILES=num_tiles,
+        BLOCK_V=config.block_v,
+        num_warps=config.num_warps,
+    )
+    walk_tree_kernel[(num_requests,)](
+        best,
+        score,
+        ids,
+        temperatures,
+        draft_token_ids,
+        draft_token_ids.stride(0),
+        links,
+        links.stride(0),
+        num_nodes,
+        num_accepted,
+        token_ids,
+        accepted_nodes,
+        WIDTH=width,
+        HAS_PARENTS=parents is not None,
+        NUM_TILES=num_tiles,
+        BLOCK_TILES=triton.next_power_of_2(num_tiles),
+        BLOCK_N=triton.next_power_of_2(width + 1),
+        num_warps=1,
+    )

@@ -1,0 +1,221 @@
+"""Workloads of the tuner: for every operation the sizes of real models, and calls with these sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from specdec_kernels.triton.block_verify import block_verify
+from specdec_kernels.triton.gumbel_sample import gumbel_sample
+from specdec_kernels.triton.kv_compact import kv_compact
+from specdec_kernels.triton.kv_write import kv_write
+from specdec_kernels.triton.matmul_invariant import matmul_invariant
+from specdec_kernels.triton.ngram_match import ngram_match
+from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise
+from specdec_kernels.triton.paged_attention import paged_attention
+from specdec_kernels.triton.paged_attention.config import Problem
+from specdec_kernels.triton.process_logits import Cuts, process_logits
+from specdec_kernels.triton.rejection_verify import rejection_verify
+from specdec_kernels.triton.rms_norm import rms_norm
+from specdec_kernels.triton.rope_kv_write import rope_kv_write
+from specdec_kernels.triton.silu_mul import silu_mul
+from specdec_kernels.triton.strict_verify import strict_verify
+
+Call = Callable[[Any], tuple[torch.Tensor, ...]]
+"""Runs an operation with a launch configuration, or None for its own choice, and returns its outputs."""
+
+REQUESTS = 8
+NODES = 4
+ROWS = REQUESTS * (NODES + 1)
+"""Rows of a pass that verifies drafts. One configuration must also serve a single row, for batch-invariant results."""
+BLOCK_SIZE = 16
+BF16 = torch.bfloat16
+
+VOCABULARIES = [(32000,), (128256,), (151936,), (262144,)]
+HEADS = [(2, 128), (8, 64), (8, 128), (32, 128)]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Calls of one operation.
+
+    Args:
+        sizes: arguments of its heuristic, one tuple for each problem.
+        make: makes inputs of these sizes on a device, always the same, and returns the call.
+    """
+
+    sizes: list[tuple[Any, ...]]
+    make: Callable[..., Call]
+
+
+def _keys(device: torch.device, size: int) -> NoiseKeys:
+    numbers = torch.arange(size, device=device)
+    return NoiseKeys(numbers * 7919, numbers + 100, numbers % 2)
+
+
+def _drafts(device: torch.device, vocab_size: int) -> tuple[torch.Tensor, ...]:
+    requests = torch.arange(REQUESTS, device=device)
+    logits = 3 * torch.randn(ROWS, vocab_size, device=device, dtype=BF16)
+    draft = torch.randint(vocab_size, (REQUESTS, NODES), device=device)
+    return logits, draft, requests * (NODES + 1), torch.full_like(requests, NODES)
+
+
+def _sampled(device: torch.device, vocab_size: int) -> tuple[Any, ...]:
+    return *_drafts(device, vocab_size), torch.ones(REQUESTS, device=device), _keys(device, REQUESTS)
+
+
+def _pages(device: torch.device, num_blocks: int, heads: int, dim: int) -> torch.Tensor:
+    return torch.randn(num_blocks, BLOCK_SIZE, heads, dim, device=device, dtype=BF16)
+
+
+def _strict_verify(device: torch.device, vocab_size: int) -> Call:
+    given = _sampled(device, vocab_size)
+    return lambda config: strict_verify(*given, config=config)
+
+
+def _rejection_verify(device: torch.device, vocab_size: int) -> Call:
+    given = _sampled(device, vocab_size)
+    q = torch.randn(REQUESTS, NODES, vocab_size, device=device).softmax(-1)
+    return lambda config: rejection_verify(*given, draft_probs=q, config=config)
+
+
+def _block_verify(device: torch.device, vocab_size: int) -> Call:
+    given = _sampled(device, vocab_size)
+    q = torch.randn(REQUESTS, NODES, vocab_size, device=device).softmax(-1)
+    return lambda config: block_verify(*given, draft_probs=q, config=config)
+
+
+def _gumbel_sample(device: torch.device, vocab_size: int) -> Call:
+    logits = 3 * torch.randn(ROWS, vocab_size, device=device, dtype=BF16)
+    temperatures, keys = torch.ones(ROWS, device=device), _keys(device, ROWS)
+    return lambda config: (gumbel_sample(logits, temperatures, keys, config=config),)
+
+
+def _noise(device: torch.device, num_ids: int) -> Call:
+    keys = _keys(device, ROWS)
+    return lambda config: (gumbel_noise(keys, keys.samples, num_ids, config=config),)
+
+
+def _process_logits(device: torch.device, vocab_size: int) -> Call:
+    logits, ones = (
+        3 * torch.randn(ROWS, vocab_size, device=device, dtype=BF16),
+        torch.ones(ROWS, device=device),
+    )
+    cuts = Cuts(ones, 0.01 * ones, torch.full((ROWS,), 50, device=device), 0.9 * ones)
+    return lambda config: (process_logits(logits, cuts=cuts, config=config),)
+
+
+def _ngram_match(device: torch.device, width: int) -> Call:
+    tokens = torch.randint(1000, (REQUESTS, width), device=device)
+    lengths = torch.full((REQUESTS,), width, device=device)
+    return lambda config: ngram_match(tokens, lengths, 1, 4, NODES, config=config)
+
+
+def _kv_compact(device: torch.device, path_len: int) -> Call:
+    key, value = torch.randn(2, 32, 4 * REQUESTS, BLOCK_SIZE, 8, 128, device=device, dtype=BF16)
+    first = 4 * BLOCK_SIZE * torch.arange(REQUESTS, device=device)[:, None]
+    path = torch.arange(path_len, device=device)
+
+    def call(config: Any) -> tuple[torch.Tensor, ...]:
+        kv_compact(key, value, first + 2 * path, first + path, config=config)
+        return key, value
+
+    return call
+
+
+def _kv_write(device: torch.device, num_kv_heads: int, head_dim: int) -> Call:
+    key, value = torch.randn(2, ROWS, num_kv_heads, head_dim, device=device, dtype=BF16)
+    pages = _pages(device, ROWS, num_kv_heads, head_dim), _pages(device, ROWS, num_kv_heads, head_dim)
+    slots = BLOCK_SIZE * torch.arange(ROWS, device=device) + 3
+
+    def call(config: Any) -> tuple[torch.Tensor, ...]:
+        kv_write(key, value, *pages, slots, config=config)
+        return pages
+
+    return call
+
+
+def _rope_kv_write(device: torch.device, group: int, head_dim: int) -> Call:
+    query = torch.randn(ROWS, 8 * group, head_dim, device=device, dtype=BF16)
+    key, value = torch.randn(2, ROWS, 8, head_dim, device=device, dtype=BF16)
+    cos, sin = torch.rand(2, ROWS, head_dim // 2, device=device)
+    pages = _pages(device, ROWS, 8, head_dim), _pages(device, ROWS, 8, head_dim)
+    slots = BLOCK_SIZE * torch.arange(ROWS, device=device) + 3
+    given = (query, key, value, cos, sin, *pages, slots)
+    return lambda config: (rope_kv_write(*given, config=config), *pages)
+
+
+def _matmul_invariant(device: torch.device, out_features: int, itemsize: int) -> Call:
+    dtype = BF16 if itemsize == 2 else torch.float32
+    x = torch.randn(ROWS, 4096, device=device, dtype=dtype)
+    weight = torch.randn(out_features, 4096, device=device, dtype=dtype) / 64
+    return lambda config: (matmul_invariant(x, weight, config=config),)
+
+
+def _rms_norm(device: torch.device, size: int) -> Call:
+    x, residual = torch.randn(2, ROWS, size, device=device, dtype=BF16)
+    weight = torch.ones(size, device=device, dtype=BF16)
+
+    def call(config: Any) -> tuple[torch.Tensor, ...]:
+        normed, total = rms_norm(x, weight, epsilon=1e-6, residual=residual, config=config)
+        assert total is not None
+        return normed, total
+
+    return call
+
+
+def _silu_mul(device: torch.device, size: int) -> Call:
+    gate, up = torch.randn(2, ROWS, size, device=device, dtype=BF16)
+    return lambda config: (silu_mul(gate, up, config=config),)
+
+
+def _paged_attention(device: torch.device, problem: Problem) -> Call:
+    p = problem
+    query = torch.randn(p.num_rows, p.group * p.num_kv_heads, p.key_dim, device=device, dtype=BF16)
+    per_request = p.max_context_len // BLOCK_SIZE
+    num_blocks = p.num_requests * per_request
+    pages = (
+        _pages(device, num_blocks, p.num_kv_heads, p.key_dim),
+        _pages(device, num_blocks, p.num_kv_heads, p.value_dim),
+    )
+    tables = torch.randperm(num_blocks, device=device).view(p.num_requests, per_request)
+    rows = p.num_rows // p.num_requests
+    starts = torch.arange(0, p.num_rows + 1, rows, device=device)
+    lengths = torch.full((p.num_requests,), p.max_context_len, device=device)
+    given = (query, *pages, tables, starts, lengths)
+    return lambda config: (paged_attention(*given, scale=p.key_dim**-0.5, config=config),)
+
+
+def _problems() -> list[tuple[Problem]]:
+    """Return problems of decoding and verification for 32 query heads with 2 and 8 KV heads."""
+    return [
+        (Problem(requests * rows, requests, 32 // heads, heads, 128, 128, BF16.itemsize, length),)
+        for heads in (2, 8)
+        for requests in (1, 8, 32)
+        for rows in (1, NODES + 1)
+        for length in (1024, 8192)
+    ]
+
+
+WORKLOADS = {
+    "block_verify": Workload(VOCABULARIES, _block_verify),
+    "gumbel_sample": Workload(VOCABULARIES, _gumbel_sample),
+    "kv_compact": Workload([(4,), (8,), (16,)], _kv_compact),
+    "kv_write": Workload(HEADS, _kv_write),
+    "matmul_invariant": Workload(
+        [(n, size) for n in (1024, 4096, 14336, 128256) for size in (2, 4)], _matmul_invariant
+    ),
+    "ngram_match": Workload([(2048,), (8192,), (32768,)], _ngram_match),
+    "noise": Workload(VOCABULARIES, _noise),
+    "paged_attention": Workload([*_problems()], _paged_attention),
+    "process_logits": Workload(VOCABULARIES, _process_logits),
+    "rejection_verify": Workload(VOCABULARIES, _rejection_verify),
+    "rms_norm": Workload([(128,), (1024,), (2048,), (4096,), (8192,)], _rms_norm),
+    "rope_kv_write": Workload([(1, 64), (4, 128), (7, 128), (16, 128)], _rope_kv_write),
+    "silu_mul": Workload([(3072,), (8192,), (14336,), (28672,)], _silu_mul),
+    "strict_verify": Workload(VOCABULARIES, _strict_verify),
+}
+"""Workloads by the operation's folder."""
