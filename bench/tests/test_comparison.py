@@ -99,11 +99,10 @@ def test_the_order_is_another_one_in_every_round(
 
 def accept_everything(self: StrictSampler, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
     """Believe every draft: what a verifier must never do."""
-    assert draft.host_rows is not None
     best = scores.logits.argmax(-1).tolist()
-    nodes = [list(range(len(row))) for row in draft.host_rows]
-    last = [best[scores.row_of(i, len(row) - 1)] for i, row in enumerate(draft.host_rows)]
-    return Verdict(nodes, [[*row, token] for row, token in zip(draft.host_rows, last, strict=True)])
+    nodes = [list(range(len(row))) for row in draft.rows]
+    last = [best[scores.row_of(i, len(row) - 1)] for i, row in enumerate(draft.rows)]
+    return Verdict(nodes, [[*row, token] for row, token in zip(draft.rows, last, strict=True)])
 
 
 def test_a_text_that_changes_is_told(

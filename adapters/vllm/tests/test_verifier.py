@@ -12,7 +12,7 @@ from stub_engine import VOCAB, StubParams, StubRejectionSampler, StubState
 from support import PROMPTS, add_all, bound, counted, distance, known, stock_texts
 
 from specdec import registry
-from specdec.interfaces import Draft, DraftSampling
+from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes
 from specdec.samplers.strict import StrictSampler
 from specdec_vllm.requests import Requests
 from specdec_vllm.verifier import Verifier
@@ -76,7 +76,7 @@ DRAWN = 6000
 
 
 def verified(
-    p: list[float], drafts: dict[str, list[int]], told: tuple[Draft, dict[str, int]], **keys: Any
+    p: list[float], drafts: dict[str, list[int]], told: tuple[CheckedDraft, dict[str, int]], **keys: Any
 ) -> dict[str, list[int]]:
     """Return what is emitted for drafts of at most one token, where every token has the distribution p."""
     counts = [len(ids) for ids in drafts.values()]
@@ -106,13 +106,13 @@ def verified(
     return {name: [t for t in row if t >= 0] for name, row in zip(drafts, emitted, strict=True)}
 
 
-def drawn_drafts() -> tuple[dict[str, list[int]], tuple[Draft, dict[str, int]]]:
+def drawn_drafts() -> tuple[dict[str, list[int]], tuple[CheckedDraft, dict[str, int]]]:
     """Return one drafted token for each request, and what the verifier is told of them."""
     laws = LAWS.repeat_interleave(DRAWN // 2, 0)
     ids = laws.multinomial(1, generator=torch.Generator().manual_seed(3))
     probs = laws[:, None].repeat(1, 2, 1)
     rows = tuple(map(tuple, ids.tolist()))
-    draft = Draft(ids, sampling=DraftSampling.IID, node_probs=probs, host_rows=rows)
+    draft = CheckedDraft(rows, drawn=DrawnNodes(ids, probs, DraftSampling.IID))
     names = [f"r{row}" for row in range(DRAWN)]
     return dict(zip(names, map(list, rows), strict=True)), (draft, {n: i for i, n in enumerate(names)})
 

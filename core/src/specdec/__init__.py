@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from specdec.hooks import hookimpl as hookimpl
     from specdec.interfaces import SPECDEC_API as SPECDEC_API
     from specdec.interfaces import Capability as Capability
+    from specdec.interfaces import CheckedDraft as CheckedDraft
     from specdec.interfaces import DeviceProposeBatch as DeviceProposeBatch
     from specdec.interfaces import Draft as Draft
     from specdec.interfaces import DraftSampling as DraftSampling
@@ -73,6 +74,7 @@ __all__ = [
     "SPECDEC_API",
     "AsyncLLM",
     "Capability",
+    "CheckedDraft",
     "CompletionOutput",
     "ConfigError",
     "DeviceProposeBatch",

@@ -30,8 +30,8 @@ def test_every_form_gives_the_same_draft(form) -> None:
     draft = Draft.from_lists(
         made(ROWS), made(PARENTS), confidence=[np.array([0.5, 0.25, 1.0]), torch.zeros(1), []]
     )
-    assert draft.host_rows == plain.host_rows == ((3, 5, 7), (2,), ())
-    assert {type(token) for row in draft.host_rows for token in row} == {int}
+    assert draft.rows == plain.rows == ((3, 5, 7), (2,), ())
+    assert {type(token) for row in draft.rows for token in row} == {int}
     for name in ("token_ids", "parents", "confidence"):
         got, want = getattr(draft, name), getattr(plain, name)
         assert torch.equal(got, want)
@@ -57,7 +57,7 @@ def test_every_form_can_be_verified(subject, form, sampler, keys) -> None:
     proposer = proposer_of(llm)
     plain = proposer.draft
     proposer.draft = lambda batch: Draft.from_lists(
-        [FORMS[form](row) if row else row for row in plain(batch).host_rows]
+        [FORMS[form](row) if row else row for row in plain(batch).rows]
     )
     outputs = llm.generate(subject.prompts, params)
     metrics = engine_of(llm).metrics

@@ -50,18 +50,6 @@ def test_some_rows_may_have_no_q() -> None:
     assert got.has_probs.tolist() == [True, False]
 
 
-def test_rows_with_q_are_those_that_q_is_looked_up_at() -> None:
-    rows = [[4, 4], [4]]
-    assert receive(Draft(token_ids=IDS, host_rows=rows), 2, 3, VOCAB).rows == rows
-    given = Draft(token_ids=IDS, host_rows=rows, node_probs=probs(), sampling=DraftSampling.IID)
-    assert receive(given, 2, 3, VOCAB).rows == IDS.tolist()
-
-
-def test_rows_are_no_longer_than_the_tensor() -> None:
-    with pytest.raises(DraftError, match="a row longer than the 3 nodes"):
-        receive(Draft(token_ids=IDS, host_rows=[[1, 2, 3, 4], []]), 2, 3, VOCAB)
-
-
 def test_memory_behind_the_end_is_not_read() -> None:
     whole = torch.zeros(6, dtype=torch.int64)
     ids = whole[2:].view(2, 2)

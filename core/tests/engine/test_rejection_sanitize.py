@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from specdec.engine import guard as guard_module
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map, select_rows
-from specdec.interfaces import Draft, DraftSampling, ProposeBatch, Proposer, ProposerConfig, TargetInfo
+from specdec.interfaces import (
+    CheckedDraft,
+    Draft,
+    DraftSampling,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetInfo,
+)
 
 VOCAB = 6
 
@@ -25,7 +33,7 @@ def drawn(rows: list[list[int]], parents: list[list[int]] | None = None, vocab: 
     return replace(made, **{"node_probs": q, "sampling": DraftSampling.IID} | keys)
 
 
-def check(draft: Draft, nodes: int = 9) -> tuple[Draft, int]:
+def check(draft: Draft, nodes: int = 9) -> tuple[CheckedDraft, int]:
     size = len(draft.token_ids)
     return check_draft(draft, [nodes] * size, VOCAB)
 
@@ -33,34 +41,23 @@ def check(draft: Draft, nodes: int = 9) -> tuple[Draft, int]:
 def test_a_drawn_id_outside_the_vocabulary_stays_to_be_rejected() -> None:
     offered = drawn([[1, VOCAB, 2], [-7, 3, 2**62], [4, 5, 0]])
     draft, num_unfit = check(offered)
-    assert draft.host_rows == ((1, 0, 2), (0, 3, 0), (4, 5, 0))  # what is scored
-    assert torch.equal(draft.token_ids, offered.token_ids)  # what was drawn
+    assert draft.rows == ((1, 0, 2), (0, 3, 0), (4, 5, 0))  # what is scored
+    assert torch.equal(draft.drawn.token_ids, offered.token_ids)  # what was drawn
     assert num_unfit == 3
 
 
 def test_rows_without_q_are_cut_as_before() -> None:
     draft, num_unfit = check(drawn([[1, VOCAB, 2], [1, VOCAB, 2]], has_probs=torch.tensor([True, False])))
-    assert draft.host_rows == ((1, 0, 2), (1,))
+    assert draft.rows == ((1, 0, 2), (1,))
     assert num_unfit == 1 + 2
-
-
-def test_host_rows_longer_than_the_tensor_are_refused() -> None:
-    with pytest.raises(DraftError, match="a row longer than the 2 nodes"):
-        check(replace(Draft.from_lists([[1, 2]]), host_rows=((1, 2, 3),)))
-
-
-def test_token_ids_count_and_not_host_rows() -> None:
-    """With q there is one truth: the ids that q is looked up at."""
-    draft, _ = check(replace(drawn([[1, 2]]), host_rows=((3, 4, 5),)))
-    assert draft.host_rows == ((1, 2),)
 
 
 def test_caps_cut_whatever_was_drawn() -> None:
     draft, num_unfit = check(drawn([[1, VOCAB, 2, 3]]), nodes=2)
-    assert (draft.host_rows, num_unfit) == (((1, 0),), 1 + 2)
+    assert (draft.rows, num_unfit) == (((1, 0),), 1 + 2)
     tree = drawn([[1, 2, 3, 4]], [[-1, 0, 1, -1]])
-    assert check(tree, nodes=2)[0].host_rows == ((1, 2),)
-    assert check(drawn([[1, 2, 3]], [[-1, 5, 0]]))[0].host_rows == ((1,),)
+    assert check(tree, nodes=2)[0].rows == ((1, 2),)
+    assert check(drawn([[1, 2, 3]], [[-1, 5, 0]]))[0].rows == ((1,),)
 
 
 BAD = {
@@ -77,7 +74,7 @@ def test_a_row_that_is_no_law_cuts_what_was_drawn_from_it(kind, place) -> None:
     draft = drawn([[1, 2, 3], [1, 2, 3]])
     draft.node_probs[0, place, 2] = BAD[kind]
     checked, num_unfit = check(draft)
-    assert checked.host_rows == ((1, 2, 3)[:place], (1, 2, 3))
+    assert checked.rows == ((1, 2, 3)[:place], (1, 2, 3))
     assert num_unfit == max(0, 3 - place)  # nothing is drawn from the row after the last node
 
 
@@ -88,7 +85,7 @@ def test_a_row_with_a_negative_entry_is_no_law_whatever_its_sum(dtype) -> None:
     draft.node_probs[0, 1] = torch.tensor([0.75, -0.25, 0.5, 0, 0, 0])
     assert float(draft.node_probs[0, 1].sum()) == 1.0
     checked, num_unfit = check(draft)
-    assert (checked.host_rows, num_unfit) == (((1,),), 2)
+    assert (checked.rows, num_unfit) == (((1,),), 2)
 
 
 def test_in_a_tree_the_cut_is_before_the_first_child_of_the_bad_row() -> None:
@@ -96,7 +93,7 @@ def test_in_a_tree_the_cut_is_before_the_first_child_of_the_bad_row() -> None:
     for place, kept in ((0, 0), (1, 2), (2, 3), (3, 5), (4, 5)):
         draft = drawn([[1, 2, 3, 4, 5]], [parents])
         draft.node_probs[0, place] = float("nan")
-        assert check(draft)[0].host_rows == ((1, 2, 3, 4, 5)[:kept],)
+        assert check(draft)[0].rows == ((1, 2, 3, 4, 5)[:kept],)
 
 
 @given(st.lists(st.integers(-2, VOCAB + 2), min_size=4, max_size=4), st.integers(0, 4), st.integers(0, 3))
@@ -109,7 +106,7 @@ def test_whether_a_node_is_kept_depends_on_nodes_before_it_alone(tokens, place, 
     for row in (tokens, other):
         draft = drawn([row])
         draft.node_probs[0, place] *= 2
-        lengths.append(len(check(draft)[0].host_rows[0]))
+        lengths.append(len(check(draft)[0].rows[0]))
     assert lengths[0] == lengths[1] == min(place, 4)
 
 
@@ -127,10 +124,10 @@ def test_laws_need_not_sum_to_1_exactly_and_zeros_are_fine() -> None:
 
 def test_a_sum_of_about_1_is_made_1_and_an_exact_one_left_alone() -> None:
     draft = drawn([[1, 2]])
-    assert torch.equal(check(draft)[0].node_probs, draft.node_probs)
+    assert torch.equal(check(draft)[0].drawn.node_probs, draft.node_probs)
     draft.node_probs[0, 1] *= 1.0009
     draft.node_probs[0, 2] *= 2
-    checked = check(draft)[0].node_probs
+    checked = check(draft)[0].drawn.node_probs
     assert torch.allclose(checked[0, :2].sum(-1), torch.ones(2), atol=1e-6, rtol=0)
     assert torch.equal(checked[0, 2], draft.node_probs[0, 2]), "what is no distribution is left as it is"
 
@@ -139,14 +136,13 @@ def test_a_law_over_another_vocabulary() -> None:
     assert check(drawn([[1, 2]], vocab=4, vocab_map=torch.tensor([5, 1, 2, 0])))[1] == 0
     assert check(drawn([[1, 2]], vocab=9))[1] == 0
     assert check(drawn([[1, 2]], vocab=3))[1] == 0
-    assert check(drawn([[1, 2]], node_probs=torch.empty(1, 3, 0)))[0].host_rows == ((),)
+    assert check(drawn([[1, 2]], node_probs=torch.empty(1, 3, 0)))[0].rows == ((),)
 
 
 def test_q_that_no_row_carries_is_dropped() -> None:
     draft, num_unfit = check(drawn([[1, VOCAB]], has_probs=torch.tensor([False])))
-    assert draft.node_probs is None
-    assert draft.has_probs is None
-    assert (draft.host_rows, num_unfit) == (((1,),), 1)
+    assert draft.drawn is None
+    assert (draft.rows, num_unfit) == (((1,),), 1)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +176,9 @@ def test_what_is_checked_is_an_own_copy() -> None:
         confidence=torch.ones(1, 2),
     )  # fmt: skip
     checked, _ = check(offered)
-    for name in ("token_ids", "parents", "node_probs", "has_probs", "confidence"):
-        own, theirs = getattr(checked, name), getattr(offered, name)
+    assert checked.parents == ((-1, 0),)
+    for name in ("token_ids", "node_probs", "has_probs"):
+        own, theirs = getattr(checked.drawn, name), getattr(offered, name)
         assert torch.equal(own, theirs), name
         assert own.untyped_storage().data_ptr() != theirs.untyped_storage().data_ptr(), name
         assert own.is_contiguous(), name
@@ -191,15 +188,12 @@ def test_selected_rows_keep_their_q() -> None:
     draft = drawn([[1, 2], [3], [4, 5]], has_probs=torch.tensor([True, False, True]))
     draft.node_probs[2, 0] = torch.tensor([0, 0, 0, 0, 1.0, 0])
     some = select_rows(check(draft)[0], [1, 2])
-    assert some.host_rows == ((3,), (4, 5))
-    assert some.has_probs is not None
-    assert some.has_probs.tolist() == [False, True]
-    assert some.node_probs is not None
-    assert some.node_probs[1, 0].tolist() == [0, 0, 0, 0, 1.0, 0]
+    assert some.rows == ((3,), (4, 5))
+    assert some.drawn.has_probs.tolist() == [False, True]
+    assert some.drawn.node_probs[1, 0].tolist() == [0, 0, 0, 0, 1.0, 0]
     turned = select_rows(check(draft)[0], [2, 0, 1])
-    assert turned.host_rows == ((4, 5), (1, 2), (3,))
-    assert turned.node_probs is not None
-    assert turned.node_probs[0, 0].tolist() == [0, 0, 0, 0, 1.0, 0]
+    assert turned.rows == ((4, 5), (1, 2), (3,))
+    assert turned.drawn.node_probs[0, 0].tolist() == [0, 0, 0, 0, 1.0, 0]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +229,7 @@ def guarded(*, is_strict: bool = False) -> tuple[Mapping, ProposerGuard]:
     return proposer, ProposerGuard(proposer, VOCAB, is_fallback=True, is_strict=is_strict)
 
 
-def asked(guard: ProposerGuard) -> Draft | None:
+def asked(guard: ProposerGuard) -> CheckedDraft | None:
     return guard.propose(None, [2])  # type: ignore[arg-type]  # it does not look
 
 
@@ -252,8 +246,7 @@ def test_a_map_is_checked_when_it_first_comes(monkeypatch) -> None:
     proposer.vocab_map.fill_(9)  # its own memory; ours is the copy that was checked
     draft = asked(guard)
     assert draft is not None
-    assert draft.vocab_map is not None
-    assert draft.vocab_map.tolist() == [1, 2, 3]
+    assert draft.drawn.vocab_map.tolist() == [1, 2, 3]
     proposer.vocab_map = torch.tensor([1, -1, 3])  # the second id would read as padding
     assert asked(guard) is None
     assert asked(guard) is None

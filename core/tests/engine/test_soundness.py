@@ -34,7 +34,7 @@ def poison(llm, length: int, value: float, whole: bool) -> None:
     def spoiled_forward(batch):
         output = plain(batch)
         logits, row = output.logits.clone(), 0
-        for index, nodes in zip(current["plan"].decoding, current["draft"].host_rows, strict=True):
+        for index, nodes in zip(current["plan"].decoding, current["draft"].rows, strict=True):
             sequence = current["plan"].sequences[index]
             rows = range(row, row + len(nodes) + 1)
             row += len(rows)

@@ -63,7 +63,7 @@ def test_trees_from_where_none_were_declared_are_cut_and_change_nothing(
 def test_a_row_is_cut_before_its_first_node_that_makes_it_no_chain() -> None:
     draft = Draft.from_lists([[1, 2, 3], [1, 2, 3], [1]], [CHAIN, BROOM, [-1]])
     checked, num_unfit = check_draft(draft, [9] * 3, 128, takes_trees=False)
-    assert (checked.host_rows, checked.parents, num_unfit) == (((1, 2, 3), (1, 2), (1,)), None, 1)
+    assert (checked.rows, checked.parents, num_unfit) == (((1, 2, 3), (1, 2), (1,)), None, 1)
     whole = check_draft(draft, [9] * 3, 128)[0]
     assert whole.parents is not None
     assert torch.equal(whole.parents, draft.parents)
@@ -74,6 +74,6 @@ def test_a_chain_of_a_drawn_tree_keeps_its_q() -> None:
     q = torch.full((1, 4, 8), 1 / 8)
     draft = replace(Draft.from_lists([[1, 9, 3]], [BROOM]), node_probs=q, sampling=DraftSampling.IID)
     checked, num_unfit = check_draft(draft, [9], 8, takes_trees=False)
-    assert (checked.host_rows, checked.parents, num_unfit) == (((1, 0),), None, 2)
+    assert (checked.rows, checked.parents, num_unfit) == (((1, 0),), None, 2)
     assert checked.node_probs is not None
     assert torch.equal(checked.node_probs, q)

@@ -15,7 +15,7 @@ from speccheck.drawing import Drawing
 from speccheck.engines import make_llm, scripted
 
 from specdec import PluginError
-from specdec.interfaces import Capability, Draft, Sampler, Scores, Verdict, VerifyBatch
+from specdec.interfaces import Capability, CheckedDraft, Sampler, Scores, Verdict, VerifyBatch
 from specdec.samplers.strict import StrictSampler
 
 SCRIPT = """
@@ -69,8 +69,8 @@ class Watching(StrictSampler):
     name: ClassVar[str] = "watching"
     seen: ClassVar[list[tuple[bool, bool]]] = []
 
-    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-        self.seen.append((draft.parents is not None, draft.node_probs is not None))
+    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
+        self.seen.append((draft.parents is not None, draft.drawn is not None))
         return super().verify(scores, draft, batch)
 
 
@@ -92,8 +92,8 @@ class DrawsChains(Drawing):
 class Raising(StrictSampler):
     name: ClassVar[str] = "raising"
 
-    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
-        if draft.token_ids.shape[1]:
+    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
+        if max(draft.num_nodes):
             raise ZeroDivisionError("no nodes, please")
         return super().verify(scores, draft, batch)
 

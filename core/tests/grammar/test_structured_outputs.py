@@ -16,11 +16,12 @@ from speccheck.models import prompts, tiny
 from speccheck.proposers import Scripted
 from transformers import PreTrainedTokenizerFast
 
-from specdec import ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
+from specdec import CheckedDraft, ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
 from specdec.engine.constrain import constrain
 from specdec.engine.sequence import Sequence
 from specdec.grammar.compiling import try_grammar
 from specdec.grammar.state import GrammarState, unpacked
+from specdec.interfaces import DrawnNodes
 from specdec.logits.rules import RequestRules
 from specdec.structured_outputs import StructuredOutputsParams
 
@@ -118,17 +119,17 @@ def test_ids_outside_the_vocabulary_are_not_allowed() -> None:
 
 def test_drafts_are_cut_where_they_were_not_drawn() -> None:
     chain = [2, 3, 0, 0, 1]  # ab ba a | a b
-    rows = Draft.from_lists([chain, chain, [4, 2], [END, 1]])
+    ids = Draft.from_lists([chain, chain, [4, 2], [END, 1]]).token_ids
+    rows = CheckedDraft((tuple(chain), tuple(chain), (4, 2), (END, 1)))
     grammars = [state(), None, state(), state()]
     got = constrain(rows, [sequence_with(grammar) for grammar in grammars])
-    assert got.host_rows == ((2, 3, 0), tuple(chain), (4,), (END,))
-    tree = Draft.from_lists([[0, 0, 2, 1, 4, 2]], [[-1, 0, -1, 0, 2, 4]])  # a, a>a!, ab, a>b, ab>c, c>ab!
-    assert constrain(tree, [sequence_with(state())]).host_rows == ((0, 0, 2, 1, 4),)
-    drawn = Draft(
-        rows.token_ids, sampling=DraftSampling.IID, node_probs=torch.full((4, 6, len(WORDS)), 1 / 7),
-        has_probs=torch.tensor([True, True, False, True]), host_rows=rows.host_rows,
-    )  # fmt: skip
-    kept = constrain(drawn, [sequence_with(grammar) for grammar in grammars]).host_rows
+    assert got.rows == ((2, 3, 0), tuple(chain), (4,), (END,))
+    tree = CheckedDraft(((0, 0, 2, 1, 4, 2),), ((-1, 0, -1, 0, 2, 4),))  # a, a>a!, ab, a>b, ab>c, c>ab!
+    assert constrain(tree, [sequence_with(state())]).rows == ((0, 0, 2, 1, 4),)
+    flags = torch.tensor([True, True, False, True])
+    q = torch.full((4, 6, len(WORDS)), 1 / 7)
+    drawn = CheckedDraft(rows.rows, drawn=DrawnNodes(ids, q, DraftSampling.IID, flags))
+    kept = constrain(drawn, [sequence_with(grammar) for grammar in grammars]).rows
     assert kept == (tuple(chain), tuple(chain), (4,), (END, 1)), (
         "whether a drawn node is there must not depend on it"
     )

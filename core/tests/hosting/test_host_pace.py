@@ -96,7 +96,7 @@ def run(
         caps = [
             K * (done[name] < len(text)) for name, text in zip(names, texts, strict=True) if name in running
         ]
-        for name, row in zip(running, hosted.propose(running, caps).host_rows, strict=True):
+        for name, row in zip(running, hosted.propose(running, caps).rows, strict=True):
             drafts[name] = list(row)
     hosted.finish(names, FinishReason.LENGTH)
     return counted

@@ -170,7 +170,7 @@ def test_limits_hold_per_request() -> None:
     hosted.start("two", text[:20], SamplingParams(speculative={"num_speculative_tokens": 2}, max_tokens=None))
     hosted.start("last", text[:20], SamplingParams(max_tokens=2))
     hosted.start("full", text[:20])
-    lengths = [len(row) for row in hosted.propose(["off", "two", "last", "full"]).host_rows]
+    lengths = [len(row) for row in hosted.propose(["off", "two", "last", "full"]).rows]
     assert lengths[0] == 0
     assert lengths[1] in (1, 2)
     assert lengths[2] <= 1
@@ -179,7 +179,7 @@ def test_limits_hold_per_request() -> None:
     hosted.start("cut", text[:20], SamplingParams(max_tokens=3))
     hosted.commit("cut", text[20:25], num_drafted=4, num_accepted=4)
     assert counts(hosted)["vllm:spec_decode_num_accepted_tokens"] == 3
-    assert [len(row) for row in hosted.propose(["full", "last"], [0, 4]).host_rows] == [0, 0]
+    assert [len(row) for row in hosted.propose(["full", "last"], [0, 4]).rows] == [0, 0]
 
 
 def test_batch_size_limits_hold() -> None:
@@ -187,8 +187,8 @@ def test_batch_size_limits_hold() -> None:
     text = texts()["b"]
     for name in ("x", "y"):
         hosted.start(name, text[:20])
-    assert [len(row) for row in hosted.propose(["x", "y"]).host_rows] == [0, 0]
-    assert 0 < len(hosted.propose(["x"]).host_rows[0]) <= 4
+    assert [len(row) for row in hosted.propose(["x", "y"]).rows] == [0, 0]
+    assert 0 < len(hosted.propose(["x"]).rows[0]) <= 4
 
 
 def test_aborted_requests_teach_nothing_and_ids_may_come_again() -> None:
@@ -214,7 +214,7 @@ def test_states_from_a_prefix_cache_are_missing_and_said_to_be(caplog) -> None:
             hosted.start(name, text[:31])
             hosted.commit(name, text[31:32])
             hosted.keep_states(name, 16, states_of(16, 15, 3))
-    assert [len(row) for row in hosted.propose(["x", "y"]).host_rows] == [0, 0]
+    assert [len(row) for row in hosted.propose(["x", "y"]).rows] == [0, 0]
     assert [r.getMessage().count("turn prefix caching off") for r in caplog.records] == [1]
     assert counts(hosted)["specdec:requests_without_states"] == 2
 
@@ -224,7 +224,7 @@ def test_a_preempted_request_is_delivered_anew() -> None:
     text = texts()["b"]
     hosted.start("x", text[:31])
     hosted.keep_states("x", 0, states_of(0, 20, 3))
-    assert hosted.propose(["x"], [0]).host_rows == ((),)
+    assert hosted.propose(["x"], [0]).rows == ((),)
     hosted.commit("x", text[31:32])
     hosted.keep_states("x", 0, states_of(0, 31, 3))
     hosted.propose(["x"])
@@ -240,7 +240,7 @@ def test_what_was_emitted_before_a_request_was_known_is_told_and_not_counted() -
     text = texts()["b"]
     hosted.start("x", text[:31], output_token_ids=text[31:40])
     assert hosted.num_tokens("x") == 40
-    (row,) = hosted.propose(["x"]).host_rows
+    (row,) = hosted.propose(["x"]).rows
     assert row
     assert row == tuple(text[40 : 40 + len(row)])
     assert counts(hosted)["specdec:num_emitted_tokens"] == 0
@@ -253,11 +253,11 @@ def test_a_request_resumed_behind_a_cached_prefix_gets_no_drafts_and_is_counted(
     hosted.start("x", text[:31])
     hosted.commit("x", text[31:32])
     hosted.keep_states("x", 0, states_of(0, 31, 3))
-    assert hosted.propose(["x"]).host_rows != ((),)
+    assert hosted.propose(["x"]).rows != ((),)
     with caplog.at_level(logging.WARNING, "specdec"):
         hosted.keep_states("x", 16, states_of(16, 16, 3))
     assert "turn prefix caching off" in caplog.text
-    assert hosted.propose(["x"]).host_rows == ((),)
+    assert hosted.propose(["x"]).rows == ((),)
     assert counts(hosted)["specdec:requests_without_states"] == 1
     assert proposer_of(hosted).complaints == []
 

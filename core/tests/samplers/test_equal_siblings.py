@@ -8,7 +8,16 @@ from itertools import accumulate
 import pytest
 import torch
 
-from specdec.interfaces import Draft, DraftSampling, Sampler, SamplerConfig, Scores, VerifyBatch
+from specdec.interfaces import (
+    CheckedDraft,
+    Draft,
+    DraftSampling,
+    DrawnNodes,
+    Sampler,
+    SamplerConfig,
+    Scores,
+    VerifyBatch,
+)
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.strict import StrictSampler
@@ -40,13 +49,10 @@ def problem(rows: list[list[int]], parents: list[list[int]], temperatures: list[
         for token, parent in zip(row, links, strict=True):
             texts.append((*texts[parent + 1], token))
         logits += [torch.zeros(4).scatter_(0, torch.tensor(BEST.get(text, 0)), 40.0) for text in texts]
-    draft = Draft.from_lists(rows, parents)
-    if q:
-        width = draft.token_ids.shape[1]
-        draft = Draft(
-            draft.token_ids, draft.parents, DraftSampling.IID, torch.full((len(rows), width + 1, 4), 0.25),
-            host_rows=draft.host_rows,
-        )  # fmt: skip
+    ids = Draft.from_lists(rows).token_ids
+    probs = torch.full((len(rows), ids.shape[1] + 1, 4), 0.25)
+    drawn = DrawnNodes(ids, probs, DraftSampling.IID) if q else None
+    draft = CheckedDraft(tuple(map(tuple, rows)), tuple(map(tuple, parents)), drawn)
     starts = [0, *accumulate(len(row) + 1 for row in rows)][:-1]
     params = [SamplingParams(temperature=temperature) for temperature in temperatures]
     batch = VerifyBatch(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from speccheck.recorder import use_backends
 
-from specdec.interfaces import Draft, SamplerConfig, Scores, VerifyBatch
+from specdec.interfaces import CheckedDraft, SamplerConfig, Scores, VerifyBatch
 from specdec.noise import exponentials
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.tree import follow, node_depths
@@ -31,7 +31,7 @@ def draw(logits: torch.Tensor, params: SamplingParams, seed: int, sample: int, p
     return int((noise / torch.softmax(logits, -1).double()).argmin())
 
 
-def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, Draft, VerifyBatch]:
+def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, CheckedDraft, VerifyBatch]:
     rng = np.random.default_rng(seed)
     batch = len(temperatures)
     rows = [rng.integers(0, VOCAB, rng.integers(0, 6)).tolist() for _ in range(batch)]
@@ -39,7 +39,7 @@ def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, D
     starts = np.concatenate(([0], np.cumsum([len(row) + 1 for row in rows])[:-1])).tolist()
     total = sum(len(row) + 1 for row in rows)
     logits = torch.from_numpy(rng.integers(-2, 3, (total, VOCAB)).astype(np.float32))  # ties happen
-    draft = Draft.from_lists(rows, parents if is_tree else None)
+    draft = CheckedDraft(tuple(map(tuple, rows)), tuple(map(tuple, parents)) if is_tree else None)
     params = [SamplingParams(temperature=t) for t in temperatures]
     verify = VerifyBatch(
         num_nodes=[len(row) for row in rows],
@@ -61,9 +61,8 @@ def case(seed: int, is_tree: bool, temperatures: list[float]) -> tuple[Scores, D
 def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temperatures) -> None:
     scores, draft, batch = case(seed, is_tree, temperatures)
     verdict = SAMPLER.verify(scores, draft, batch)
-    assert draft.host_rows is not None
-    for i, row in enumerate(draft.host_rows):
-        links = list(range(-1, len(row) - 1)) if draft.parents is None else draft.parents[i].tolist()
+    for i, row in enumerate(draft.rows):
+        links = list(range(-1, len(row) - 1)) if draft.parents is None else draft.parents[i]
         paths: list[tuple[list[int], list[int]]] = [([], [])]  # equal siblings are accepted together
         ended = []
         while paths:
@@ -84,11 +83,10 @@ def test_the_verdict_is_the_path_that_plain_sampling_takes(seed, is_tree, temper
 @settings(max_examples=100, deadline=None)
 def test_torch_draws_what_compiled_code_draws(seed, is_tree, temperatures) -> None:
     scores, draft, batch = case(seed, is_tree, [*temperatures, 1.0])
-    parents = None if draft.parents is None else draft.parents.tolist()
-    assert draft.host_rows is not None
-    drawn = SAMPLER._draw_all(scores, draft.host_rows, parents, batch)
+    parents = None if draft.parents is None else draft.parents
+    drawn = SAMPLER._draw_all(scores, draft.rows, parents, batch)
     host = SAMPLER.verify(scores, draft, batch)
-    for i, row in enumerate(draft.host_rows):
+    for i, row in enumerate(draft.rows):
         start = scores.row_starts[i]
         nodes, tokens = follow(
             drawn[start : start + len(row) + 1], row, None if parents is None else parents[i]
@@ -120,7 +118,7 @@ def test_a_step_in_which_nobody_samples(monkeypatch, is_compiled) -> None:
         use_backends(monkeypatch)
     nothing = torch.empty(0, VOCAB)
     batch = VerifyBatch([], [], [], [], [], is_all_greedy=True)
-    verdict = SAMPLER.verify(Scores(nothing, [], nothing, []), Draft.empty(0), batch)
+    verdict = SAMPLER.verify(Scores(nothing, [], nothing, []), CheckedDraft.empty(0), batch)
     assert (list(verdict.accepted_nodes), list(verdict.token_ids)) == ([], [])
 
 

@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 from speccheck.recorder import use_backends
 
 from specdec import SamplingParams, registry
-from specdec.interfaces import Capability, Draft, DraftSampling, Sampler, SamplerConfig, Scores, VerifyBatch
+from specdec.engine.sanitize import select_rows
+from specdec.interfaces import (
+    Capability,
+    CheckedDraft,
+    DraftSampling,
+    DrawnNodes,
+    Sampler,
+    SamplerConfig,
+    Scores,
+    VerifyBatch,
+)
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.block_law import block_law
 from specdec.samplers.decide import decide
@@ -34,7 +44,7 @@ LOSSY: list[Sampler] = [
 ]
 SAMPLERS = [*LOSSLESS, *LOSSY]
 VOCAB = 5
-Problem = tuple[Scores, Draft, VerifyBatch]
+Problem = tuple[Scores, CheckedDraft, VerifyBatch]
 
 
 def a_problem(
@@ -62,15 +72,13 @@ def a_problem(
         rng.random((batch, width + 1, width_of_q)) < 0.8
     )
     probs[..., 0] += 0.1
-    padded = [[*row, *[-1] * (width - len(row))] for row in parents]
-    draft = Draft(
-        token_ids=torch.from_numpy(drawn) if is_drawn else Draft.from_lists(rows).token_ids,
-        parents=torch.tensor(padded) if is_tree else None,
-        sampling=sampling,
-        node_probs=torch.from_numpy(probs / probs.sum(-1, keepdims=True)).float() if is_drawn else None,
-        has_probs=torch.from_numpy(rng.random(batch) < 0.7) if is_drawn else None,
-        host_rows=tuple(map(tuple, rows)),
-    )  # fmt: skip
+    node_probs = torch.from_numpy(probs / probs.sum(-1, keepdims=True)).float()
+    has_probs = torch.from_numpy(rng.random(batch) < 0.7)
+    draft = CheckedDraft(
+        rows=tuple(map(tuple, rows)),
+        parents=tuple(map(tuple, parents)) if is_tree else None,
+        drawn=DrawnNodes(torch.from_numpy(drawn), node_probs, sampling, has_probs) if is_drawn else None,
+    )
     params = [SamplingParams(temperature=t) for t in temperatures]
     starts = np.concatenate(([0], np.cumsum(np.array(sizes) + 1)[:-1])).tolist()
     verify = VerifyBatch(
@@ -84,6 +92,11 @@ def a_problem(
     return Scores(logits, starts, logits, starts), draft, verify
 
 
+def with_q(draft: CheckedDraft, **tensors: torch.Tensor) -> CheckedDraft:
+    assert draft.drawn is not None
+    return replace(draft, drawn=replace(draft.drawn, **tensors))
+
+
 any_problem = st.builds(
     a_problem,
     st.integers(0, 2**32),
@@ -94,11 +107,8 @@ any_problem = st.builds(
 )
 
 
-def links(draft: Draft, i: int) -> list[int]:
-    assert draft.host_rows is not None
-    return (
-        list(range(-1, len(draft.host_rows[i]) - 1)) if draft.parents is None else draft.parents[i].tolist()
-    )
+def links(draft: CheckedDraft, i: int) -> list[int]:
+    return list(range(-1, len(draft.rows[i]) - 1)) if draft.parents is None else draft.parents[i]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
@@ -109,15 +119,15 @@ def test_verdicts_are_paths_of_possible_tokens(sampler, problem) -> None:
     logits = scores.logits.clone()
     verdict = sampler.verify(scores, draft, batch)
     assert torch.equal(scores.logits, logits)  # nothing is written to what others read
-    assert draft.host_rows is not None
     assert len(verdict.accepted_nodes) == len(verdict.token_ids) == len(batch.num_nodes)
-    for i, row in enumerate(draft.host_rows):
+    for i, row in enumerate(draft.rows):
         nodes, tokens = list(verdict.accepted_nodes[i]), list(verdict.token_ids[i])
         parents = links(draft, i)
         assert [parents[node] for node in nodes] == [-1, *nodes][: len(nodes)]
         assert tokens[:-1] == [row[node] for node in nodes]
         assert all(type(value) is int for value in (*nodes, *tokens))
-        is_drawn = draft.node_probs is not None and bool(draft.has_probs[i])
+        drawn = draft.drawn
+        is_drawn = drawn is not None and bool(drawn.has_probs[i])
         for before, node, token in zip([-1, *nodes], [*nodes, None], tokens, strict=True):
             if sampler.name != "synthetic" or node is None:
                 assert scores.logits[scores.row_of(i, before), token] > -torch.inf
@@ -128,9 +138,9 @@ def test_verdicts_are_paths_of_possible_tokens(sampler, problem) -> None:
                 and not batch.sampling_params[i].is_greedy
             ):
                 assert (
-                    int(draft.token_ids[i, node]) == token
+                    int(drawn.token_ids[i, node]) == token
                 )  # not the stand-in of an id outside the vocabulary
-                assert draft.node_probs[i, before + 1, token] > 0
+                assert drawn.node_probs[i, before + 1, token] > 0
 
 
 @pytest.mark.parametrize("sampler", [*LOSSLESS, LOSSY[0]], ids=lambda s: s.name)
@@ -139,11 +149,10 @@ def test_verdicts_are_paths_of_possible_tokens(sampler, problem) -> None:
 def test_greedy_rows_take_the_longest_path_of_best_tokens(sampler, problem) -> None:
     """Whatever q says, alone or beside sampled rows; ties go to the lowest id."""
     scores, draft, batch = problem
-    assert draft.host_rows is not None
     scores = replace(scores, logits=scores.logits.round())
     best = [[int((row == row.max()).nonzero()[0]) for row in scores.logits]][0]
     verdict = sampler.verify(scores, draft, batch)
-    for i, row in enumerate(draft.host_rows):
+    for i, row in enumerate(draft.rows):
         if batch.sampling_params[i].is_greedy:
             start = scores.row_starts[i]
             expected = follow(best[start : start + len(row) + 1], row, links(draft, i))
@@ -158,16 +167,13 @@ def test_greedy_rows_take_the_longest_path_of_best_tokens(sampler, problem) -> N
 def taken(problem: Problem, order: list[int]) -> Problem:
     """Return some rows of a problem, in any order."""
     scores, draft, batch = problem
-    assert draft.host_rows is not None
     pieces = [scores.logits[scores.row_starts[i] :][: batch.num_nodes[i] + 1] for i in order]
     starts = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces])[:-1])).tolist()
-    tensors = ("token_ids", "parents", "node_probs", "has_probs")
-    some = {name: None if getattr(draft, name) is None else getattr(draft, name)[order] for name in tensors}
     lists = ("num_nodes", "num_tokens", "seeds", "sample_indices", "sampling_params")
     params = [batch.sampling_params[i] for i in order]
     return (
         Scores(torch.cat(pieces), starts, torch.cat(pieces), starts),
-        replace(draft, **some, host_rows=tuple(draft.host_rows[i] for i in order)),
+        select_rows(draft, order),
         VerifyBatch(
             **{name: [getattr(batch, name)[i] for i in order] for name in lists},
             is_all_greedy=all(p.is_greedy for p in params),
@@ -207,7 +213,7 @@ def test_empty_drafts_and_empty_batches(sampler) -> None:
             assert [len(row) for row in verdict.token_ids] == [1] * len(sizes)
     nothing = torch.empty(0, VOCAB)
     batch = VerifyBatch([], [], [], [], [], is_all_greedy=True)
-    assert sampler.verify(Scores(nothing, [], nothing, []), Draft.empty(0), batch).token_ids == []
+    assert sampler.verify(Scores(nothing, [], nothing, []), CheckedDraft.empty(0), batch).token_ids == []
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: s.name)
@@ -232,10 +238,8 @@ def test_a_residual_without_mass_falls_back_to_p(name, is_tree) -> None:
     """p = q and a draw that rejects all the same cannot happen; a scheme asked for it answers with p."""
     scores, draft, batch = a_problem(9, [1.0], sampling=DraftSampling.IID, sizes=[2], is_tree=is_tree)
     probs = torch.softmax(scores.logits, -1)
-    draft = replace(
-        draft, token_ids=torch.tensor([[0, 0]]), node_probs=probs[None], has_probs=None, host_rows=((0, 0),),
-        parents=torch.tensor([[-1, 0]]) if is_tree else None,
-    )  # fmt: skip
+    drawn = DrawnNodes(torch.tensor([[0, 0]]), probs[None], DraftSampling.IID)
+    draft = CheckedDraft(((0, 0),), ((-1, 0),) if is_tree else None, drawn)
     trial = make_trial(scores, draft, batch)
     law = LAWS[name](trial)
     for stop in (-1, 0, 1):
@@ -251,9 +255,9 @@ def test_the_compiled_law_is_that_of_torch(name, problem) -> None:
     scores, draft, batch = problem
     assume(max(batch.num_nodes) > 0)
     scores = replace(scores, logits=scores.logits.double())
-    if draft.node_probs is not None:
-        wide = draft.node_probs.double()
-        draft = replace(draft, node_probs=wide / wide.sum(-1, keepdim=True))
+    if draft.drawn is not None:
+        wide = draft.drawn.node_probs.double()
+        draft = with_q(draft, node_probs=wide / wide.sum(-1, keepdim=True))
     trial = make_trial(scores, draft, batch)
     law, compiled = LAWS[name](trial), LAWS[f"{name}, compiled"](trial)
     assert law.rule is compiled.rule
@@ -276,9 +280,9 @@ def test_the_compiled_law_is_that_of_torch(name, problem) -> None:
 @pytest.mark.parametrize("sampler", LOSSLESS, ids=lambda s: s.name)
 def test_half_precision_q_is_normalised(sampler) -> None:
     scores, draft, batch = a_problem(3, [1.0] * 30, sampling=DraftSampling.IID, sizes=[2] * 30)
-    draft = replace(draft, node_probs=draft.node_probs.half())
-    wide = draft.node_probs.float()
-    same = replace(draft, node_probs=wide / wide.sum(-1, keepdim=True))
+    draft = with_q(draft, node_probs=draft.drawn.node_probs.half())
+    wide = draft.drawn.node_probs.float()
+    same = with_q(draft, node_probs=wide / wide.sum(-1, keepdim=True))
     assert sampler.verify(scores, draft, batch) == sampler.verify(scores, same, batch)
 
 
@@ -296,7 +300,7 @@ def test_compiled_verdicts_are_those_of_torch(sampler, problem) -> None:
 
 def test_q_that_somebody_could_train_is_only_read() -> None:
     scores, draft, batch = a_problem(3, [1.0] * 8, sampling=DraftSampling.IID, sizes=[2] * 8)
-    trainable = replace(draft, node_probs=draft.node_probs.clone().requires_grad_())
+    trainable = with_q(draft, node_probs=draft.drawn.node_probs.clone().requires_grad_())
     for sampler in SAMPLERS:
         assert sampler.verify(scores, trainable, batch) == sampler.verify(scores, draft, batch)
 
@@ -309,11 +313,11 @@ def test_a_gpu_decides_what_the_host_decides(sampler, is_tree, sampling) -> None
     for seed in range(10):
         scores, draft, batch = a_problem(seed, [1.0, 0.0, 1.0, 1.0], is_tree=is_tree, sampling=sampling)
         scores = replace(scores, logits=scores.logits.double())
-        tensors = ("token_ids", "parents", "node_probs", "has_probs")
-        there = {
-            name: None if getattr(draft, name) is None else getattr(draft, name).cuda() for name in tensors
-        }
-        verdict = sampler.verify(replace(scores, logits=scores.logits.cuda()), replace(draft, **there), batch)
+        there = draft
+        if draft.drawn is not None:
+            tensors = ("token_ids", "node_probs", "has_probs")
+            there = with_q(draft, **{name: getattr(draft.drawn, name).cuda() for name in tensors})
+        verdict = sampler.verify(replace(scores, logits=scores.logits.cuda()), there, batch)
         assert verdict == sampler.verify(scores, draft, batch)
 
 

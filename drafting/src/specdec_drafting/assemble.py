@@ -22,12 +22,12 @@ def draft_of(
     Args:
         sketches: `[B]` one for each row, None for rows without a draft.
         capabilities: the proposer's capabilities: `TREE` adds parents, `CONFIDENCE` the nodes' probabilities.
-        device: device of the draft's tensors.
+        device: device of q; token ids stay on the host, where core reads them.
         vocab_map: `[V']` the target's id of each draft id, or None if they are the same.
     """
     rows = [[] if s is None else s.token_ids for s in sketches]
     if not any(rows):
-        return Draft.empty(len(rows), device)
+        return Draft.empty(len(rows))
     is_tree = Capability.TREE in capabilities
     draft = Draft.from_lists(
         rows,
@@ -35,7 +35,6 @@ def draft_of(
         confidence=[[] if s is None else s.confidence for s in sketches]
         if Capability.CONFIDENCE in capabilities
         else None,
-        device=device,
     )
     has_laws = [s is not None and bool(s.laws) for s in sketches]
     if not any(has_laws):
@@ -44,19 +43,18 @@ def draft_of(
         token_ids=draft.token_ids,
         parents=draft.parents,
         sampling=DraftSampling.WITHOUT_REPLACEMENT if is_tree else DraftSampling.IID,
-        node_probs=_laws(draft, sketches),
+        node_probs=_laws(draft, sketches, device),
         has_probs=torch.tensor(has_laws, device=device),
         vocab_map=vocab_map,
         confidence=draft.confidence,
-        host_rows=draft.host_rows,
     )
 
 
-def _laws(draft: Draft, sketches: Sequence[Sketch | None]) -> torch.Tensor:
+def _laws(draft: Draft, sketches: Sequence[Sketch | None], device: torch.device) -> torch.Tensor:
     """Return `node_probs [B, N + 1, V']`; rows from which no child was drawn are uniform."""
     width = next(law.shape[0] for s in sketches if s is not None for law in s.laws.values())
     num_rows, num_nodes = draft.token_ids.shape
-    probs = torch.full((num_rows, num_nodes + 1, width), 1.0 / width, device=draft.token_ids.device)
+    probs = torch.full((num_rows, num_nodes + 1, width), 1.0 / width, device=device)
     for row, sketch in enumerate(sketches):
         for node, law in (sketch.laws if sketch is not None else {}).items():
             probs[row, node] = law

@@ -15,9 +15,11 @@ from speccheck.recorder import use_backends
 from specdec import SamplingParams
 from specdec.interfaces import (
     Backend,
+    CheckedDraft,
     Declined,
     Draft,
     DraftSampling,
+    DrawnNodes,
     SamplerConfig,
     Scores,
     Verify,
@@ -41,7 +43,7 @@ VERIFY: dict[str, Verify] = {
 }
 
 
-def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, Draft, VerifyBatch]:
+def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, CheckedDraft, VerifyBatch]:
     """Ragged drafts of four requests, one of them greedy, with ties, forbidden ids, and rows without q."""
     rng = np.random.default_rng(seed)
     sizes = [int(n) for n in rng.integers(0, 6, 4)]
@@ -51,11 +53,12 @@ def problem(seed: int, *, is_tree: bool, is_drawn: bool) -> tuple[Scores, Draft,
     logits[:, 0] = 0.5
     rows = [rng.integers(0, VOCAB, size).tolist() for size in sizes]
     parents = [[int(rng.integers(-1, j)) if j else -1 for j in range(size)] for size in sizes]
-    draft = Draft.from_lists(rows, parents if is_tree else None)
+    drawn = None
     if is_drawn:
         q = torch.from_numpy(rng.dirichlet(np.full(VOCAB, 0.5), (4, max(sizes) + 1)).astype(np.float32))
         flags = torch.tensor([True, True, False, True])
-        draft = replace(draft, sampling=DraftSampling.IID, node_probs=q, has_probs=flags)
+        drawn = DrawnNodes(Draft.from_lists(rows).token_ids, q, DraftSampling.IID, flags)
+    draft = CheckedDraft(tuple(map(tuple, rows)), tuple(map(tuple, parents)) if is_tree else None, drawn)
     temperatures = [1.0, 0.0, 1.0, 1.0]
     batch = VerifyBatch(
         sizes,
@@ -81,10 +84,10 @@ def test_kernels_decide_what_torch_decides(operation, is_drawn, kind) -> None:
         )
         if kind is torch.float64:
             scores = replace(scores, logits=scores.logits.double())
-        if draft.node_probs is not None:
-            probs = draft.node_probs
+        if draft.drawn is not None:
+            probs = draft.drawn.node_probs
             probs = probs.mT.contiguous().mT if kind == "transposed" else probs.to(kind)
-            draft = replace(draft, node_probs=probs)
+            draft = replace(draft, drawn=replace(draft.drawn, node_probs=probs))
         expected = SAMPLERS[operation].verify_with_torch(scores, draft, batch)
         got = VERIFY[operation](scores, draft, batch)
         assert got is not None

@@ -51,7 +51,7 @@ def of_core(method: str, batch: Batch, keys: NoiseKeys, **fields: Any) -> list[l
     """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
     pytest.importorskip("specdec")
     from specdec import SamplingParams
-    from specdec.interfaces.draft import Draft
+    from specdec.interfaces.draft import CheckedDraft, DrawnNodes
     from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
     from specdec.interfaces.scorer import Scores
 
@@ -62,7 +62,7 @@ def of_core(method: str, batch: Batch, keys: NoiseKeys, **fields: Any) -> list[l
     sampler = getattr(import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
     verdict = sampler(SamplerConfig()).verify(
         Scores(logits, starts.tolist(), logits, []),
-        Draft(draft, host_rows=tuple(rows), **fields),
+        CheckedDraft(tuple(rows), drawn=DrawnNodes(draft, **fields) if fields else None),
         VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
     )
     return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]

@@ -65,7 +65,7 @@ def batch_of(text: list[int], start: int, last: tuple[int, int] = (0, 0), most: 
 def test_a_confident_cheap_draft_is_taken_and_the_other_only_listens() -> None:
     cheap, dear = Scripted([7, 8, 9], [0.9, 0.9, 0.9]), Scripted([5])
     draft = cascade_of(cheap, dear).propose(batch_of([1, 2, 3], 0))
-    assert draft.host_rows == ((7, 8, 9),)
+    assert draft.rows == ((7, 8, 9),)
     assert (cheap.asked, dear.asked) == ([4], [0])
     assert cheap.heard == dear.heard == [1, 2, 3]
 
@@ -73,9 +73,9 @@ def test_a_confident_cheap_draft_is_taken_and_the_other_only_listens() -> None:
 def test_an_unsure_cheap_draft_goes_only_where_no_other_comes() -> None:
     cheap, dear = Scripted([7, 8], [0.9, 0.9]), Scripted([5, 6])
     draft = cascade_of(cheap, dear).propose(batch_of([1, 2, 3], 0))
-    assert draft.host_rows == ((5, 6),)
+    assert draft.rows == ((5, 6),)
     assert dear.asked == [4]
-    assert cascade_of(cheap, Scripted([])).propose(batch_of([1, 2, 3], 0)).host_rows == ((7, 8),)
+    assert cascade_of(cheap, Scripted([])).propose(batch_of([1, 2, 3], 0)).rows == ((7, 8),)
 
 
 def test_a_draft_says_who_made_it() -> None:
@@ -92,9 +92,9 @@ def test_a_draft_says_who_made_it() -> None:
 
 def test_drafts_without_confidence_promise_all_their_tokens() -> None:
     dear = Scripted([5, 6])
-    assert cascade_of(Scripted([7, 8]), dear).propose(batch_of([1, 2, 3], 0)).host_rows == ((7, 8),)
+    assert cascade_of(Scripted([7, 8]), dear).propose(batch_of([1, 2, 3], 0)).rows == ((7, 8),)
     assert dear.asked == [0]
-    assert cascade_of(Scripted([7]), dear).propose(batch_of([1, 2, 3], 0)).host_rows == ((5, 6),)
+    assert cascade_of(Scripted([7]), dear).propose(batch_of([1, 2, 3], 0)).rows == ((5, 6),)
 
 
 def test_a_promise_of_a_tree_is_the_sum_over_its_paths() -> None:

@@ -99,7 +99,7 @@ def test_the_compiled_loop_drafts_what_the_plain_one_does(monkeypatch, method):
         monkeypatch.setattr(proposer, "propose", lambda batch, p=propose, s=seen: s.append(p(batch)) or s[-1])
         params = [SamplingParams(temperature=0.8, seed=i, max_tokens=40) for i in range(len(PROMPTS))]
         llm.generate(PROMPTS, params)
-        drafted.append([draft.host_rows for draft in seen])
+        drafted.append([draft.rows for draft in seen])
         # Most steps take in what is new and draft in one call, where there is such a call.
         assert (len(taken) > len(seen) / 2) == (rows > 0)
     assert drafted[0] == drafted[1]
@@ -114,9 +114,9 @@ def test_a_context_shorter_than_the_targets_ends_drafting_and_not_the_request():
     proposer.propose = lambda batch: seen.append((batch.num_tokens[0], propose(batch))) or seen[-1][1]
     output = llm.generate([[5] * 40], SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True))[0]
     assert len(output.outputs[0].token_ids) == 60
-    assert max(n + len(draft.host_rows[0]) for n, draft in seen if draft.host_rows[0]) == 64
-    assert any(draft.host_rows[0] for n, draft in seen)
-    assert not any(draft.host_rows[0] for n, draft in seen if n >= 64)
+    assert max(n + len(draft.rows[0]) for n, draft in seen if draft.rows[0]) == 64
+    assert any(draft.rows[0] for n, draft in seen)
+    assert not any(draft.rows[0] for n, draft in seen if n >= 64)
 
 
 def test_a_draft_ends_with_the_first_token_below_the_threshold():
@@ -130,7 +130,7 @@ def test_a_draft_ends_with_the_first_token_below_the_threshold():
         (row, confidence[: len(row)])
         for draft in seen
         if draft.confidence is not None
-        for row, confidence in zip(draft.host_rows, draft.confidence.tolist(), strict=True)
+        for row, confidence in zip(draft.rows, draft.confidence.tolist(), strict=True)
         if row
     ]
     assert len({len(row) for row, _ in rows}) > 2
@@ -151,7 +151,7 @@ def test_a_grammar_masks_the_draft(keys):
         temperature=0.8, seed=3, max_tokens=24, structured_outputs={"regex": "[0-9]{3}-[0-9]{9}"}
     )
     output = llm.generate([PROMPTS[0]], params)[0]
-    text = llm.get_tokenizer().decode([t for draft in seen for t in draft.host_rows[0]])
+    text = llm.get_tokenizer().decode([t for draft in seen for t in draft.rows[0]])
     text = text.replace("<|endoftext|>", "")
     assert set(text) <= set("0123456789-")
     assert len(output.outputs[0].text) == 13

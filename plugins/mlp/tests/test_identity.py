@@ -95,7 +95,7 @@ def test_a_draft_ends_with_the_first_token_below_the_threshold(learnt, texts):
     run(llm, texts.prompts, 0.0)
     lengths = set()
     for batch, draft in seen:
-        for row, drafted in enumerate(draft.host_rows):
+        for row, drafted in enumerate(draft.rows):
             if drafted:
                 *others, last = draft.confidence[row, : len(drafted)].tolist()
                 assert all(chance >= 0.6 for chance in others)
@@ -110,7 +110,7 @@ def test_a_context_shorter_than_the_targets_ends_drafting_and_not_the_request(le
     seen = watched(llm)
     (output,) = run(llm, texts.prompts[:1], 0.0)
     assert output.outputs[0].token_ids == texts.answers[0][:24]
-    ends = [batch.num_tokens[0] + len(draft.host_rows[0]) for batch, draft in seen if draft.host_rows[0]]
+    ends = [batch.num_tokens[0] + len(draft.rows[0]) for batch, draft in seen if draft.rows[0]]
     assert max(ends) == limit
 
 
@@ -122,7 +122,7 @@ def test_a_grammar_masks_the_draft(learnt, texts, keys):
         temperature=0.8, seed=3, max_tokens=24, structured_outputs={"regex": "[0-9]{3}-[0-9]{9}"}
     )
     output = llm.generate([{"prompt_token_ids": texts.prompts[0]}], params)[0]
-    drafted = [token for _, draft in seen for token in draft.host_rows[0]]
+    drafted = [token for _, draft in seen for token in draft.rows[0]]
     text = llm.get_tokenizer().decode(drafted).replace("<|endoftext|>", "")
     assert drafted
     assert set(text) <= set("0123456789-")

@@ -42,8 +42,8 @@ class Feed:
         rows = [[token for token in row if token != -1] for row in draft.token_ids.tolist()]
         padded = [row + [-1] * (draft.token_ids.shape[1] - len(row)) for row in rows]
         assert draft.token_ids.tolist() == padded  # -1 only at the end
-        if draft.host_rows is not None:
-            assert [list(row) for row in draft.host_rows] == rows
+        if draft.rows is not None:
+            assert [list(row) for row in draft.rows] == rows
         return dict(zip(deliveries, rows, strict=True))
 
     def append(self, request_id: str, *token_ids: int, max_nodes: int = 5) -> list[int]:

@@ -37,7 +37,7 @@ class Feed:
             self.texts[request_id] = kept + delivery.token_ids
         self.draft = self.proposer.propose(self._batch(dict(deliveries)))
         rows = [[token for token in row if token != -1] for row in self.draft.token_ids.tolist()]
-        assert [list(row) for row in self.draft.host_rows] == rows
+        assert [list(row) for row in self.draft.rows] == rows
         return dict(zip(deliveries, rows, strict=True))
 
     def append(self, request_id: str, *token_ids: int, max_nodes: int = 8) -> list[int]:

@@ -75,8 +75,7 @@ def drive(
                 hosted.keep_states(name, start, states)
             computed[name] = start + chunk + kept
             caps.append(hosted.num_speculative_tokens if start + chunk == num_tokens else 0)
-        rows = hosted.propose(running, caps).host_rows
-        assert rows is not None
+        rows = hosted.propose(running, caps).rows
         drafts = dict(zip(running, rows, strict=True))
         for name in running:
             if prompts[name] + len(emitted[name]) >= len(texts[name]):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from specdec.interfaces import Draft, ProposeBatch
@@ -18,12 +17,11 @@ Malform = Callable[[Draft, ProposeBatch, int], object]
 
 
 def _rows(draft: Draft) -> list[list[int]]:
-    assert draft.host_rows is not None
-    return [list(row) for row in draft.host_rows]
+    return [list(row) for row in draft.rows]
 
 
 def _tail(draft: Draft, token: Any) -> Draft:
-    """Append an id to every row, without `host_rows`."""
+    """Append an id to every row."""
     rows = [[*row, token] for row in _rows(draft)]
     width = max(map(len, rows))
     ids = torch.full((len(rows), width), -1, dtype=torch.int64)
@@ -64,10 +62,6 @@ MALFORMED: dict[str, Malform] = {
     "above vocabulary": lambda draft, batch, vocab: _tail(draft, vocab),
     "negative": lambda draft, batch, vocab: _tail(draft, -7),
     "huge id": lambda draft, batch, vocab: _tail(draft, HUGE),
-    "huge host id": lambda draft, batch, vocab: Draft(
-        token_ids=torch.zeros((batch.batch_size, 1), dtype=torch.int64),
-        host_rows=((2**70,),) * batch.batch_size,
-    ),
     "padding inside": lambda draft, batch, vocab: Draft.from_lists([[-1, *row] for row in _rows(draft)]),
     "too long": lambda draft, batch, vocab: Draft.from_lists([row + [1] * 300 for row in _rows(draft)]),
     "too few rows": lambda draft, batch, vocab: Draft.from_lists(_rows(draft)[:-1]),
@@ -77,21 +71,6 @@ MALFORMED: dict[str, Malform] = {
     "token ids none": lambda draft, batch, vocab: Draft(token_ids=None),  # type: ignore[arg-type]
     "nan ids": lambda draft, batch, vocab: Draft(token_ids=torch.full((batch.batch_size, 3), float("nan"))),
     "fractional ids": lambda draft, batch, vocab: Draft(token_ids=torch.full((batch.batch_size, 3), 1.5)),
-    "host rows differ": lambda draft, batch, vocab: replace(
-        Draft.from_lists([[1, 2]] * batch.batch_size), host_rows=((3,),) * batch.batch_size
-    ),
-    "host rows of text": lambda draft, batch, vocab: Draft(
-        token_ids=torch.zeros((batch.batch_size, 1), dtype=torch.int64),
-        host_rows=(("a",),) * batch.batch_size,  # type: ignore[arg-type]
-    ),
-    "host rows of numpy ids": lambda draft, batch, vocab: Draft(
-        token_ids=torch.full((batch.batch_size, 1), 1),
-        host_rows=((np.int32(1),),) * batch.batch_size,  # type: ignore[arg-type]
-    ),
-    "fractional host ids": lambda draft, batch, vocab: Draft(
-        token_ids=torch.full((batch.batch_size, 1), 1),
-        host_rows=((1.0,),) * batch.batch_size,  # type: ignore[arg-type]
-    ),
     "parent after child": lambda draft, batch, vocab: Draft.from_lists(
         [[1, 2, 3]] * batch.batch_size, [[-1, 2, 1]] * batch.batch_size
     ),

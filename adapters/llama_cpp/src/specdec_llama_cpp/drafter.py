@@ -85,7 +85,7 @@ class Drafter:
             hosted.finish([_REQUEST], FinishReason.STOP)
             hosted.start(_REQUEST, ids)
         self._known = ids
-        rows = hosted.propose([_REQUEST]).host_rows
+        rows = hosted.propose([_REQUEST]).rows
         assert rows is not None
         self._draft = tuple(rows[0])
         self._returned = time.perf_counter()

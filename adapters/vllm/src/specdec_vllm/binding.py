@@ -131,7 +131,7 @@ class Binding:
                 caps.append(limit if emitted and not has_ended else 0)
             first_row += num_rows
         draft = hosted.propose(running, caps)
-        rows_of = dict(zip(running, draft.host_rows or (), strict=True))
+        rows_of = dict(zip(running, draft.rows, strict=True))
         self._verifier.note_drafts(draft, {name: row for row, name in enumerate(running)})
         return [list(rows_of.get(name, ())) for name in batch.req_ids]
 

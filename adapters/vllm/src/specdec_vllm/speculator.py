@@ -162,7 +162,7 @@ class Speculator(BaseSpeculator):
             running.append(name)
             most = self.num_speculative_steps if limit is None else limit
             caps.append(most if num_sampled[row] and request.ended is None else 0)
-        rows_of = dict(zip(running, hosted.propose(running, caps).host_rows or (), strict=True))
+        rows_of = dict(zip(running, hosted.propose(running, caps).rows, strict=True))
         return [list(rows_of.get(name, ())) for name in batch.req_ids[: batch.num_reqs]]
 
     def _take_in(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from specdec.engine.sanitize import select_rows
-from specdec.interfaces import Draft, Sampler, Scores, VerifyBatch
+from specdec.interfaces import CheckedDraft, Sampler, Scores, VerifyBatch
 from specdec_vllm.batch_logits import BatchLogits
 from specdec_vllm.params import MIN_TEMPERATURE
 from specdec_vllm.requests import Request, Requests
@@ -40,9 +40,9 @@ class Verifier(nn.Module):
         self._runner = runner
         self._requests = requests
         self._sampler = sampler
-        self._draft: tuple[Draft, dict[str, int]] | None = None
+        self._draft: tuple[CheckedDraft, dict[str, int]] | None = None
 
-    def note_drafts(self, draft: Draft, rows: dict[str, int]) -> None:
+    def note_drafts(self, draft: CheckedDraft, rows: dict[str, int]) -> None:
         """Store the draft that the next step verifies, and the row of each request in it."""
         self._draft = (draft, rows) if draft.node_probs is not None else None
 
@@ -153,18 +153,19 @@ class Verifier(nn.Module):
 
     def _drafts_of(
         self, owners: list[tuple[str, Request]], drafts: list[list[int]], device: torch.device
-    ) -> Draft:
+    ) -> CheckedDraft:
         """Return the draft to verify; a row has q if the proposer returned q for exactly these tokens.
 
         vLLM truncates a draft before the first token that a grammar forbids. Whether a node is present then depends on its own
         token, so the rest of such a draft does not follow its q.
         """
-        plain = Draft.from_lists(drafts, device=device)
+        plain = CheckedDraft(tuple(map(tuple, drafts)))
         if self._draft is None:
             return plain
         draft, places = self._draft
-        rows, width = draft.host_rows, draft.token_ids.shape[1]
-        assert rows is not None
+        if draft.drawn is None:
+            return plain
+        rows, width = draft.rows, draft.drawn.token_ids.shape[1]
         is_known = [
             name in places and not request.has_grammar and list(rows[places[name]][: len(ids)]) == ids
             for (name, request), ids in zip(owners, drafts, strict=True)
@@ -172,10 +173,11 @@ class Verifier(nn.Module):
         if not any(is_known) or max(map(len, drafts)) > width:
             return plain
         chosen = select_rows(draft, [places.get(name, 0) for name, _ in owners])
-        has_probs = torch.tensor(is_known, device=draft.token_ids.device)
-        if chosen.has_probs is not None:
-            has_probs &= chosen.has_probs
-        return replace(chosen, host_rows=tuple(map(tuple, drafts)), has_probs=has_probs)
+        assert chosen.drawn is not None
+        has_probs = torch.tensor(is_known, device=chosen.drawn.token_ids.device)
+        if chosen.drawn.has_probs is not None:
+            has_probs &= chosen.drawn.has_probs
+        return replace(plain, drawn=replace(chosen.drawn, has_probs=has_probs))
 
     def _output(
         self, metadata: Any, logits: torch.Tensor, batch: BatchLogits, emitted: torch.Tensor, sampling: Any

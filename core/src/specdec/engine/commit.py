@@ -16,7 +16,7 @@ from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import NOT_NUMBERS
 from specdec.engine.stopping import StopWatch
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
 from specdec.interfaces.scorer import Scores
@@ -69,7 +69,7 @@ class Committer:
     def commit(
         self,
         plan: Plan,
-        draft: Draft,
+        draft: CheckedDraft,
         scores: Scores,
         verdict: Verdict,
         watches: dict[Sequence, StopWatch],
@@ -141,7 +141,7 @@ class Committer:
         passed = (scores.hidden_states, *scores.aux_hidden_states)
         self._delivery.keep_hidden(sequence, passed, [first_row + row for row in rows])
 
-    def _append(self, sequence: Sequence, draft: Draft, scores: Scores, outcome: Outcome) -> None:
+    def _append(self, sequence: Sequence, draft: CheckedDraft, scores: Scores, outcome: Outcome) -> None:
         """Append the emitted tokens, and record their draft step if requested."""
         nodes, emitted = outcome.nodes, outcome.emitted
         sequence.append(emitted, len(nodes))
@@ -153,14 +153,13 @@ class Committer:
                 sequence.rules.grammar.advance(emitted)
 
     def _step_of(
-        self, draft: Draft, row: int, nodes: list[int], num_emitted: int, seconds: float
+        self, draft: CheckedDraft, row: int, nodes: list[int], num_emitted: int, seconds: float
     ) -> DraftStep:
         """Return the record of one row of a step's draft; `nodes` are the accepted ones."""
-        assert draft.host_rows is not None
-        token_ids = list(draft.host_rows[row])
+        token_ids = list(draft.rows[row])
         parents = list(range(-1, len(token_ids) - 1))
         if draft.parents is not None:
-            parents = draft.parents[row, : len(token_ids)].tolist()
+            parents = list(draft.parents[row])
         proposer = None
         if token_ids:
             proposer = self._proposer_name if draft.proposers is None else str(draft.proposers[row])
@@ -175,26 +174,25 @@ class Committer:
             sequence.count_draft(outcome.num_drafted, num_accepted)
 
 
-def _spoils(draft: Draft, row: int, scores: Scores, verdict: Verdict, sound: list[bool]) -> bool:
+def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: list[bool]) -> bool:
     """Return whether a row with a draft cannot be judged, because logits on its path are not numbers.
 
     The draft may be the cause: a hidden key has weight 0 in attention, and 0 times NaN or infinity is NaN.
     """
-    assert draft.host_rows is not None
-    if not draft.host_rows[row]:
+    if not draft.rows[row]:
         return False
     return not all(sound[scores.row_of(row, node)] for node in (-1, *verdict.accepted_nodes[row]))
 
 
 def _judge(
-    sequence: Sequence, watch: StopWatch, row: int, draft: Draft, scores: Scores, verdict: Verdict, sound: list[bool] | None
+    sequence: Sequence, watch: StopWatch, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
+    sound: list[bool] | None,
 ) -> Outcome:  # fmt: skip
     """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.
 
     Nothing is kept if work for this sample fails here or failed earlier in the step.
     """
-    assert draft.host_rows is not None
-    num_drafted, first = len(draft.host_rows[row]), scores.row_of(row, -1)
+    num_drafted, first = len(draft.rows[row]), scores.row_of(row, -1)
     nodes = list(verdict.accepted_nodes[row])
     dead_rows = _dead_rows(sequence, sound and sound[first : first + num_drafted + 1])
     choosable, dead_row = _choosable(dead_rows, nodes, list(verdict.token_ids[row]))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from specdec.engine.containment import Contained
 from specdec.engine.sequence import Sequence
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 
 
-def constrain(draft: Draft, sequences: list[Sequence]) -> Draft:
+def constrain(draft: CheckedDraft, sequences: list[Sequence]) -> CheckedDraft:
     """Return the draft without nodes that a grammar forbids; rows with q stay as they are.
 
     A chain of point masses is cut before its first forbidden node, a tree after its last allowed one. Nodes
@@ -19,8 +19,7 @@ def constrain(draft: Draft, sequences: list[Sequence]) -> Draft:
         draft: checked; row i belongs to `sequences[i]`.
         sequences: those that sample in this step.
     """
-    rows = draft.host_rows
-    assert rows is not None
+    rows = draft.rows
     if not any(sequence.rules is not None and sequence.rules.grammar is not None for sequence in sequences):
         return draft
     kept = list(rows)
@@ -28,7 +27,7 @@ def constrain(draft: Draft, sequences: list[Sequence]) -> Draft:
         grammar = None if sequence.rules is None else sequence.rules.grammar
         if grammar is None or not rows[index] or _is_drawn(draft, index):
             continue
-        parents = None if draft.parents is None else draft.parents[index].tolist()
+        parents = None if draft.parents is None else list(draft.parents[index])
         allowed: list[bool] = []
         with Contained(sequence, "following the grammar along a draft"):
             allowed = grammar.allowed_nodes(rows[index], parents)
@@ -36,10 +35,12 @@ def constrain(draft: Draft, sequences: list[Sequence]) -> Draft:
         while length and not allowed[length - 1]:
             length -= 1
         kept[index] = rows[index][:length]
-    return replace(draft, host_rows=tuple(kept))
+    links = draft.parents
+    if links is not None:
+        links = tuple(above[: len(row)] for above, row in zip(links, kept, strict=True))
+    return replace(draft, rows=tuple(kept), parents=links)
 
 
-def _is_drawn(draft: Draft, index: int) -> bool:
-    if draft.node_probs is None:
-        return False
-    return draft.has_probs is None or bool(draft.has_probs[index])
+def _is_drawn(draft: CheckedDraft, index: int) -> bool:
+    drawn = draft.drawn
+    return drawn is not None and (drawn.has_probs is None or bool(drawn.has_probs[index]))

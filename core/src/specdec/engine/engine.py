@@ -28,7 +28,7 @@ from specdec.engine.stopping import StopWatch
 from specdec.engine.undisturbed import undisturbed
 from specdec.errors import ConfigError, described, is_interrupt
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.proposer import Proposer
@@ -167,13 +167,13 @@ class Engine:
         self._observe(plan, draft, done.num_accepted, done.num_emitted_tokens, times)
         return outputs
 
-    def _propose(self, plan: Plan) -> Draft:
+    def _propose(self, plan: Plan) -> CheckedDraft:
         """Deliver new tokens to the proposer and return its draft for the sequences that sample."""
         self.metrics.num_preemptions += len(plan.preempted)
         guard, delivery = self._guard, self._delivery
         if guard is None or delivery is None:
             self._finish_ended()
-            return Draft.empty(len(plan.decoding))
+            return CheckedDraft.empty(len(plan.decoding))
         if delivery.needs_hidden:
             for sequence in plan.preempted:
                 if not sequence.num_blocks:  # else it has been placed again and restarts from there
@@ -183,17 +183,17 @@ class Engine:
             guard.skip()
             delivery.limit_waiting(plan.sequences)
             self._finish_ended()
-            return Draft.empty(len(plan.decoding))
+            return CheckedDraft.empty(len(plan.decoding))
         if self._can_skip_proposer(delivery, plan):
             self._finish_ended()
-            return Draft.empty(len(plan.decoding))
+            return CheckedDraft.empty(len(plan.decoding))
         sequences = plan.sequences + self._ended
         max_nodes = plan.max_nodes + [0] * len(self._ended)
         draft = propose(guard, delivery, sequences, max_nodes)
         self._finish_ended()
         if draft is None:
             self._is_measured = False
-            return Draft.empty(len(plan.decoding))
+            return CheckedDraft.empty(len(plan.decoding))
         return constrain(select_rows(draft, plan.decoding), [plan.sequences[i] for i in plan.decoding])
 
     def _can_skip_proposer(self, delivery: Delivery, plan: Plan) -> bool:
@@ -329,10 +329,9 @@ class Engine:
                     )  # fmt: skip
 
     def _observe(
-        self, plan: Plan, draft: Draft, num_accepted: list[int], num_emitted: int, times: list[float]
+        self, plan: Plan, draft: CheckedDraft, num_accepted: list[int], num_emitted: int, times: list[float]
     ) -> None:
-        assert draft.host_rows is not None
-        drafted = [len(row) for row in draft.host_rows]
+        drafted = draft.num_nodes
         for count, accepted in zip(drafted, num_accepted, strict=True):
             self.metrics.count_positions(count, accepted)
         spans = [1e3 * (b - a) for a, b in pairwise(times)]
@@ -373,11 +372,10 @@ class Engine:
             self._tell(self._observers.specdec_step_finished, stats)
 
 
-def _verify_batch(plan: Plan, draft: Draft) -> VerifyBatch:
-    assert draft.host_rows is not None
+def _verify_batch(plan: Plan, draft: CheckedDraft) -> VerifyBatch:
     sequences = [plan.sequences[index] for index in plan.decoding]
     return VerifyBatch(
-        num_nodes=[len(row) for row in draft.host_rows],
+        num_nodes=draft.num_nodes,
         num_tokens=[sequence.num_tokens for sequence in sequences],
         seeds=[sequence.seed for sequence in sequences],
         sample_indices=[sequence.sample_index for sequence in sequences],

@@ -18,7 +18,7 @@ from specdec.engine.undisturbed import Result, undisturbed
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.proposer import Proposer
 
@@ -109,15 +109,17 @@ class ProposerGuard:
         """Record the duration of the target's pass and its verification, the basis of the time budget."""
         self._target_s = seconds if self._target_s == 0.0 else 0.9 * self._target_s + 0.1 * seconds
 
-    def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> Draft | None:
+    def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> CheckedDraft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
         counts = list(batch.counts) if isinstance(batch, ProposeBatch) else []
         started = time.perf_counter()
         try:
             offered: object = self._call(self.proposer.propose, batch)
             draft, num_cut = check_draft(offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees)
-            if draft.vocab_map is not None:
-                draft = replace(draft, vocab_map=self._own_map(draft))
+            drawn = draft.drawn
+            if drawn is not None and drawn.vocab_map is not None:
+                own_map = self._own_map(drawn.vocab_map, drawn.node_probs.shape[2])
+                draft = replace(draft, drawn=replace(drawn, vocab_map=own_map))
         except BaseException as error:
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
@@ -210,15 +212,13 @@ class ProposerGuard:
         if is_pausing:
             self._fail()
 
-    def _own_map(self, draft: Draft) -> torch.Tensor:
+    def _own_map(self, offered: torch.Tensor, num_ids: int) -> torch.Tensor:
         """Return an own copy of a vocabulary map, checked the first time; proposers pass the same tensor in every step."""
-        offered, probs = draft.vocab_map, draft.node_probs
-        assert offered is not None and probs is not None
         own = self._vocab_map
-        if own is None or offered is not self._offered_map or len(own) != probs.shape[2]:
+        if own is None or offered is not self._offered_map or len(own) != num_ids:
             own = copied(offered)
-            if len(own) != probs.shape[2]:
-                raise DraftError(f"Draft.vocab_map has {len(own)} ids for a q over {probs.shape[2]}")
+            if len(own) != num_ids:
+                raise DraftError(f"Draft.vocab_map has {len(own)} ids for a q over {num_ids}")
             check_vocab_map(own, self._vocab_size)
             self._offered_map, self._vocab_map = offered, own
         return own

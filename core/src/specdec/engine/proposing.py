@@ -5,13 +5,13 @@ from __future__ import annotations
 from specdec.engine.delivery import Delivery
 from specdec.engine.guard import ProposerGuard
 from specdec.engine.sequence import Sequence
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 
 
 def propose(
     guard: ProposerGuard, delivery: Delivery, sequences: list[Sequence], max_nodes: list[int]
-) -> Draft | None:
+) -> CheckedDraft | None:
     """Deliver new tokens to the proposer and return its draft, or None if it failed.
 
     After a failure its state is dropped and everything is delivered again. Sequences whose hidden states are

@@ -34,7 +34,7 @@ class Received:
     parents: torch.Tensor | None
     confidence: torch.Tensor | None
     rows: Sequence[Sequence[int]] = ()
-    """`[B]` token ids as given, padding included: exact `int`s."""
+    """`[B]` token ids as given, padding included."""
     proposers: tuple[str, ...] | None = None
     sampling: DraftSampling = DraftSampling.DETERMINISTIC
     is_drawn: Sequence[bool] = ()
@@ -68,7 +68,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
     proposers = offered.proposers
     if proposers is not None:
         received.proposers = _names(proposers, size)
-    host_rows, has_probs, vocab_map = offered.host_rows, offered.has_probs, offered.vocab_map
+    has_probs, vocab_map = offered.has_probs, offered.vocab_map
     if has_probs is not None:
         has_probs = _plain("has_probs", has_probs, (size,), 1, torch.bool)
     width_of_map = None if vocab_map is None else len(_plain("vocab_map", vocab_map, (), 1, torch.int64))
@@ -83,14 +83,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
             received.is_drawn = is_drawn
             if has_probs is not None:
                 received.has_probs = torch.tensor(is_drawn, device=has_probs.device)
-    if host_rows is None or received.node_probs is not None:  # q is looked up at `token_ids`
-        received.rows = own_ids.tolist()
-        return received
-    rows = received.rows = exact_rows(host_rows, size + 1, width + 1)
-    if len(rows) != size:
-        raise DraftError(f"Draft.host_rows has {len(rows)} rows for a batch of {size}")
-    if max(map(len, rows), default=0) > width:
-        raise DraftError(f"Draft.host_rows has a row longer than the {width} nodes of Draft.token_ids")
+    received.rows = own_ids.tolist()
     return received
 
 

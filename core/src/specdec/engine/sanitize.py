@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from specdec.engine.received import DraftError, receive
-from specdec.interfaces.draft import PADDING_ID, Draft
+from specdec.interfaces.draft import PADDING_ID, CheckedDraft, DrawnNodes
 
 __all__ = ["DraftError", "check_draft", "check_vocab_map", "select_rows"]
 
@@ -24,8 +25,8 @@ def check_draft(
     vocab_size: int,
     *,
     takes_trees: bool = True,
-) -> tuple[Draft, int]:
-    """Return the usable part of a draft, as an own copy with `host_rows` set to it, and the number of unfit nodes.
+) -> tuple[CheckedDraft, int]:
+    """Return the usable part of a draft, as an own copy, and the number of unfit nodes.
 
     Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
 
@@ -34,8 +35,8 @@ def check_draft(
     its first node that is not its predecessor's child; the result is a chain.
 
     In a row with q, the presence of a node must not depend on the token drawn for it, or acceptance no longer
-    follows from p and q. An id outside the vocabulary therefore stays: `token_ids` keeps it, and it is
-    rejected with its q; `host_rows` has a valid id in its place, which is scored. If a row of q is not a
+    follows from p and q. An id outside the vocabulary therefore stays: `drawn.token_ids` keeps it, and it is
+    rejected with its q; `rows` has a valid id in its place, which is scored. If a row of q is not a
     distribution (not finite, negative, not summing to 1), the draft's row is cut before the first node drawn
     from it. This cut depends only on nodes before it, and so does a cut by parents.
 
@@ -65,18 +66,15 @@ def check_draft(
             num_unfit += sum(not 0 <= token < vocab_size for token in row[:valid])
         num_unfit += length - valid
         kept.append(scored)
-    draft = Draft(
-        token_ids=received.token_ids,
-        parents=received.parents if takes_trees else None,
-        sampling=received.sampling,
-        node_probs=received.node_probs,
-        has_probs=received.has_probs,
-        vocab_map=received.vocab_map,
-        confidence=received.confidence,
-        proposers=received.proposers,
-        host_rows=tuple(kept),
-    )
-    return draft, num_unfit
+    drawn = None
+    if received.node_probs is not None:
+        drawn = DrawnNodes(
+            received.token_ids, received.node_probs, received.sampling, received.has_probs, received.vocab_map
+        )
+    links = None
+    if parents is not None and takes_trees:
+        links = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
+    return CheckedDraft(tuple(kept), links, drawn, received.proposers), num_unfit
 
 
 def _make_lawful(probs: torch.Tensor) -> list[list[bool]]:
@@ -121,22 +119,22 @@ def check_vocab_map(vocab_map: torch.Tensor, vocab_size: int) -> None:
         raise DraftError(f"Draft.vocab_map maps several ids to {int(counts.argmax())}")
 
 
-def select_rows(draft: Draft, indices: Sequence[int]) -> Draft:
+def select_rows(draft: CheckedDraft, indices: Sequence[int]) -> CheckedDraft:
     """Return some rows of a checked draft, in the order of `indices`."""
-    assert draft.host_rows is not None
-    if list(indices) == list(range(len(draft.host_rows))):
+    if list(indices) == list(range(len(draft.rows))):
         return draft
     index = torch.tensor(indices, dtype=torch.int64)  # on the host: the tensors may be on different devices
-    return Draft(
-        token_ids=draft.token_ids[index],
-        parents=None if draft.parents is None else draft.parents[index],
-        sampling=draft.sampling,
-        node_probs=None if draft.node_probs is None else draft.node_probs[index],
-        has_probs=None if draft.has_probs is None else draft.has_probs[index],
-        vocab_map=draft.vocab_map,
-        confidence=None if draft.confidence is None else draft.confidence[index],
+    drawn = draft.drawn
+    if drawn is not None:
+        has_probs = None if drawn.has_probs is None else drawn.has_probs[index]
+        drawn = replace(
+            drawn, token_ids=drawn.token_ids[index], node_probs=drawn.node_probs[index], has_probs=has_probs
+        )
+    return CheckedDraft(
+        rows=tuple(draft.rows[i] for i in indices),
+        parents=None if draft.parents is None else tuple(draft.parents[i] for i in indices),
+        drawn=drawn,
         proposers=None if draft.proposers is None else tuple(draft.proposers[i] for i in indices),
-        host_rows=tuple(draft.host_rows[i] for i in indices),
     )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import Draft, DraftSampling
+from specdec.interfaces.draft import CheckedDraft, DraftSampling, DrawnNodes
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.interfaces.target import TargetInfo
@@ -37,29 +37,27 @@ def warm_up(sampler: Sampler, info: TargetInfo, drafts: frozenset[Capability] | 
             if is_interrupt(error):
                 raise
             raise PluginError(
-                f"sampler {sampler.name!r} cannot verify a draft of {draft.token_ids.shape[1]} nodes: {described(error)}"
+                f"sampler {sampler.name!r} cannot verify a draft of {max(draft.num_nodes)} nodes: {described(error)}"
             ) from error
     row_operations(info.device)  # whose choice runs each of them
 
 
-def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[Draft]:
+def _drafts(info: TargetInfo, used: frozenset[Capability], *, has_nodes: bool) -> Iterator[CheckedDraft]:
     """Yield one draft of each kind, for a batch of one."""
-    yield Draft.empty(1, info.device)
+    yield CheckedDraft.empty(1)
     if not has_nodes:
         return
-    links = [None, [[-1] * _WIDTH]] if Capability.TREE in used else [None]
-    for parents in links:
-        sure = Draft.from_lists([[0] * _WIDTH], parents, device=info.device)
-        yield sure
+    for parents in [None, ((-1,) * _WIDTH,)] if Capability.TREE in used else [None]:
+        yield CheckedDraft(((0,) * _WIDTH,), parents)
         if Capability.DRAFT_PROBS in used:
+            ids = torch.zeros(1, _WIDTH, dtype=torch.int64, device=info.device)
             probs = torch.full((1, _WIDTH + 1, info.vocab_size), 1 / info.vocab_size, device=info.device)
-            yield Draft(sure.token_ids, sure.parents, DraftSampling.IID, probs, host_rows=sure.host_rows)
+            yield CheckedDraft(((0,) * _WIDTH,), parents, DrawnNodes(ids, probs, DraftSampling.IID))
 
 
-def _problem(draft: Draft, info: TargetInfo) -> tuple[Scores, Draft, VerifyBatch]:
+def _problem(draft: CheckedDraft, info: TargetInfo) -> tuple[Scores, CheckedDraft, VerifyBatch]:
     """Return the arguments of `verify` for a draft, with uniform target probabilities."""
-    assert draft.host_rows is not None
-    counts = [len(row) for row in draft.host_rows]
+    counts = draft.num_nodes
     starts = [0, *accumulate(count + 1 for count in counts)]
     logits = torch.zeros(starts[-1], info.vocab_size, device=info.device)
     batch = VerifyBatch(

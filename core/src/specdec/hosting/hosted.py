@@ -21,7 +21,7 @@ from specdec.engine.sequence import Sequence
 from specdec.hosting.host_pace import HostPace
 from specdec.interfaces.batch import HostIds
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.target import TargetInfo
 from specdec.sampling_params import SamplingParams
@@ -196,7 +196,7 @@ class HostedProposer:
         self._delivery.keep_hidden(sequence, copies, list(range(num_rows)))
         sequence.num_computed += num_rows
 
-    def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> Draft:
+    def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> CheckedDraft:
         """Deliver the new tokens of these requests to the proposer, and draft for them.
 
         Args:
@@ -206,7 +206,7 @@ class HostedProposer:
                 `SamplingParams.speculative` and of the request's length apply as well.
 
         Returns:
-            a draft with one row per request; `host_rows` has its ids. Rows are empty if the proposer drafted
+            a draft with one row per request; `rows` has its ids. Rows are empty if the proposer drafted
             nothing, failed, or is paused after failures.
         """
         started = time.perf_counter()
@@ -225,7 +225,7 @@ class HostedProposer:
         self._metrics.propose_s += ended - started
         if self._pace is not None and not has_failed:
             self._pace.end(dict(zip(rows, limits, strict=True)), len(_running(rows, wanted)), started, ended)
-        return Draft.empty(len(rows), self.info.device) if draft is None else draft
+        return CheckedDraft.empty(len(rows)) if draft is None else draft
 
     def _limits(self, rows: list[Sequence], wanted: list[int], now: float) -> list[int]:
         """Return the maximum number of nodes for each request."""

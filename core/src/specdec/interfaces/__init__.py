@@ -11,7 +11,7 @@ from specdec.interfaces.backend import Backend, Declined, Verify
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
-from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
+from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
 from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
@@ -40,12 +40,14 @@ __all__ = [
     "ChainRules",
     "ChainWork",
     "Chains",
+    "CheckedDraft",
     "CheckpointReader",
     "Declined",
     "DeviceProposeBatch",
     "Draft",
     "DraftHead",
     "DraftSampling",
+    "DrawnNodes",
     "Draws",
     "FinishReason",
     "Form",

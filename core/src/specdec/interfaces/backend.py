@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.form import Form
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
-Verify = Callable[[Scores, Draft, VerifyBatch], Verdict | None]
+Verify = Callable[[Scores, CheckedDraft, VerifyBatch], Verdict | None]
 """Decides a batch as `Sampler.verify` does; None for a batch that it does not take."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from operator import index as as_int
 from typing import Any
@@ -58,10 +58,11 @@ class Draft:
     proposers: tuple[str, ...] | None = None
     """For each row, the name of the proposer that drafted it, if one proposer calls others; None means the
     proposer itself. For display only."""
-    host_rows: tuple[tuple[int, ...], ...] | None = field(default=None, repr=False, compare=False)
-    """The same token ids as ragged host rows; `from_lists` keeps them to save a copy from the device. In a
-    draft that core has checked, these are the ids that are scored: a drawn id outside the vocabulary, which
-    can only be rejected, is replaced by a valid one here."""
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """`[B]` token ids without padding; copies them from the device."""
+        return tuple(map(_unpadded, self.token_ids.tolist()))
 
     @classmethod
     def from_lists(
@@ -83,20 +84,85 @@ class Draft:
         for name, other in (("parents", parents), ("confidence", confidence)):
             if other is not None and [len(r) for r in other] != [len(r) for r in rows]:
                 raise ValueError(f"Draft.from_lists: {name} must have the row lengths of the token ids")
-        host_rows = _integers(rows)
         chances = None if confidence is None else [_listed(row) for row in confidence]
         return cls(
-            token_ids=_padded(host_rows, PADDING_ID, np.int64, device),
+            token_ids=_padded(_integers(rows), PADDING_ID, np.int64, device),
             parents=None if parents is None else _padded(_integers(parents), PADDING_ID, np.int64, device),
             confidence=None if chances is None else _padded(chances, 0.0, np.float32, device),
-            host_rows=host_rows,
         )
 
     @classmethod
     def empty(cls, batch_size: int, device: torch.device | str = "cpu") -> Draft:
         """Make a draft without nodes for `batch_size` rows."""
         ids = torch.empty((batch_size, 0), dtype=torch.int64, device=device)
-        return cls(token_ids=ids, host_rows=((),) * batch_size)
+        return cls(token_ids=ids)
+
+
+@dataclass(frozen=True)
+class DrawnNodes:
+    """The distributions that nodes were drawn from, for rows of a checked draft that carry q."""
+
+    token_ids: torch.Tensor
+    """`[B, N]` int64 ids as they were drawn, padded with -1: those outside the vocabulary are still there."""
+    node_probs: torch.Tensor
+    """`[B, N + 1, V']`; see `Draft.node_probs`. Every row that a node of the draft was drawn from is a distribution."""
+    sampling: DraftSampling
+    """`IID` or `WITHOUT_REPLACEMENT`."""
+    has_probs: torch.Tensor | None = None
+    """`[B]` bool: rows that carry q; None means all."""
+    vocab_map: torch.Tensor | None = None
+    """`[V']`; see `Draft.vocab_map`."""
+
+
+@dataclass(frozen=True)
+class CheckedDraft:
+    """What core accepted of a draft: the input of scorer and sampler. Nothing in it belongs to a proposer."""
+
+    rows: tuple[tuple[int, ...], ...]
+    """`[B]` the token ids that are scored: a drawn id outside the vocabulary, which can only be rejected, is replaced by a
+    valid one here."""
+    parents: tuple[tuple[int, ...], ...] | None = None
+    """`[B]` the parent of every node, which precedes it; -1 is the last committed token. None if all rows are chains."""
+    drawn: DrawnNodes | None = None
+    """None if no row carries q; the nodes of rows without q are point masses."""
+    proposers: tuple[str, ...] | None = None
+    """See `Draft.proposers`."""
+
+    @property
+    def num_nodes(self) -> list[int]:
+        """`[B]` number of nodes of each row."""
+        return [len(row) for row in self.rows]
+
+    @classmethod
+    def empty(cls, batch_size: int) -> CheckedDraft:
+        """Make a draft without nodes for `batch_size` rows."""
+        return cls(((),) * batch_size)
+
+    @classmethod
+    def of(cls, draft: Draft, vocab_size: int) -> CheckedDraft:
+        """Return a well-formed draft as core would pass it on, for tests of samplers and scorers."""
+        rows = draft.rows
+        drawn = None
+        if draft.node_probs is not None:
+            drawn = DrawnNodes(
+                draft.token_ids, draft.node_probs, draft.sampling, draft.has_probs, draft.vocab_map
+            )
+        parents = draft.parents
+        return cls(
+            rows=tuple(tuple(token if token < vocab_size else 0 for token in row) for row in rows),
+            parents=None
+            if parents is None
+            else tuple(tuple(links[: len(row)]) for links, row in zip(parents.tolist(), rows, strict=True)),
+            drawn=drawn,
+            proposers=draft.proposers,
+        )
+
+
+def _unpadded(row: list[int]) -> tuple[int, ...]:
+    length = len(row)
+    while length and row[length - 1] == PADDING_ID:
+        length -= 1
+    return tuple(row[:length])
 
 
 def _listed(row: Any) -> Any:

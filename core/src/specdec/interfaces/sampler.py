@@ -10,7 +10,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.scorer import Scores
 from specdec.sampling_params import SamplingParams
 
@@ -81,5 +81,5 @@ class Sampler(ABC):
         self.config = config
 
     @abstractmethod
-    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Decide which drafted nodes are accepted and sample one more token for every request."""

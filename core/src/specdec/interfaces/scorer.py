@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
 
@@ -98,10 +98,10 @@ class Scorer(ABC):
         return {}
 
     @abstractmethod
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         """Run the target once over all prompt chunks and drafted nodes of a step.
 
         Args:
             batch: the sequences and chunks to run.
-            draft: one row per entry of `batch.decoding`; `host_rows` holds the nodes to score.
+            draft: one row per entry of `batch.decoding`; `rows` holds the nodes to score.
         """

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.proposer import SPECDEC_API
 from specdec.interfaces.sampler import Sampler, Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
@@ -19,12 +19,14 @@ class BuiltIn(Sampler):
     api_version: ClassVar[int] = SPECDEC_API
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE})
 
-    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Decide where every draft's accepted path stops, and draw the token after it."""
-        fast = fast_verify(self.name, scores.logits.device, self.verify_with_torch)
-        verdict = None if fast is None else fast(scores, draft, batch)
+        verdict = None
+        if type(self).__module__.startswith(__package__ or ""):  # else a subclass may decide otherwise
+            fast = fast_verify(self.name, scores.logits.device, self.verify_with_torch)
+            verdict = None if fast is None else fast(scores, draft, batch)
         return self.verify_with_torch(scores, draft, batch) if verdict is None else verdict
 
     @abstractmethod
-    def verify_with_torch(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+    def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Do the same with torch alone; backends are compared with it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from specdec.interfaces.draft import Draft, DraftSampling
+from specdec.interfaces.draft import CheckedDraft, DraftSampling, DrawnNodes
 from specdec.interfaces.sampler import VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.sampling_params import SamplingParams
@@ -17,7 +17,7 @@ _PARENTS = [[-1, -1, 0], [-1, 0, 1], [-1, 0, 0], [-1, -1, -1]]
 _COUNTS = [_NODES, 0, _NODES, _NODES]
 
 
-def problems(device: torch.device) -> Iterator[tuple[Scores, Draft, VerifyBatch]]:
+def problems(device: torch.device) -> Iterator[tuple[Scores, CheckedDraft, VerifyBatch]]:
     """Yield chains, trees, and chains with q of which one row is a point mass; the first request is greedy."""
     generator = torch.Generator().manual_seed(0)
     logits = 3.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator)
@@ -33,14 +33,13 @@ def problems(device: torch.device) -> Iterator[tuple[Scores, Draft, VerifyBatch]
         sampling_params=[SamplingParams(temperature=float(row > 0)) for row in range(_REQUESTS)],
         is_all_greedy=False,
     )
-    drafted = [ids[row, :count].tolist() for row, count in enumerate(_COUNTS)]
-    yield scores, Draft.from_lists(drafted, device=device), batch
-    parents = [row[:count] for row, count in zip(_PARENTS, _COUNTS, strict=True)]
-    yield scores, Draft.from_lists(drafted, parents, device=device), batch
-    chain = Draft.from_lists(drafted, device=device)
-    law = torch.softmax(2.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator), -1).to(device)
-    has_probs = torch.tensor([True, True, False, True], device=device)
-    drawn = Draft(
-        chain.token_ids, None, DraftSampling.IID, law, has_probs=has_probs, host_rows=chain.host_rows
+    drafted = tuple(tuple(ids[row, :count].tolist()) for row, count in enumerate(_COUNTS))
+    parents = tuple(tuple(row[:count]) for row, count in zip(_PARENTS, _COUNTS, strict=True))
+    yield scores, CheckedDraft(drafted), batch
+    yield scores, CheckedDraft(drafted, parents), batch
+    probs = torch.softmax(2.0 * torch.randn(_REQUESTS, _NODES + 1, _VOCAB, generator=generator), -1).to(
+        device
     )
-    yield scores, drawn, batch
+    has_probs = torch.tensor([True, True, False, True], device=device)
+    drawn = DrawnNodes(ids.to(device), probs, DraftSampling.IID, has_probs)
+    yield scores, CheckedDraft(drafted, drawn=drawn), batch

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.noise import Stream, exponentials, node_word
@@ -30,13 +31,12 @@ class StrictSampler(BuiltIn):
     is_lossless: ClassVar[bool] = True
     is_coupled: ClassVar[bool] = True
 
-    def verify_with_torch(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+    def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """Draw at every node, then follow the drawn tokens."""
         if batch.is_all_greedy:
             return greedy_verdict(scores, draft)
-        rows = draft.host_rows
-        parents = None if draft.parents is None else draft.parents.tolist()
-        assert rows is not None
+        rows = draft.rows
+        parents = draft.parents
         drawn = self._draw_all(scores, rows, parents, batch)
         if min(drawn) < 0:
             raise_not_numbers()
@@ -46,7 +46,7 @@ class StrictSampler(BuiltIn):
         self,
         scores: Scores,
         rows: tuple[tuple[int, ...], ...],
-        parents: list[list[int]] | None,
+        parents: Sequence[Sequence[int]] | None,
         batch: VerifyBatch,
     ) -> list[int]:
         """Return one token per row of the logits; -1 for rows that are not numbers."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def follow(drawn: list[int], row: tuple[int, ...], parents: list[int] | None) -> tuple[list[int], list[int]]:
+def follow(
+    drawn: list[int], row: tuple[int, ...], parents: Sequence[int] | None
+) -> tuple[list[int], list[int]]:
     """Return the accepted nodes and the emitted tokens, given the token drawn at the root and after each node.
 
     Siblings may be equal, and the draft may continue only after a later one. The result is the longest of the
@@ -42,7 +44,7 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
     return path[::-1]
 
 
-def node_depths(num_nodes: int, parents: list[int] | None) -> list[int]:
+def node_depths(num_nodes: int, parents: Sequence[int] | None) -> list[int]:
     """Return the depth of every node; children of the last committed token have depth 1."""
     if parents is None:
         return list(range(1, num_nodes + 1))

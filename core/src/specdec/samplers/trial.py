@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces.draft import PADDING_ID, Draft, DraftSampling
+from specdec.interfaces.draft import PADDING_ID, CheckedDraft, DraftSampling
 from specdec.interfaces.sampler import VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.samplers.draft_probs import DraftProbs
@@ -105,12 +105,12 @@ class Trial:
         return torch.from_numpy(array).to(self.probs.device)
 
 
-def make_trial(scores: Scores, draft: Draft, batch: VerifyBatch, *, uses_q: bool = True) -> Trial:
+def make_trial(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, uses_q: bool = True) -> Trial:
     """Make the trial of a batch of drafts.
 
     Args:
         scores: p-logits, of any floating type.
-        draft: a checked draft; its `host_rows` say which nodes were scored.
+        draft: a checked draft.
         batch: facts about the rows of the draft.
         uses_q: False ignores q: every node is a point mass at the id it was scored with.
 
@@ -132,49 +132,51 @@ def make_trial(scores: Scores, draft: Draft, batch: VerifyBatch, *, uses_q: bool
     )
 
 
-def _parents(draft: Draft, counts: Int64s, width: int) -> Int64s:
+def _parents(draft: CheckedDraft, counts: Int64s, width: int) -> Int64s:
     """Return the parents `[B, width]`; entries after a row's nodes are ignored."""
     places = np.arange(width)
     is_node = places < counts[:, None]
     if draft.parents is None:
         return np.where(is_node, places - 1, NO_NODE)
     table = np.full(is_node.shape, NO_NODE, np.int64)
-    for index, row in enumerate(draft.parents.tolist()):
-        table[index, : counts[index]] = row[: counts[index]]
+    for index, row in enumerate(draft.parents):
+        table[index, : counts[index]] = row
     return table
 
 
 def _token_ids(
-    draft: Draft, width: int, device: torch.device, draft_probs: DraftProbs | None
+    draft: CheckedDraft, width: int, device: torch.device, draft_probs: DraftProbs | None
 ) -> torch.Tensor:
     """Return the ids `[B, width]`: as drawn in rows whose q is used, as scored in all others."""
-    if draft_probs is not None and draft_probs.is_drawn is None:
-        return draft.token_ids[:, :width].to(device)
-    rows = draft.host_rows
-    assert rows is not None
+    drawn = None if draft_probs is None or draft.drawn is None else draft.drawn.token_ids[:, :width]
+    is_drawn = None if draft_probs is None else draft_probs.is_drawn
+    if drawn is not None and is_drawn is None:
+        return drawn.to(device)
+    rows = draft.rows
     ids = np.full((len(rows), width), PADDING_ID, np.int64)
     for index, row in enumerate(rows):
         ids[index, : len(row)] = row
     scored = torch.from_numpy(ids).to(device)
-    if draft_probs is None or draft_probs.is_drawn is None:
+    if drawn is None or is_drawn is None:
         return scored
-    return torch.where(draft_probs.is_drawn[:, None], draft.token_ids[:, :width].to(device), scored)
+    return torch.where(is_drawn[:, None], drawn.to(device), scored)
 
 
-def _draft_probs(draft: Draft, batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
+def _draft_probs(draft: CheckedDraft, batch: VerifyBatch, probs: torch.Tensor) -> DraftProbs | None:
     """Return q of the rows that are sampled; for greedy rows it makes no difference to the output."""
-    if draft.node_probs is None or draft.sampling is DraftSampling.DETERMINISTIC:
+    drawn = draft.drawn
+    if drawn is None:
         return None
     is_sampled = [not params.is_greedy for params in batch.sampling_params]
-    is_drawn = draft.has_probs
+    is_drawn = drawn.has_probs
     if not all(is_sampled):
-        sampled = torch.tensor(is_sampled, device=draft.node_probs.device)
+        sampled = torch.tensor(is_sampled, device=drawn.node_probs.device)
         is_drawn = sampled if is_drawn is None else is_drawn.to(sampled) & sampled
     return DraftProbs(
-        draft.node_probs,
+        drawn.node_probs,
         vocab_size=probs.shape[1],
-        vocab_map=draft.vocab_map,
+        vocab_map=drawn.vocab_map,
         is_drawn=is_drawn,
-        is_taken_out=draft.sampling is DraftSampling.WITHOUT_REPLACEMENT,
+        is_taken_out=drawn.sampling is DraftSampling.WITHOUT_REPLACEMENT,
         like=probs,
     )

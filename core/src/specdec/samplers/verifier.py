@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from specdec.interfaces.capability import Capability
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 from specdec.samplers.built_in import BuiltIn
@@ -24,7 +24,7 @@ class Verifier(BuiltIn):
     Another proposer gives another text from the same distribution.
     """
 
-    def verify_with_torch(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+    def verify_with_torch(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         """See `BuiltIn.verify_with_torch`."""
         if not batch.num_nodes or (batch.is_all_greedy and self.is_greedy_exact):
             return greedy_verdict(scores, draft)

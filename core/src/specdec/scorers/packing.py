@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.forward import PackedBatch, Segment
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.logits.rows import RowBlock
@@ -33,11 +34,10 @@ class PackedStep:
     """First row of the pass of every sequence of the batch; -1 for those that do not run."""
 
 
-def pack(batch: ScoreBatch, draft: Draft, device: torch.device) -> PackedStep:
+def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> PackedStep:
     """Pack a step: for each running sequence its chunk of committed tokens, then its draft's nodes."""
-    rows = draft.host_rows
-    assert rows is not None
-    all_parents = None if draft.parents is None else draft.parents.tolist()
+    rows = draft.rows
+    all_parents = draft.parents
     row_of_decoding = {index: row for row, index in enumerate(batch.decoding)}
     segments: list[Segment] = []
     tokens: list[Int64s] = []
@@ -64,7 +64,7 @@ def pack(batch: ScoreBatch, draft: Draft, device: torch.device) -> PackedStep:
         tokens.append(ids)
         slots.append(offsets + sequence.first_slot)
         if all_parents is not None and decoding is not None and nodes:
-            offsets = _plant(segment, chunk, all_parents[decoding][: len(nodes)], device)
+            offsets = _plant(segment, chunk, all_parents[decoding], device)
         positions.append(offsets)
         segments.append(segment)
         step.first_rows.append(row)
@@ -97,7 +97,7 @@ def pack(batch: ScoreBatch, draft: Draft, device: torch.device) -> PackedStep:
     return step
 
 
-def _plant(segment: Segment, chunk: int, parents: list[int], device: torch.device) -> Int64s:
+def _plant(segment: Segment, chunk: int, parents: Sequence[int], device: torch.device) -> Int64s:
     """Set a segment's tree mask and depths; returns its rows' positions. Its chunk is a chain."""
     size = segment.num_rows
     visible = np.tri(size, dtype=bool)

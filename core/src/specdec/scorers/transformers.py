@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
-from specdec.interfaces.draft import Draft
+from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.interfaces.scorer import Scorer, Scores
@@ -116,7 +116,7 @@ class TransformersScorer(Scorer):
         """Return final hidden states, and the inputs of these layers, with every pass from now on."""
         self.runner.capture_hidden(aux_layer_ids)
 
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         """Run the pass of one step."""
         packed = pack(batch, draft, self.runner.device)
         output = self.runner.forward(packed.batch)

@@ -105,9 +105,7 @@ class Asked:
 
 def _offers(draft: Draft) -> list[Offer | None]:
     """Return a draft's rows, None for empty ones."""
-    rows = draft.host_rows
-    if rows is None:
-        rows = tuple(tuple(token for token in row if token >= 0) for row in draft.token_ids.tolist())
+    rows = draft.rows
     parents = None if draft.parents is None else draft.parents.tolist()
     confidence = None if draft.confidence is None else draft.confidence.tolist()
     offers: list[Offer | None] = []

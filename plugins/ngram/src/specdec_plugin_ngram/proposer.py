@@ -52,7 +52,7 @@ class NgramProposer(Proposer):
         if self._max_model_len is not None:
             room = (max(0, self._max_model_len - held) for held in batch.num_tokens)
             max_nodes = list(map(min, max_nodes, room))
-        token_ids, num_drafted = self._index.step(
+        token_ids, _ = self._index.step(
             batch.request_ids,
             batch.starts,
             batch.counts,
@@ -60,11 +60,7 @@ class NgramProposer(Proposer):
             max_nodes,
             batch.num_prompt_tokens,
         )
-        rows = zip(token_ids.tolist(), num_drafted.tolist(), strict=True)
-        return Draft(
-            token_ids=torch.from_numpy(token_ids),
-            host_rows=tuple(tuple(row[:length]) for row, length in rows),
-        )
+        return Draft(torch.from_numpy(token_ids))
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop the index of these requests."""

@@ -48,7 +48,7 @@ class SamplerSuite(Conformance):
     def _verify(self, trial: Trial) -> Verdict:
         sampler = self._class(self._class.Config(**self.config))
         try:
-            verdict = sampler.verify(trial.scores, trial.drafted.draft, trial.batch)
+            verdict = sampler.verify(trial.scores, trial.drafted.checked, trial.batch)
         except Exception as error:
             broken(f"verify raised {described(error)}")
         problem = problem_of(verdict, trial.batch.num_nodes, trial.scores.logits.shape[1])

@@ -122,12 +122,12 @@ class VerdictTests(SamplerSuite):
         """
         for kind in self._kinds():
             trial = self._trial(kind, [SAMPLED, GREEDY] * 8)
-            draft = trial.drafted.draft
-            tensors = {"Scores.logits": trial.scores.logits, "Draft.token_ids": draft.token_ids}
+            drawn = trial.drafted.checked.drawn
+            tensors = {"Scores.logits": trial.scores.logits}
             tensors |= {
-                f"Draft.{n}": t
-                for n in ("parents", "node_probs", "has_probs")
-                if (t := getattr(draft, n)) is not None
+                f"DrawnNodes.{n}": t
+                for n in ("token_ids", "node_probs", "has_probs")
+                if (t := getattr(drawn, n, None)) is not None
             }
             before = {name: tensor.clone() for name, tensor in tensors.items()}
             self._verify(trial)
@@ -144,11 +144,10 @@ def _plain(verdict: Verdict) -> list[tuple[list[int], list[int]]]:
 
 
 def _check_paths(trial: Trial, verdict: Verdict, kind: str) -> None:
-    draft = trial.drafted.draft
-    assert draft.host_rows is not None
-    for index, row in enumerate(draft.host_rows):
+    draft = trial.drafted.checked
+    for index, row in enumerate(draft.rows):
         nodes, tokens = list(verdict.accepted_nodes[index]), list(verdict.token_ids[index])
-        parents = range(-1, len(row)) if draft.parents is None else draft.parents[index].tolist()
+        parents = range(-1, len(row)) if draft.parents is None else draft.parents[index]
         if len(tokens) != len(nodes) + 1:
             broken(f"{kind}: {len(nodes)} nodes were accepted and {len(tokens)} tokens emitted")
         for at, node in enumerate(nodes):
@@ -165,10 +164,9 @@ def _check_paths(trial: Trial, verdict: Verdict, kind: str) -> None:
 
 def _check_argmax(trial: Trial, verdict: Verdict, index: int, kind: str) -> None:
     """Check one row at temperature 0; the path may continue through any of equal siblings if it is a longest path."""
-    draft = trial.drafted.draft
-    assert draft.host_rows is not None
-    row = draft.host_rows[index]
-    parents = range(-1, len(row)) if draft.parents is None else draft.parents[index].tolist()
+    draft = trial.drafted.checked
+    row = draft.rows[index]
+    parents = range(-1, len(row)) if draft.parents is None else draft.parents[index]
     path = (-1, *verdict.accepted_nodes[index])
     for node, token in zip(path, verdict.token_ids[index], strict=True):
         logits = trial.scores.logits[trial.scores.row_of(index, node)]

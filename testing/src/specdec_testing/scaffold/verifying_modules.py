@@ -3,7 +3,9 @@
 SAMPLER = '''\
 """$module: a way of verifying drafts."""
 
-from specdec import Draft, Sampler, Scores, Verdict, VerifyBatch, hookimpl
+import torch
+
+from specdec import CheckedDraft, Sampler, Scores, Verdict, VerifyBatch, hookimpl
 from specdec.noise import exponentials
 
 
@@ -14,13 +16,13 @@ class $cls(Sampler):
     api_version = 1
     is_lossless = True
 
-    def verify(self, scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict:
+    def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         keys = zip(batch.seeds, batch.num_tokens, batch.sample_indices, batch.num_nodes, strict=True)
         rows = [(seed, at + n, sample, 0) for seed, at, sample, nodes in keys for n in range(nodes + 1)]
-        a, b, c, d = draft.token_ids.new_tensor(rows).reshape(-1, 4).T
+        a, b, c, d = torch.tensor(rows, device=scores.logits.device).reshape(-1, 4).T
         race = exponentials(a, b, c, d, scores.logits.shape[-1]) / scores.logits.softmax(-1)
         drawn, best, tokens = race.argmin(-1).tolist(), scores.logits.argmax(-1).tolist(), []
-        for i, row in enumerate(draft.host_rows or ()):
+        for i, row in enumerate(draft.rows):
             here = (best if batch.sampling_params[i].is_greedy else drawn)[scores.row_of(i, -1) :]
             tokens.append(here[: 1 + next(n for n, token in enumerate(here) if row[n : n + 1] != (token,))])
         return Verdict([range(len(row) - 1) for row in tokens], tokens)
@@ -34,7 +36,7 @@ def specdec_register_samplers() -> type[Sampler]:
 SCORER = '''\
 """$module: a way of running the target over drafts."""
 
-from specdec import Draft, ScoreBatch, Scorer, Scores, hookimpl
+from specdec import CheckedDraft, ScoreBatch, Scorer, Scores, hookimpl
 from specdec.scorers.transformers import TransformersScorer
 
 
@@ -44,7 +46,7 @@ class $cls(TransformersScorer):
     name = "$module"
     api_version = 1
 
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         return super().score(batch, draft)
 
 

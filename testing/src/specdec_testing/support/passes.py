@@ -13,7 +13,7 @@ from specdec import SamplingParams
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence as EngineSequence
-from specdec.interfaces import Draft, Scorer, Scores
+from specdec.interfaces import CheckedDraft, Scorer, Scores
 from specdec_testing.support.verdicts import broken, described
 
 _BLOCK_SIZE = 16
@@ -75,13 +75,13 @@ class Passes:
     def score(self, parts: Sequence[Part]) -> Scores:
         """Run one pass."""
         decoding = [index for index, part in enumerate(parts) if part.is_decoding]
-        rows = [list(parts[index].nodes) for index in decoding]
+        rows = tuple(tuple(parts[index].nodes) for index in decoding)
         links = None
         if any(part.parents is not None for part in parts):
-            links = [
-                list(range(-1, len(part.nodes) - 1)) if part.parents is None else list(part.parents)
+            links = tuple(
+                tuple(range(-1, len(part.nodes) - 1)) if part.parents is None else tuple(part.parents)
                 for part in (parts[index] for index in decoding)
-            ]
+            )
         plan = Plan(
             sequences=[part.sequence for part in parts],
             chunks=[part.chunk for part in parts],
@@ -90,7 +90,7 @@ class Passes:
             preempted=[],
         )
         try:
-            return self._scorer.score(plan, Draft.from_lists(rows, links))
+            return self._scorer.score(plan, CheckedDraft(rows, links))
         except Exception as error:
             broken(f"score raised {described(error)}")
 

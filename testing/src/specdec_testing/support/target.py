@@ -15,7 +15,7 @@ from specdec.config.model_name import resolve_name
 from specdec.engine.plan import Plan
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.engine_options import DEFAULT_SCORER, EngineOptions
-from specdec.interfaces import Draft, Scorer, TargetHandle
+from specdec.interfaces import CheckedDraft, Scorer, TargetHandle
 from specdec.loading.target import LoadedTarget, load_target
 from specdec_testing.support.tiny import TINY, tiny_model
 
@@ -62,7 +62,7 @@ class CheckTarget:
             )
             sequence.first_slot = 0
             plan = Plan(sequences=[sequence], chunks=[len(tokens)], max_nodes=[0], decoding=[0], preempted=[])
-            scores = self.scorer.score(plan, Draft.empty(1))
+            scores = self.scorer.score(plan, CheckedDraft.empty(1))
             assert scores.hidden_states is not None
             self._states[key] = (scores.hidden_states.clone(), *(s.clone() for s in scores.aux_hidden_states))
         return self._states[key]

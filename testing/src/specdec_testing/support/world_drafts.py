@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 import torch
 
 from specdec.engine.draws import EngineDraws
 from specdec.engine.sequence import Sequence as EngineSequence
-from specdec.interfaces import Capability, Draft, DraftSampling
+from specdec.interfaces import Capability, CheckedDraft, Draft, DraftSampling
 
 _VOCAB_SIZE = 4
 _NUM_TEXTS = 8192
@@ -52,6 +53,11 @@ class Drafted:
     texts: torch.Tensor
     """`[B, N + 1]`: the request's text, then the text that ends with each node."""
 
+    @cached_property
+    def checked(self) -> CheckedDraft:
+        """The draft as a sampler gets it."""
+        return CheckedDraft.of(self.draft, _VOCAB_SIZE)
+
     def texts_of_rows(self) -> torch.Tensor:
         """Return the text of every logits row, without padding."""
         places = torch.arange(self.texts.shape[1])
@@ -61,14 +67,12 @@ class Drafted:
     def alone(self, index: int) -> Drafted:
         """Return the draft of one request."""
         draft, rows = self.draft, slice(index, index + 1)
-        assert draft.host_rows is not None
         one = replace(
             draft,
             token_ids=draft.token_ids[rows].clone(),
             parents=None if draft.parents is None else draft.parents[rows].clone(),
             node_probs=None if draft.node_probs is None else draft.node_probs[rows].clone(),
             has_probs=None if draft.has_probs is None else draft.has_probs[rows].clone(),
-            host_rows=(draft.host_rows[index],),
         )
         return Drafted(one, [self.num_nodes[index]], self.texts[rows])
 
@@ -229,6 +233,4 @@ def _made(
     is_node = torch.arange(width)[None] < torch.tensor(lengths, dtype=torch.int64)[:, None]
     ids = torch.where(is_node, ids, -1)
     links = None if chain or parents is None else torch.tensor(parents).repeat(size, 1)
-    rows = tuple(tuple(row[:length]) for row, length in zip(ids.tolist(), lengths, strict=True))
-    draft = Draft(token_ids=ids, parents=links, host_rows=cast("tuple[tuple[int, ...], ...]", rows))
-    return Drafted(draft, lengths, texts)
+    return Drafted(Draft(token_ids=ids, parents=links), lengths, texts)

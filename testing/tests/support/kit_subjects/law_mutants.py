@@ -199,13 +199,6 @@ class WaitsForTheDevice(Device):
         return super().chain(batch, newest)
 
 
-@breaks("test_the_device_form_is_taken_without_waiting")
-class HostRowsOnTheDevice(Device):
-    def chain(self, batch: DeviceProposeBatch, newest: torch.Tensor) -> Draft:
-        ids = super().chain(batch, newest).token_ids
-        return Draft(ids, host_rows=tuple(tuple(t for t in row if t >= 0) for row in ids.tolist()))
-
-
 @breaks("test_it_drafts")
 class NeverDrafts(Chain):
     def guess(self, text: Sequence[int], count: int) -> list[int]:

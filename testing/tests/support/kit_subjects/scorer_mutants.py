@@ -8,7 +8,7 @@ import torch
 
 from kit_subjects.breaking import Mutants, register_in
 from specdec.engine_options import EngineOptions
-from specdec.interfaces import Draft, KVCache, ScoreBatch, Scores, TargetHandle
+from specdec.interfaces import CheckedDraft, KVCache, ScoreBatch, Scores, TargetHandle
 from specdec.scorers.transformers import TransformersScorer
 
 MUTANTS: Mutants = {}
@@ -24,7 +24,7 @@ class WrongFacts(TransformersScorer):
 
 @breaks("test_a_prompt_is_a_plain_pass")
 class FirstRowOfAPrompt(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         before = [int(s.token_ids[0]) for s in batch.sequences]
         scores = super().score(batch, draft)
         return replace(scores, raw_logits=scores.raw_logits.roll(before[0] % 3 + 1, -1))
@@ -32,7 +32,7 @@ class FirstRowOfAPrompt(TransformersScorer):
 
 @breaks("test_pieces_of_a_prompt_make_no_difference")
 class ForgetsEarlierPieces(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         for sequence, chunk in zip(batch.sequences, batch.chunks, strict=True):
             if sequence.num_computed and chunk > 1:
                 blank(self.cache, sequence.first_slot, sequence.num_computed)
@@ -41,7 +41,7 @@ class ForgetsEarlierPieces(TransformersScorer):
 
 @breaks("test_rows_of_a_chain_are_those_of_its_texts")
 class RowsInDisorder(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         scores = super().score(batch, draft)
         order = torch.arange(len(scores.raw_logits))
         if len(order) > 2:
@@ -51,7 +51,7 @@ class RowsInDisorder(TransformersScorer):
 
 @breaks("test_rows_of_a_tree_are_those_of_its_paths")
 class TreesAreChains(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         return super().score(batch, replace(draft, parents=None))
 
 
@@ -66,7 +66,7 @@ class GathersNothing(TransformersScorer):
 class OnePlaceForAll(TransformersScorer):
     """Lets every request write where the first one lies."""
 
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         slots = [sequence.first_slot for sequence in batch.sequences]
         for sequence in batch.sequences:
             sequence.first_slot = slots[0]
@@ -79,14 +79,14 @@ class OnePlaceForAll(TransformersScorer):
 
 @breaks("test_sampling_parameters_are_applied")
 class RawLogits(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         scores = super().score(batch, draft)
         return replace(scores, logits=scores.raw_logits)
 
 
 @breaks("test_hidden_states_are_those_of_the_layers")
 class StatesOneRowLate(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         scores = super().score(batch, draft)
         if scores.hidden_states is None:
             return scores
@@ -95,13 +95,13 @@ class StatesOneRowLate(TransformersScorer):
 
 @breaks("test_hidden_states_are_those_of_the_layers")
 class NoStates(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         return replace(super().score(batch, draft), hidden_states=None)
 
 
 @breaks("test_a_pass_can_be_run_again")
 class NeverAgain(TransformersScorer):
-    def score(self, batch: ScoreBatch, draft: Draft) -> Scores:
+    def score(self, batch: ScoreBatch, draft: CheckedDraft) -> Scores:
         kept, self.on_pass = self.on_pass, None
         scores = super().score(batch, draft)
         self.on_pass = kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ Kind = Callable[[Any, Draft, ProposeBatch], object]
 
 
 def chain(draft: Draft, rows: int, width: int = 3) -> Draft:
-    """Return a draft of `width` nodes in every row, without `host_rows`."""
+    """Return a draft of `width` nodes in every row."""
     return Draft(token_ids=torch.ones((rows, width), dtype=torch.int64))
 
 
@@ -83,7 +82,7 @@ class ChangingDraft(Draft):
 
     def __getattribute__(self, name: str) -> Any:
         value = object.__getattribute__(self, name)
-        if name in ("token_ids", "parents", "host_rows") and value is not None:
+        if name in ("token_ids", "parents") and value is not None:
             reads = object.__getattribute__(self, "__dict__").setdefault("reads", {})
             reads[name] = reads.get(name, 0) + 1
             if reads[name] > 1:
@@ -223,12 +222,6 @@ ERRORS: dict[str, Kind] = {
     "token_ids of bytes": _of(lambda d, n: Draft(torch.ones((n, 3), dtype=torch.uint8))),
     "names that cannot be shown": _of(lambda d, n: replace(chain(d, n), proposers=(NoName(),) * n)),
     "a sampling that is anything": _of(lambda d, n: with_q(d, n, sampling=Liar(1))),
-    "host rows that raise": _of(
-        lambda d, n: replace(Draft.from_lists([[1]] * n), host_rows=((NoName(),),) * n)
-    ),
-    "host rows without end": _of(
-        lambda d, n: replace(Draft.from_lists([[1]] * n), host_rows=(itertools.repeat(1),) * n)
-    ),
     "confidence of raw bits": _of(
         lambda d, n: replace(chain(d, n), confidence=torch.ones((n, 3), dtype=torch.uint8).view(torch.bits8))
     ),
@@ -242,8 +235,6 @@ ERRORS: dict[str, Kind] = {
 """Counted as errors."""
 
 CUT: dict[str, Kind] = {
-    "a lying id": _of(lambda d, n: replace(Draft.from_lists([[1]] * n), host_rows=((Liar(10**9),),) * n)),
-    "a lying id below 0": _of(lambda d, n: replace(Draft.from_lists([[1]] * n), host_rows=((Liar(-(10**9)),),) * n)),
     "q with the negative bit": _of(
         lambda d, n: with_q(d, n, node_probs=torch.full((n, 4, VOCAB), 1j / VOCAB).conj().imag)
     ),

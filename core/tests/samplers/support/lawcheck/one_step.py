@@ -7,7 +7,7 @@ import torch
 
 from lawcheck.steps import drafting
 from lawcheck.world import batch_of
-from specdec.interfaces import Draft, DraftSampling, Sampler, Scores
+from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, Sampler, Scores
 
 
 def first_tokens(
@@ -45,12 +45,14 @@ def first_tokens(
             laws = np.broadcast_to(q.astype(np.float32), (number, len(q)))
             columns = [drafting(laws, seeds, 0 * seeds + 4, node, 0) for node in range(width)]
             drafted = np.stack(columns, 1)
-        draft = Draft(
-            token_ids=torch.from_numpy(drafted),
-            parents=None if is_chain else torch.tensor([parents] * number),
-            sampling=DraftSampling.DETERMINISTIC if q is None else DraftSampling.IID,
-            node_probs=None if q is None else torch.from_numpy(q).float().expand(number, width + 1, -1),
-            host_rows=tuple(tuple(t if t < size else 0 for t in row) for row in drafted.tolist()),
+        drawn = None
+        if q is not None:
+            probs = torch.from_numpy(q).float().expand(number, width + 1, -1)
+            drawn = DrawnNodes(torch.from_numpy(drafted), probs, DraftSampling.IID)
+        draft = CheckedDraft(
+            rows=tuple(tuple(t if t < size else 0 for t in row) for row in drafted.tolist()),
+            parents=None if is_chain else (tuple(parents),) * number,
+            drawn=drawn,
         )
         scores = Scores(logits, [0] * number, logits, [0] * number)
         verdict = sampler.verify(scores, draft, batch_of([width] * number, seeds=seeds.tolist()))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lawcheck.world import batch_of
-from specdec.interfaces import Draft, DraftSampling, Sampler, Scores
+from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, Sampler, Scores
 from specdec.noise import Stream, node_word
 from specdec_kernels.cpu.rows.noise import race_rows
 
@@ -94,12 +94,10 @@ class Chatter:
         starts = (np.arange(count) * (width + 1)).tolist()
         logits = torch.from_numpy(np.log(p))
         is_chain = self.parents == list(range(-1, width - 1))
-        draft = Draft(
-            token_ids=torch.from_numpy(tokens),
-            parents=None if is_chain else torch.tensor([self.parents] * count),
-            sampling=DraftSampling.IID,
-            node_probs=torch.from_numpy(laws),
-            host_rows=tuple(map(tuple, tokens.tolist())),
+        draft = CheckedDraft(
+            rows=tuple(map(tuple, tokens.tolist())),
+            parents=None if is_chain else (tuple(self.parents),) * count,
+            drawn=DrawnNodes(torch.from_numpy(tokens), torch.from_numpy(laws), DraftSampling.IID),
         )
         batch = batch_of([width] * count, seeds=requests.tolist(), num_tokens=num_tokens.tolist())
         return sampler.verify(Scores(logits, starts, logits, starts), draft, batch)

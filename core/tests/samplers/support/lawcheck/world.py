@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.interfaces import Draft, DraftSampling, Scores, VerifyBatch
+from specdec.interfaces import CheckedDraft, DraftSampling, DrawnNodes, Scores, VerifyBatch
 from specdec.samplers.trial import Trial, make_trial
 
 SAMPLED = SamplingParams(temperature=1.0)
@@ -155,7 +155,7 @@ def problem(
     has_probs: list[bool] | None = None,
     vocab_size: int | None = None,
     vocab_map: list[int] | None = None,
-) -> tuple[Scores, Draft, VerifyBatch]:
+) -> tuple[Scores, CheckedDraft, VerifyBatch]:
     """Return what a sampler is given for a batch of drafts; seeds are 0, 1, ...
 
     Args:
@@ -180,15 +180,17 @@ def problem(
     probs = None if sampling is DraftSampling.DETERMINISTIC else _node_probs(world, drafts).to(dtype)
     if probs is not None and vocab_map is not None:
         probs = probs[..., torch.tensor(vocab_map)]
-    draft = Draft(
-        token_ids=torch.from_numpy(drafts.tokens),
-        parents=None if is_chain else torch.tensor([drafts.parents] * count),
-        sampling=sampling,
-        node_probs=probs,
-        has_probs=None if has_probs is None else torch.tensor(has_probs),
-        vocab_map=None if vocab_map is None else torch.tensor(vocab_map),
-        host_rows=tuple(rows),
-    )
+    drawn = None
+    if probs is not None:
+        drawn = DrawnNodes(
+            token_ids=torch.from_numpy(drafts.tokens),
+            node_probs=probs,
+            sampling=sampling,
+            has_probs=None if has_probs is None else torch.tensor(has_probs),
+            vocab_map=None if vocab_map is None else torch.tensor(vocab_map),
+        )
+    parents = None if is_chain else tuple(tuple(drafts.parents[: len(row)]) for row in rows)
+    draft = CheckedDraft(tuple(rows), parents, drawn)
     starts = (np.arange(count) * (width + 1)).tolist()
     return Scores(logits, starts, logits, starts), draft, batch_of(lengths)
 

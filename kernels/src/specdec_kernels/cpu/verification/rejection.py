@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import CheckedDraft, Scores, Verdict, VerifyBatch
 from specdec.samplers import (
     accept_uniforms,
     draw_tokens,
@@ -18,7 +18,7 @@ from specdec_kernels.cpu.verification.schemes import host_law
 from specdec_kernels.cpu.verification.stops import stops_on_host
 
 
-def verify(scores: Scores, draft: Draft, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:
+def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:
     """Decide as core's samplers do; None for batches that need no decision."""
     if not batch.num_nodes or batch.is_all_greedy:
         return None

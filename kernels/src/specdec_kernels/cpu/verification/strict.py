@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specdec.interfaces import Draft, Scores, Verdict, VerifyBatch
+from specdec.interfaces import CheckedDraft, Scores, Verdict, VerifyBatch
 from specdec.samplers import raise_not_numbers
 from specdec_kernels.cpu.verification.walk import walk
 
 
-def verify(scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict | None:
+def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict | None:
     """Draw along the accepted path only; None for greedy batches, which need no draws."""
     if batch.is_all_greedy:
         return None
-    rows = draft.host_rows
-    assert rows is not None
-    parents = None if draft.parents is None else draft.parents.tolist()
+    rows = draft.rows
+    parents = draft.parents
     logits = scores.logits if scores.logits.dtype is torch.float64 else scores.logits.float()
     size = len(rows)
     width = max(map(len, rows))
@@ -26,7 +25,7 @@ def verify(scores: Scores, draft: Draft, batch: VerifyBatch) -> Verdict | None:
     for i, row in enumerate(rows):
         drafted[i, : len(row)] = row
         if parents is not None:
-            links[i, : len(row)] = parents[i][: len(row)]
+            links[i, : len(row)] = parents[i]
     nodes = np.empty((size, width + 1), np.int64)
     tokens = np.full((size, width + 1), -1, np.int64)
     counts = np.empty(size, np.int64)
