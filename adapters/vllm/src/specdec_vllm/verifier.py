@@ -44,7 +44,7 @@ class Verifier(nn.Module):
 
     def note_drafts(self, draft: CheckedDraft, rows: dict[str, int]) -> None:
         """Store the draft that the next step verifies, and the row of each request in it."""
-        self._draft = (draft, rows) if draft.node_probs is not None else None
+        self._draft = (draft, rows) if draft.drawn is not None else None
 
     def forward(
         self, metadata: Any, draft_probs: torch.Tensor | None, logits: torch.Tensor, sampling_metadata: Any

@@ -71,10 +71,10 @@ def check_draft(
         drawn = DrawnNodes(
             received.token_ids, received.node_probs, received.sampling, received.has_probs, received.vocab_map
         )
-    links = None
+    trees = None
     if parents is not None and takes_trees:
-        links = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
-    return CheckedDraft(tuple(kept), links, drawn, received.proposers), num_unfit
+        trees = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
+    return CheckedDraft(tuple(kept), trees, drawn, received.proposers), num_unfit
 
 
 def _make_lawful(probs: torch.Tensor) -> list[list[bool]]:
