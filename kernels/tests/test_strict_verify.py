@@ -203,7 +203,7 @@ def test_views_and_requests_out_of_order(device: torch.device) -> None:
 def test_verdicts_are_those_of_core(device: torch.device) -> None:
     torch.manual_seed(9)
     batch, parents = random_tree(12, 9, 4, [1.0] * 12)
-    nodes, tokens = of_core("strict", batch[:4], keys_for(12, -3), parents=parents)
+    nodes, tokens = of_core("strict", batch[:4], keys_for(12, -3), parents)
     found = check(*batch, device, parents)
     counts = found.num_accepted.tolist()
     assert [row[:n] for row, n in zip(found.accepted_nodes.tolist(), counts, strict=True)] == nodes

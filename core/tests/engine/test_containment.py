@@ -16,15 +16,15 @@ from specdec.engine.sanitize import DraftError
 
 SAMPLED = SamplingParams(temperature=0.8, seed=7, max_tokens=20, ignore_eos=True)
 CUT = {
-    "above vocabulary", "negative", "huge id", "huge host id", "padding inside", "too long",
+    "above vocabulary", "negative", "huge id", "padding inside", "too long",
     "parent after child", "own parent", "parent below -1", "lifted caps",
 }  # fmt: skip
 """Drafts of which a prefix can be scored; the rest is cut off and counted."""
 ERRORS = {
     "none", "text", "lists", "too few rows", "too many rows", "one dimension", "three dimensions", "token ids none",
-    "host rows of text", "parents of other width", "parents as list", "q of wrong shape", "q as list",
+    "parents of other width", "parents as list", "q of wrong shape", "q as list",
     "has_probs of wrong shape", "confidence of wrong shape", "unprintable error", "writes",
-    "nan ids", "fractional ids", "parents nan", "parents of floats", "fractional host ids",
+    "nan ids", "fractional ids", "parents nan", "parents of floats",
 }  # fmt: skip
 """What is no draft of the batch at all, or raises."""
 
@@ -57,7 +57,7 @@ def test_malformed_drafts_change_nothing(subject, sampled, kind) -> None:
 
 
 def test_every_kind_is_accounted_for() -> None:
-    harmless = {"host rows differ", "host rows of numpy ids", "nan q", "confidence nan"}
+    harmless = {"nan q", "confidence nan"}
     assert CUT | ERRORS | harmless == set(MALFORMED)
     assert not CUT & ERRORS
 

@@ -47,7 +47,9 @@ def chains(
     return (logits, draft, starts, counts), q
 
 
-def of_core(method: str, batch: Batch, keys: NoiseKeys, **fields: Any) -> list[list[list[int]]]:
+def of_core(
+    method: str, batch: Batch, keys: NoiseKeys, parents: torch.Tensor | None = None, **fields: Any
+) -> list[list[list[int]]]:
     """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
     pytest.importorskip("specdec")
     from specdec import SamplingParams
@@ -57,12 +59,15 @@ def of_core(method: str, batch: Batch, keys: NoiseKeys, **fields: Any) -> list[l
 
     logits, draft, starts, counts = batch
     rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
+    links = None
+    if parents is not None:
+        links = tuple(tuple(row[:n]) for row, n in zip(parents.tolist(), counts.tolist(), strict=True))
     params = [SamplingParams(temperature=1.0)] * len(rows)
     seeds, positions, samples = (key.tolist() for key in keys)
     sampler = getattr(import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
     verdict = sampler(SamplerConfig()).verify(
         Scores(logits, starts.tolist(), logits, []),
-        CheckedDraft(tuple(rows), drawn=DrawnNodes(draft, **fields) if fields else None),
+        CheckedDraft(tuple(rows), links, DrawnNodes(draft, **fields) if fields else None),
         VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
     )
     return [[list(row) for row in each] for each in (verdict.accepted_nodes, verdict.token_ids)]

@@ -39,7 +39,7 @@ def test_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         (["medusa"], "name 'medusa' is that of a published method"),
         (
             ["my-idea", "--kind", "policy"],
-            "--kind: 'policy' is none of proposer, head, tree, sampler, scorer: how much",
+            "--kind: 'policy' is none of proposer, head, tree, sampler, scorer, backend: how much",
         ),
         (["my-idea", "--kind", "idea"], "--kind: 'idea' is none of proposer, head, tree, sampler, scorer"),
         (["my-idea", "--directory", "nowhere"], "--directory: there is no folder 'nowhere'"),

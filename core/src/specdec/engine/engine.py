@@ -331,7 +331,7 @@ class Engine:
     def _observe(
         self, plan: Plan, draft: CheckedDraft, num_accepted: list[int], num_emitted: int, times: list[float]
     ) -> None:
-        drafted = draft.num_nodes
+        drafted = [len(row) for row in draft.rows]
         for count, accepted in zip(drafted, num_accepted, strict=True):
             self.metrics.count_positions(count, accepted)
         spans = [1e3 * (b - a) for a, b in pairwise(times)]
@@ -375,7 +375,7 @@ class Engine:
 def _verify_batch(plan: Plan, draft: CheckedDraft) -> VerifyBatch:
     sequences = [plan.sequences[index] for index in plan.decoding]
     return VerifyBatch(
-        num_nodes=draft.num_nodes,
+        num_nodes=[len(row) for row in draft.rows],
         num_tokens=[sequence.num_tokens for sequence in sequences],
         seeds=[sequence.seed for sequence in sequences],
         sample_indices=[sequence.sample_index for sequence in sequences],

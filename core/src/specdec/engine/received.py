@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import index as as_int
 
@@ -22,30 +21,11 @@ class DraftError(ValueError):
     """A draft that does not belong to its batch, or a malformed one under `strict_drafts=True`."""
 
 
-@dataclass(slots=True)
-class Received:
-    """The fields of a draft in tensors that belong to the engine, not checked yet.
+def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
+    """Return an own copy of a draft for `size` rows of at most `most` nodes, not checked yet. Each field is read once.
 
-    They have at most as many columns as the largest cap. `vocab_map` alone is still the plugin's, validated, because it is
-    copied once for many drafts: see `copied`.
-    """
-
-    token_ids: torch.Tensor
-    parents: torch.Tensor | None
-    confidence: torch.Tensor | None
-    rows: Sequence[Sequence[int]] = ()
-    """`[B]` token ids as given, padding included."""
-    proposers: tuple[str, ...] | None = None
-    sampling: DraftSampling = DraftSampling.DETERMINISTIC
-    is_drawn: Sequence[bool] = ()
-    """`[B]`: rows that carry q; () if none does."""
-    has_probs: torch.Tensor | None = None
-    node_probs: torch.Tensor | None = None
-    vocab_map: torch.Tensor | None = None
-
-
-def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
-    """Return an own copy of a draft for `size` rows of at most `most` nodes. Each of its fields is read once.
+    Its tensors have at most `most` columns, but for `token_ids`, whose others are counted. Only `vocab_map` is still the
+    plugin's, because it is copied once for many drafts: see `copied`.
 
     Raises:
         DraftError: if it does not belong to the batch; whatever else the plugin's objects raise.
@@ -56,7 +36,6 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
     width = ids.shape[1]
     if width > _MAX_WIDTH:
         raise DraftError(f"Draft.token_ids has {width} columns, where at most {most} nodes may be drafted")
-    own_ids = copied(ids)
     parents, confidence, probs = offered.parents, offered.confidence, offered.node_probs
     if parents is not None:
         parents = copied(_plain("parents", parents, (size, width), 2, torch.int64)[:, :most])
@@ -64,27 +43,29 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Received:
         confidence = _plain("confidence", confidence, (size, width), 2)
         _check_float("confidence", confidence)
         confidence = copied(confidence[:, :most])
-    received = Received(own_ids if width <= most else copied(own_ids[:, :most]), parents, confidence)
-    proposers = offered.proposers
-    if proposers is not None:
-        received.proposers = _names(proposers, size)
+    sampling, has_q, names = DraftSampling.DETERMINISTIC, False, offered.proposers
     has_probs, vocab_map = offered.has_probs, offered.vocab_map
     if has_probs is not None:
-        has_probs = _plain("has_probs", has_probs, (size,), 1, torch.bool)
+        has_probs = copied(_plain("has_probs", has_probs, (size,), 1, torch.bool))
     width_of_map = None if vocab_map is None else len(_plain("vocab_map", vocab_map, (), 1, torch.int64))
     if probs is not None:
         probs = _plain("node_probs", probs, (size, width + 1), 3)
-        is_drawn = [True] * size if has_probs is None else has_probs.tolist()
-        if any(is_drawn):
-            received.sampling = _law(offered.sampling, probs, vocab_size)
-            if width_of_map is not None and width_of_map != probs.shape[2]:
-                raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
-            received.node_probs, received.vocab_map = copied(probs[:, : most + 1]), vocab_map
-            received.is_drawn = is_drawn
-            if has_probs is not None:
-                received.has_probs = torch.tensor(is_drawn, device=has_probs.device)
-    received.rows = own_ids.tolist()
-    return received
+        has_q = size > 0 if has_probs is None else bool(has_probs.any())
+    if has_q and probs is not None:
+        sampling = _law(offered.sampling, probs, vocab_size)
+        if width_of_map is not None and width_of_map != probs.shape[2]:
+            raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
+        probs = copied(probs[:, : most + 1])
+    return Draft(
+        token_ids=copied(ids),
+        parents=parents,
+        sampling=sampling,
+        node_probs=probs if has_q else None,
+        has_probs=has_probs if has_q else None,
+        vocab_map=vocab_map if has_q else None,
+        confidence=confidence,
+        proposers=None if names is None else _names(names, size),
+    )
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:

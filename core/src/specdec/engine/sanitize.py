@@ -43,13 +43,15 @@ def check_draft(
     Raises:
         DraftError: if it does not belong to this batch at all.
     """
-    received = receive(offered, len(max_nodes), max(max_nodes, default=0), vocab_size)
-    is_drawn = received.is_drawn
+    most = max(max_nodes, default=0)
+    received = receive(offered, len(max_nodes), most, vocab_size)
+    has_probs = received.has_probs
+    is_drawn = [True] * len(max_nodes) if has_probs is None else has_probs.tolist()
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
     is_law = None if received.node_probs is None else _make_lawful(received.node_probs)
     kept: list[tuple[int, ...]] = []
     num_unfit = 0
-    for index, row in enumerate(received.rows):
+    for index, row in enumerate(received.token_ids.tolist()):
         length = len(row)
         while length and row[length - 1] == PADDING_ID:
             length -= 1
@@ -69,7 +71,11 @@ def check_draft(
     drawn = None
     if received.node_probs is not None:
         drawn = DrawnNodes(
-            received.token_ids, received.node_probs, received.sampling, received.has_probs, received.vocab_map
+            received.token_ids[:, :most],
+            received.node_probs,
+            received.sampling,
+            has_probs,
+            received.vocab_map,
         )
     trees = None
     if parents is not None and takes_trees:
