@@ -14,18 +14,18 @@ from specdec.noise.torch_rows import TorchRows
 
 logger = logging.getLogger("specdec")
 
-_chosen: dict[tuple[object, ...], RowOperations] = {}
+_chosen: dict[torch.device, tuple[object, RowOperations]] = {}
+"""For each device the backends that were asked, and what was chosen."""
 _ROWS, _IDS = 4, 203
 """Size of the problem that a backend is tried with; the number of ids is no multiple of any vector's."""
 
 
 def row_operations(device: torch.device) -> RowOperations:
     """Return the operations for tensors on a device; chosen once for each device and set of backends."""
-    backends = registry.backends()
-    key = (device, *backends)
-    if key not in _chosen:
-        _chosen[key] = _choose(device)
-    return _chosen[key]
+    backends, chosen = registry.backends(), _chosen.get(device)
+    if chosen is None or chosen[0] is not backends:
+        chosen = _chosen[device] = backends, _choose(device)
+    return chosen[1]
 
 
 def _choose(device: torch.device) -> RowOperations:

@@ -12,7 +12,8 @@ from specdec.samplers.probe import problems
 
 logger = logging.getLogger("specdec")
 
-_chosen: dict[tuple[object, ...], Verify | None] = {}
+_chosen: dict[tuple[str, torch.device], tuple[object, Verify | None]] = {}
+"""For each sampler and device the backends that were asked, and what was chosen."""
 
 
 def fast_verify(sampler: str, device: torch.device, own: Verify) -> Verify | None:
@@ -23,11 +24,10 @@ def fast_verify(sampler: str, device: torch.device, own: Verify) -> Verify | Non
         device: of the logits.
         own: the sampler's own verification.
     """
-    key = (sampler, device, *registry.backends())
-    if key not in _chosen:
-        _chosen[key] = None  # for the verification of the problems
-        _chosen[key] = _choose(sampler, device, own)
-    return _chosen[key]
+    backends, chosen = registry.backends(), _chosen.get((sampler, device))
+    if chosen is None or chosen[0] is not backends:
+        chosen = _chosen[sampler, device] = backends, _choose(sampler, device, own)
+    return chosen[1]
 
 
 def _choose(sampler: str, device: torch.device, own: Verify) -> Verify | None:
