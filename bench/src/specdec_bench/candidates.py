@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specdec import ConfigError, PluginError, registry
-from specdec.config import TargetFacts
-from specdec.config.zoo import ZOO
-from specdec.loading.target import LoadedTarget
-from specdec.registry import Group
-from specdec.registry.catalogue import known_method, known_methods
+from specdec.config import ZOO, TargetFacts
+from specdec.loading import LoadedTarget
+from specdec.registry import Group, known_method, known_methods
 from specdec_bench.contender import Contender, contenders_of
 from specdec_bench.session import Session
 from specdec_bench.workload import Workload

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specdec.config import ResolvedSpeculation, TargetFacts, parse_speculative_config
-from specdec.config.source import read_mapping
+from specdec.config import ResolvedSpeculation, TargetFacts, parse_speculative_config, read_mapping
 
 
 @dataclass(frozen=True)

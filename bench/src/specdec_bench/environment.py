@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from specdec import ConfigError, registry
-from specdec.config.zoo import ZOO, zoo_path
-from specdec.loading.target import LoadedTarget
+from specdec.config import ZOO, zoo_path
+from specdec.loading import LoadedTarget
 from specdec_bench.workload import Workload
 
 

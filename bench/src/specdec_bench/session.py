@@ -11,7 +11,7 @@ import torch
 
 from specdec import RequestOutput, SamplingParams
 from specdec.llm import build
-from specdec.loading.target import LoadedTarget
+from specdec.loading import LoadedTarget
 from specdec_bench.contender import Contender
 from specdec_bench.conversation import Conversation, OnePrompt
 from specdec_bench.forward_probe import ForwardProbe

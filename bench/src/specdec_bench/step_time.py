@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from specdec.interfaces.observer import StepStats
+from specdec.interfaces import StepStats
 from specdec_bench.forward_probe import ForwardProbe
 
 

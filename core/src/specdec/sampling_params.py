@@ -111,7 +111,7 @@ class SamplingParams(BaseModel):
         try:
             super().__init__(**kwargs)
         except ValidationError as error:
-            from specdec.config.messages import explain
+            from specdec.messages import explain
 
             raise ConfigError(explain(error, "SamplingParams", type(self))) from None
 

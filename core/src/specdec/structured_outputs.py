@@ -47,7 +47,7 @@ class StructuredOutputsParams(BaseModel):
         try:
             super().__init__(**kwargs)
         except ValidationError as error:
-            from specdec.config.messages import explain
+            from specdec.messages import explain
 
             raise ConfigError(explain(error, "StructuredOutputsParams", type(self))) from None
 

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from specdec import ModelError
-from specdec.config.checkpoint import Checkpoint
+from specdec.config import Checkpoint
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

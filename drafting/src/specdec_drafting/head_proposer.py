@@ -28,7 +28,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.loading.admission import check_rope
+from specdec.loading import check_rope
 from specdec.runner import in_inference_mode
 from specdec_drafting.assemble import draft_of
 from specdec_drafting.chains import ChainLoop

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces import PackedBatch, Segment
-from specdec.runner.sent import sent
+from specdec.runner import sent
 
 Int64s = npt.NDArray[np.int64]
 MAX_PASS_ROWS = 2048

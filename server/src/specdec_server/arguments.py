@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from specdec import ConfigError, EngineOptions
-from specdec.config.notices import notice
+from specdec.config import notice
 
 _SHORT = {
     "-tp": "tensor_parallel_size",

@@ -137,8 +137,7 @@ def serve(
     Every argument of LLM is an option as well: --dtype bfloat16 --max-model-len 4096 --max-num-seqs 32
     --gpu-memory-utilization 0.8 --seed 1 --enforce-eager. Underscores and dashes are the same.
     """
-    from specdec.config.early import check_first
-    from specdec.config.model_name import check_name
+    from specdec.config import check_first, check_name
 
     check_first(speculative_config)  # before torch is imported
     named = model or next(iter(context.args), "-")

@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from specdec import DraftStep
-from specdec.engine.text import TextStream
+from specdec.engine import TextStream
 from specdec_server.piece import Piece
 
 

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from specdec import AsyncLLM, ConfigError, EngineOptions
-from specdec.cli.no_drafts import no_drafts_warning
-from specdec.cli.quiet import hush_libraries
-from specdec.config.model_name import check_name
-from specdec.config.zoo import ZOO
+from specdec.cli import hush_libraries, no_drafts_warning
+from specdec.config import ZOO, check_name
 from specdec_server.app import create_app
 from specdec_server.arguments import split_options
 from specdec_server.commands import serve

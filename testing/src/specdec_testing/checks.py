@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from specdec import ConfigError, registry
-from specdec.config.messages import explain
+from specdec.messages import explain
 from specdec.registry import Group
 from specdec_testing.proposers import ProposerConformance
 from specdec_testing.runner import PromiseReport, run_suite

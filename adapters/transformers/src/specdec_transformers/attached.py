@@ -17,14 +17,11 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec import ConfigError, EngineOptions
-from specdec.config.notices import notice
-from specdec.config.source import read_mapping
-from specdec.engine.build import BuiltEngine
-from specdec.engine.intake import Intake
-from specdec.engine.metrics import Metric
+from specdec.config import notice, read_mapping
+from specdec.engine import BuiltEngine, Intake, Metric
 from specdec.llm import build
-from specdec.loading.target import load_target
-from specdec.runner.binding import ATTENTION_NAME
+from specdec.loading import load_target
+from specdec.runner import ATTENTION_NAME
 from specdec_transformers.weights import has_hooks, weights_state
 
 logger = logging.getLogger("specdec")

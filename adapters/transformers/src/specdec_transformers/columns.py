@@ -11,7 +11,7 @@ from transformers.generation.logits_process import LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
 from specdec import FinishReason
-from specdec.engine.sequence import Sequence as Row
+from specdec.engine import Sequence as Row
 from specdec_transformers.raw_logits import RawLogits
 
 

@@ -25,8 +25,7 @@ from transformers.generation.logits_process import (
     TypicalLogitsWarper,
 )
 
-from specdec.logits.processors import ProcessorRule
-from specdec.logits.rows import RowBlock
+from specdec.logits import ProcessorRule, RowBlock
 
 _BLIND = (
     EpsilonLogitsWarper, EtaLogitsWarper, InfNanRemoveLogitsProcessor, LogitNormalization, MinPLogitsWarper,

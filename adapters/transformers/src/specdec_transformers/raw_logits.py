@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.logits.logprobs import LogprobRecord
+from specdec.logits import LogprobRecord
 
 
 class RawLogits(LogprobRecord):

@@ -15,7 +15,7 @@ from transformers.generation.logits_process import (
 )
 
 from specdec import ConfigError
-from specdec.config.notices import notice
+from specdec.config import notice
 
 _OWN_DRAFTS = "speculation is set by speculative_config: leave it out"
 _OWN_DRAFTING = {

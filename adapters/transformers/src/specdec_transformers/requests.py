@@ -14,9 +14,8 @@ from transformers.generation.stopping_criteria import (
 )
 
 from specdec import ConfigError, SamplingParams
-from specdec.engine.request import Request
-from specdec.engine.stopping import StopWatch
-from specdec.logits.rules import RequestRules
+from specdec.engine import Request, StopWatch
+from specdec.logits import RequestRules
 from specdec_transformers.attached import Session
 from specdec_transformers.processors import RowProcessors, for_row
 from specdec_transformers.sampling import sampling_of

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from specdec import FinishReason
-from specdec.engine.metrics import Counter, Vector
+from specdec.engine import Counter, Vector
 from specdec.hosting import HostedProposer
 
 logger = logging.getLogger("specdec")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from specdec.engine.sanitize import select_rows
+from specdec.engine import select_rows
 from specdec.interfaces import CheckedDraft, Sampler, Scores, VerifyBatch
 from specdec_vllm.batch_logits import BatchLogits
 from specdec_vllm.params import MIN_TEMPERATURE

@@ -78,8 +78,7 @@ def audit(
 
     import asyncio
 
-    from specdec.cli.output import print_json
-    from specdec.cli.progress import progress
+    from specdec.cli import print_json, progress
     from specdec_bench.audit.page import page, text
     from specdec_bench.audit.run import audit as run
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from specdec.cli.output import table_lines
+from specdec.cli import table_lines
 from specdec_bench.audit.chi_square import POWER
 from specdec_bench.audit.divergence import Kind
 from specdec_bench.audit.drafting import Drafting

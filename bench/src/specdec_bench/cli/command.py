@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from specdec import ConfigError
-from specdec.cli.output import warn
-from specdec.cli.progress import progress
+from specdec.cli import progress, warn
 
 ZOO_PROMPTS = 16
 """Default number of zoo prompts."""
@@ -92,7 +91,7 @@ def bench(
     for name, path in (("--json", json), ("--html", html)):
         if path is not None and str(path) != "-" and not path.parent.is_dir():
             raise ConfigError(f"{name}: there is no folder {str(path.parent)!r}")
-    from specdec.config.early import check_first
+    from specdec.config import check_first
 
     if file is not None and dataset is not None:
         raise ConfigError(f"FILE {str(file)!r} and --dataset {str(dataset)!r}: give one of them")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specdec import ConfigError
-from specdec.cli.no_drafts import no_drafts_message
-from specdec.cli.output import print_json, warn
+from specdec.cli import no_drafts_message, print_json, warn
 from specdec_bench.cli.report import Report, Row
 from specdec_bench.cli.table import print_report
 from specdec_bench.page import render

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from specdec.cli.quiet import hush_libraries
-from specdec.loading.target import LoadedTarget
+from specdec.cli import hush_libraries
+from specdec.loading import LoadedTarget
 from specdec_bench import Comparison, Contender, Workload, contenders_of
 from specdec_bench.cli.report import Report
 from specdec_bench.dataset import Prompt, read_dataset, tokenize, zoo_prompts
@@ -187,8 +187,8 @@ def suite_task(options: Options, suite_name: str, file: Path | None, count: int 
 def _loaded(options: Options) -> tuple[str, LoadedTarget, list[Contender]]:
     """Return the name of the target, the target, and the contenders."""
     from specdec import EngineOptions
-    from specdec.config.fit import target_facts
-    from specdec.loading.target import load_target, locate
+    from specdec.config import target_facts
+    from specdec.loading import load_target, locate
 
     hush_libraries()
     name, configs = _target_and_configs(options.model, options.configs)

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli.output import print_json, warn
-from specdec.cli.progress import Steps, progress
-from specdec.config.zoo import PACKAGED, ZOO, packaged_model
+from specdec.cli import Steps, print_json, progress, warn
+from specdec.config import PACKAGED, ZOO, packaged_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from specdec.loading.target import LoadedTarget
+    from specdec.loading import LoadedTarget
     from specdec_bench import Comparison, Contender, Workload
     from specdec_bench.candidates import LeftOut
 
@@ -55,7 +54,7 @@ def demo(
     Plain decoding and every installed method generate the same texts, which must not change, and then the fastest answers
     a prompt, accepted drafts in colour. The exit code is 1 if a text changes.
     """
-    from specdec.cli.quiet import notices_once
+    from specdec.cli import notices_once
 
     with notices_once():
         is_same = _demo(_chosen(model), num_prompts, max_tokens, rounds, seed, as_json=as_json)
@@ -70,8 +69,8 @@ def _demo(
     prompts = _prompts(name, num_prompts or MOST_PROMPTS)
 
     from specdec import EngineOptions
-    from specdec.cli.quiet import hush_libraries
-    from specdec.loading.target import load_target
+    from specdec.cli import hush_libraries
+    from specdec.loading import load_target
     from specdec_bench import BASELINE, Comparison, Workload
     from specdec_bench.dataset import tokenize
     from specdec_bench.environment import environment
@@ -152,7 +151,7 @@ def in_chat_format(
     """Return the prompts formatted with the model's chat template; unchanged if it has none."""
     if tokenizer is None or tokenizer.chat_template is None:
         return list(prompts)
-    from specdec.engine.conversation import conversation_prompt
+    from specdec.engine import conversation_prompt
 
     return [
         conversation_prompt(tokenizer, [{"role": "user", "content": prompt}], {})["prompt_token_ids"]
@@ -173,7 +172,7 @@ def _contenders(
     model: str, target: LoadedTarget, workload: Workload
 ) -> tuple[list[Contender], list[LeftOut]]:
     """Return the installed methods that run on a model, and the others with the reasons."""
-    from specdec.config.fit import target_facts
+    from specdec.config import target_facts
     from specdec_bench.candidates import LeftOut, contender_for, installed_methods
 
     assert target.path is not None

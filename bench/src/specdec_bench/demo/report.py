@@ -8,13 +8,13 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from specdec import LLM
-from specdec.cli.highlight import GUESSED, PLAIN, GrowingText, paint, takes_colour
+from specdec.cli import GUESSED, PLAIN, GrowingText, paint, takes_colour
 from specdec_bench.candidates import missing_distributions
 from specdec_bench.cli.table import WIDTH, new_table, print_wide, yes_or_no
 
 if TYPE_CHECKING:
     from specdec import RequestOutput
-    from specdec.loading.target import LoadedTarget
+    from specdec.loading import LoadedTarget
     from specdec_bench import Contender, Workload
     from specdec_bench.candidates import LeftOut
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.config.notices import notice
-from specdec.engine.conversation import conversation_prompt
+from specdec.config import notice
+from specdec.engine import conversation_prompt
 from specdec_bench.suites.question import Question
 
 SEPARATOR = "\n\n"

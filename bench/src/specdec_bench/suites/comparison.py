@@ -6,7 +6,7 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from specdec.loading.target import LoadedTarget
+from specdec.loading import LoadedTarget
 from specdec_bench.contender import Contender
 from specdec_bench.row import make_row, more_columns
 from specdec_bench.session import Session

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from transformers import PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec.config.notices import notice
+from specdec.config import notice
 from specdec_bench.suites import human_eval, spec_bench
 from specdec_bench.suites.chat import Chat
 from specdec_bench.suites.question import Question, Suite

@@ -63,7 +63,7 @@ def chat(
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
-    from specdec.cli.progress import loading
+    from specdec.cli.progress_bar import loading
 
     with loading(model):
         from specdec.cli.conversation import Conversation

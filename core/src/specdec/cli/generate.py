@@ -82,7 +82,7 @@ def generate(
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
-    from specdec.cli.progress import loading
+    from specdec.cli.progress_bar import loading
 
     with loading(model):
         from specdec.cli import run_summary

@@ -9,9 +9,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from specdec.config.messages import unknown_key
 from specdec.config.notices import deprecated, notice
 from specdec.errors import ConfigError
+from specdec.messages import unknown_key
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from specdec.config.compat import llm_arguments
-from specdec.config.messages import unknown_key
 from specdec.config.notices import deprecated
 from specdec.errors import ConfigError
+from specdec.messages import unknown_key
 
 TARGET_KEY = "speculative_config"
 

@@ -14,7 +14,6 @@ from specdec.config.checkpoint import Checkpoint
 from specdec.config.compat import speculative_keys
 from specdec.config.draft_rules import DraftFacts, check_draft, choose_ranks, choose_tokens
 from specdec.config.inference import infer_method
-from specdec.config.messages import explain, unknown_key
 from specdec.config.model_name import resolve_name
 from specdec.config.notices import notice
 from specdec.config.sampling_rules import choose_draft_sampling
@@ -23,6 +22,7 @@ from specdec.config.speculative import PLACE, SpeculativeConfig, split
 from specdec.config.target import TargetFacts
 from specdec.config.zoo import ZOO
 from specdec.errors import ConfigError, ModelError
+from specdec.messages import explain, unknown_key
 
 if TYPE_CHECKING:
     from specdec.interfaces import Proposer, ProposerConfig, Sampler, SamplerConfig

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from specdec.config.messages import explain
 from specdec.config.synthetic import check_rates, rates_of_length, rates_of_mean
 from specdec.errors import ConfigError
+from specdec.messages import explain
 
 PLACE = "speculative_config"
 

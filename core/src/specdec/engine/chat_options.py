@@ -14,8 +14,8 @@ from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
 
 from specdec.config.compat import call_arguments
-from specdec.config.messages import did_you_mean
 from specdec.errors import ConfigError
+from specdec.messages import did_you_mean
 
 ContentFormat = Literal["auto", "string", "openai"]
 

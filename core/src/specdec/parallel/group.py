@@ -15,8 +15,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from specdec.errors import ConfigError, EngineError, ModelError
-from specdec.parallel.environment import TIMEOUT_VARIABLE, RankPlace, rank_place, timeout_s
 from specdec.parallel.messages import Event, Order, Raised, decode, encode
+from specdec.ranks import TIMEOUT_VARIABLE, RankPlace, rank_place, timeout_s
 
 logger = logging.getLogger("specdec")
 

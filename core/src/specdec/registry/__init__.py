@@ -10,6 +10,7 @@ import logging
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from specdec.faces import lazily
 from specdec.registry.discovery import BrokenPackage
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.registry import Registry
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
     import typer
 
     from specdec.interfaces import Backend, Proposer, Sampler, Scorer
+    from specdec.registry.catalogue import known_method as known_method
+    from specdec.registry.catalogue import known_methods as known_methods
+    from specdec.registry.class_path import is_class_path as is_class_path
+    from specdec.registry.class_path import load_class as load_class
+    from specdec.registry.discovery import ALLOW_VARIABLE as ALLOW_VARIABLE
+    from specdec.registry.discovery import entry_points_of as entry_points_of
+    from specdec.registry.discovery import normalized as normalized
 
 __all__ = [
+    "ALLOW_VARIABLE",
     "BrokenPackage",
     "Group",
     "PluginInfo",
@@ -30,16 +39,36 @@ __all__ = [
     "backends",
     "broken",
     "commands",
+    "entry_points_of",
     "find",
     "installed",
+    "is_class_path",
+    "known_method",
+    "known_methods",
     "load",
+    "load_class",
     "may_load",
+    "normalized",
     "observers",
     "proposer",
     "reset",
     "sampler",
     "scorer",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "ALLOW_VARIABLE": "discovery",
+        "entry_points_of": "discovery",
+        "is_class_path": "class_path",
+        "known_method": "catalogue",
+        "known_methods": "catalogue",
+        "load_class": "class_path",
+        "normalized": "discovery",
+    },
+)
+
 
 _registry = Registry()
 

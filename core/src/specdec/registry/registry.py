@@ -13,7 +13,7 @@ import pluggy
 from specdec import hooks
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.registry import advice
-from specdec.registry.backends import VARIABLE, make_backends
+from specdec.registry.backend_list import VARIABLE, make_backends
 from specdec.registry.catalogue import known_method
 from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import ALLOW_VARIABLE, AllowList, BrokenPackage, discover

@@ -10,6 +10,7 @@ from specdec import registry
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Declined
+from specdec.registry import Group
 from specdec.runner.attention_probe import disagreement
 from specdec.runner.sdpa import SdpaAttention
 
@@ -17,6 +18,17 @@ logger = logging.getLogger("specdec")
 
 TORCH = "sdpa"
 """Name of torch's own attention."""
+
+
+def check_name(wanted: str) -> None:
+    """Check a value of the option `attention_backend` before a model is loaded.
+
+    Raises:
+        ConfigError: if it names nothing that is installed or official.
+    """
+    names = dict.fromkeys(("auto", TORCH, "triton", *(i.name for i in registry.installed(Group.BACKENDS))))
+    if wanted not in names:
+        raise ConfigError(f"LLM: attention_backend={wanted!r} must be one of {', '.join(names)}")
 
 
 def choose_attention(wanted: str, needs: AttentionNeeds, config: PretrainedConfig) -> AttentionFactory:

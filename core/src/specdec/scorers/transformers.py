@@ -23,7 +23,7 @@ from specdec.loading.draft import load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits import p_logits
 from specdec.runner import ModuleRunner, input_embedding, output_head
-from specdec.runner.attention_choice import TORCH, choose_attention
+from specdec.runner.attention_choice import TORCH, check_name, choose_attention
 from specdec.runner.runner import added
 from specdec.runner.spread import SpreadAttention, near, offloaded, places
 from specdec.scorers.lending import Lender
@@ -40,6 +40,7 @@ class TransformersScorer(Scorer):
 
     def load(self, options: EngineOptions) -> TargetHandle:
         """Load the target and check that it can be served."""
+        check_name(options.attention_backend)
         self.options = options
         self.target = target = load_target(options)
         self.runner = self.make_target_runner(

@@ -7,11 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from specdec import hookimpl
-from specdec.cli.draftless import draftless_configs
-from specdec.cli.progress import progress
-from specdec.config.zoo import ZOO
-from specdec.errors import ConfigError
+from specdec import ConfigError, hookimpl
+from specdec.cli import draftless_configs, progress
+from specdec.config import ZOO
 from specdec.folders import compiled_folder
 
 DTYPES = ("float32", "bfloat16")
@@ -44,18 +42,17 @@ def warmup(
     A few tokens are generated in each dtype, without drafts and with each configuration. What is compiled is kept, for every
     model; later runs find it there.
     """
-    from specdec.cli.quiet import hush_libraries
-    from specdec.config.early import check_first
-    from specdec.config.model_name import check_name
+    from specdec.cli import hush_libraries
+    from specdec.config import check_first, check_name
 
     check_name(model, "--model")  # before torch is imported
     configs: list[Any] = [None, *(speculative_config or draftless_configs())]
     for config in configs:
         check_first(config)
 
+    from specdec import EngineOptions
     from specdec.config import parse_speculative_config
-    from specdec.engine_options import EngineOptions
-    from specdec.loading.target import load_target
+    from specdec.loading import load_target
     from specdec_kernels.cpu.compiled.cache import check_folder, not_kept
 
     for config in configs:
@@ -80,8 +77,7 @@ def warmup(
 
 def _generate(target: Any, config: Any) -> None:
     """Generate a few tokens, greedy and sampled, alone and in a batch."""
-    from specdec.llm import LLM
-    from specdec.sampling_params import SamplingParams
+    from specdec import LLM, SamplingParams
 
     llm = LLM(target, speculative_config=config, max_num_seqs=2, max_model_len=min(256, target.max_model_len))
     for temperature in (0.0, 0.8):

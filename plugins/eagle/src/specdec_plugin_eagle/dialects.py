@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from specdec.config.checkpoint import Checkpoint
+from specdec.config import Checkpoint
 from specdec_plugin_eagle.settings import EagleSettings
 
 SPECULATORS_KEY = "transformer_layer_config"

@@ -8,10 +8,9 @@ from pathlib import Path
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec.cli.quiet import hush_libraries
-from specdec.config.fit import target_facts
-from specdec.config.model_name import resolve_name
-from specdec.loading.target import fingerprint
+from specdec.cli import hush_libraries
+from specdec.config import resolve_name, target_facts
+from specdec.loading import fingerprint
 from specdec_plugin_suffix.cache_file import read_responses, write_responses
 from specdec_plugin_suffix.outputs_file import read_outputs
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from specdec.config.notices import notice
+from specdec.config import notice
 
 _WHY = {
     "user": "requests are not told apart by user",

@@ -8,7 +8,7 @@ from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field
 
 from specdec import ConfigError, SamplingParams
-from specdec.config.notices import notice
+from specdec.config import notice
 from specdec_server.protocol.checks import MAX_MESSAGES, ListOf
 from specdec_server.protocol.generation import GenerationRequest
 from specdec_server.protocol.response_format import JsonSchema, ResponseFormat

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from specdec.engine.metrics import Counter, Gauge, Metric, Vector
+from specdec.engine import Counter, Gauge, Metric, Vector
 
 logger = logging.getLogger("specdec")
 

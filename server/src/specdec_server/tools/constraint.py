@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from specdec import ConfigError, StructuredOutputsParams
-from specdec.config.notices import notice
-from specdec.grammar.schema import check_schema, supported_part
+from specdec.config import notice
+from specdec.grammar import check_schema, supported_part
 from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.syntax import CallSyntax
 from specdec_server.tools.tool import Tool

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from specdec import ConfigError
-from specdec.config.notices import notice
+from specdec.config import notice
 from specdec_server.tools.hermes import BEGIN, END
 from specdec_server.tools.tool import Tool
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from specdec.config.notices import notice
+from specdec.config import notice
 from specdec_server.tools.json_writing import written
 from specdec_server.tools.parser import BufferedParser
 from specdec_server.tools.tool import Tool

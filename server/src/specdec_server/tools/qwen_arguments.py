@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdec import ConfigError
-from specdec.grammar.reference import resolved
-from specdec.grammar.rewriting import marked_string
-from specdec.grammar.schema import check_schema
+from specdec.grammar import check_schema, marked_string, resolved
 from specdec_server.tools.schema_types import types_of
 from specdec_server.tools.tool import Tool
 

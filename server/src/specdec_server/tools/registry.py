@@ -12,8 +12,7 @@ from operator import itemgetter
 from typing import TypeVar
 
 from specdec import ConfigError
-from specdec.registry.class_path import is_class_path, load_class
-from specdec.registry.discovery import ALLOW_VARIABLE, entry_points_of, normalized
+from specdec.registry import ALLOW_VARIABLE, entry_points_of, is_class_path, load_class, normalized
 from specdec_server.tools.parser import OutputParser, ToolParser
 
 logger = logging.getLogger("specdec")

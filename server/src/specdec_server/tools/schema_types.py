@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from specdec.grammar.schema import JSON_TYPES
+from specdec.grammar import JSON_TYPES
 from specdec_server.tools.json_writing import read_json, written
 
 _OLD_NAMES = {

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from specdec import ConfigError, PluginError, hookimpl, registry
-from specdec.cli.output import print_json, print_table
-from specdec.cli.progress import progress
+from specdec.cli import print_json, print_table, progress
 from specdec.registry import Group
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def check(
     if find_spec("pytest") is None:
         raise ConfigError('specdec check needs pytest: pip install "specdec-testing"')
 
-    from specdec.cli.quiet import hush_libraries
+    from specdec.cli import hush_libraries
     from specdec_testing.checks import prepare
     from specdec_testing.support.tiny import DEFAULT_MODEL
 
@@ -88,7 +87,7 @@ def _group_of(name: str) -> Group:
     Raises:
         PluginError: for a name that is not installed, or a path that names no plugin.
     """
-    from specdec.registry.class_path import is_class_path, load_class
+    from specdec.registry import is_class_path, load_class
 
     if not is_class_path(name):
         kinds = (Group.PROPOSERS, Group.SAMPLERS, Group.SCORERS)

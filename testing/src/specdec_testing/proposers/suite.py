@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from specdec.config.zoo import ZOO
+from specdec.config import ZOO
 from specdec.interfaces import Capability, Proposer, TargetHandle
 from specdec_testing.support.checked_proposer import CheckedProposer, checked_proposer
 from specdec_testing.support.conformance import Conformance, once_per_suite

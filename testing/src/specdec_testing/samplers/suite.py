@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from specdec import SamplingParams, registry
-from specdec.engine.check_verdict import problem_of
+from specdec.engine import problem_of
 from specdec.interfaces import Sampler, Verdict
 from specdec_testing.support.conformance import Conformance
 from specdec_testing.support.subjects import path_of

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from specdec import ConfigError, registry
-from specdec.registry import Group
-from specdec.registry.catalogue import known_method
+from specdec.registry import Group, known_method
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdec import ConfigError
-from specdec.config import ResolvedSpeculation, TargetFacts, parse_speculative_config
-from specdec.config.checkpoint import find_number
-from specdec.config.draft_rules import CONTEXT_KEYS
-from specdec.config.resolve import DEFAULT_SAMPLER
-from specdec.config.zoo import ZOO
+from specdec.config import (
+    CONTEXT_KEYS,
+    DEFAULT_SAMPLER,
+    ZOO,
+    ResolvedSpeculation,
+    TargetFacts,
+    find_number,
+    parse_speculative_config,
+)
 from specdec.interfaces import Proposer, ProposerConfig, TargetHandle
-from specdec.registry.catalogue import known_method
+from specdec.registry import known_method
 from specdec_testing.support.subjects import path_of
 from specdec_testing.support.target import CheckTarget, Model
 

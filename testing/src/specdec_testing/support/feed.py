@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.engine.delivery import Delivery, no_states
-from specdec.engine.sequence import Sequence as EngineSequence
+from specdec.engine import Delivery, no_states
+from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Capability, FinishReason, Proposer
 from specdec_testing.support.draws import RecordingDraws
 from specdec_testing.support.loan import Loan

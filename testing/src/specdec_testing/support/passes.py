@@ -10,9 +10,8 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec import SamplingParams
-from specdec.engine.kv_manager import KVManager
-from specdec.engine.plan import Plan
-from specdec.engine.sequence import Sequence as EngineSequence
+from specdec.engine import KVManager, Plan
+from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import CheckedDraft, Scorer, Scores
 from specdec_testing.support.verdicts import broken, described
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specdec.engine.sanitize import DraftError, check_draft
+from specdec.engine import DraftError, check_draft
 from specdec.interfaces import PADDING_ID, Draft, DraftSampling
 from specdec_testing.support.verdicts import broken
 

@@ -11,12 +11,12 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec import ConfigError, SamplingParams, registry
-from specdec.config.model_name import resolve_name
-from specdec.engine.plan import Plan
-from specdec.engine.sequence import Sequence as EngineSequence
+from specdec.config import resolve_name
+from specdec.engine import Plan
+from specdec.engine import Sequence as EngineSequence
 from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.interfaces import CheckedDraft, Scorer, TargetHandle
-from specdec.loading.target import LoadedTarget, load_target
+from specdec.loading import LoadedTarget, load_target
 from specdec_testing.support.tiny import TINY, tiny_model
 
 MAX_LEN = 128

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from specdec.config.zoo import ZOO
+from specdec.config import ZOO
 
 TINY = "tiny"
 """The value of `model` for the tiny target."""

@@ -9,8 +9,8 @@ from typing import cast
 
 import torch
 
-from specdec.engine.draws import EngineDraws
-from specdec.engine.sequence import Sequence as EngineSequence
+from specdec.engine import EngineDraws
+from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Capability, CheckedDraft, Draft, DraftSampling
 
 _VOCAB_SIZE = 4

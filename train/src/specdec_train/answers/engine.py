@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from specdec import RequestOutput, SamplingParams
-from specdec.engine.engine import Engine
+from specdec.engine import Engine
 from specdec.llm import build
-from specdec.loading.target import LoadedTarget
+from specdec.loading import LoadedTarget
 from specdec_train.answers.prompts import Question
 from specdec_train.answers.state_recorder import CLASS_PATH, StateRecorder
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from specdec.loading.target import LoadedTarget
+from specdec.loading import LoadedTarget
 from specdec_train.answers.collect import Collected, Collector, CollectSettings
 from specdec_train.answers.engine import AnswerEngine
 from specdec_train.answers.file import AnswersFile, read_answers

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specdec.config.fit import target_facts
-from specdec.loading.target import LoadedTarget
+from specdec.config import target_facts
+from specdec.loading import LoadedTarget
 from specdec_bench import Comparison, Workload, contenders_of
 from specdec_train.interruption import IsInterrupted
 

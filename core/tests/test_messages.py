@@ -8,7 +8,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from specdec import ConfigError, SamplingParams
-from specdec.config.messages import explain
+from specdec.messages import explain
 
 
 class Example(BaseModel):
