@@ -33,7 +33,9 @@ def is_well(served: Served) -> bool:
     """Return whether the server is healthy, answers, and has nothing left of earlier requests."""
     status, answer = served.ask("/v1/completions", {"prompt": ids_of(TOKENIZER, "x"), "max_tokens": 3})
     engine, end = served.llm._built.engine, monotonic() + 10
-    while engine._requests and monotonic() < end:  # the engine's thread may still be in the step that ends them
+    while (
+        engine._requests and monotonic() < end
+    ):  # the engine's thread may still be in the step that ends them
         sleep(0.01)
     return (
         (served.ask("/health")[0], status) == (200, 200)

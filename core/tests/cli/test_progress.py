@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from specdec.cli import progress
+from specdec.cli import progress_bar
 
 
 class Clock:
@@ -22,8 +22,8 @@ def test_a_pipe_gets_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(progress, "perf_counter", clock)
-    with progress.progress("working", total=8) as steps:
+    monkeypatch.setattr(progress_bar, "perf_counter", clock)
+    with progress_bar.progress("working", total=8) as steps:
         for clock.now in (1.0, 16.0, 17.0):
             steps.advance()
         steps.expect(12)
@@ -36,7 +36,7 @@ def test_a_pipe_gets_a_line_now_and_then(
 
 
 def test_a_short_task_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.progress("working", total=2) as steps, progress.loading("a model"):
+    with progress_bar.progress("working", total=2) as steps, progress_bar.loading("a model"):
         steps.advance()
     assert capsys.readouterr() == ("", "")
 
@@ -44,13 +44,13 @@ def test_a_short_task_says_nothing_in_a_pipe(capsys: pytest.CaptureFixture[str])
 def test_a_terminal_gets_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.progress("working", total=4) as steps:
+    with progress_bar.progress("working", total=4) as steps:
         steps.expect(8)
         steps.advance(4)
     out, err = capsys.readouterr()
     assert out == ""
     assert "working" in err
     assert "50%" in err
-    with progress.loading("a model"):
+    with progress_bar.loading("a model"):
         pass
     assert "loading a model" in capsys.readouterr().err

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from speccheck.saved import save_tiny
-from specdec.cli import progress
+from specdec.cli import progress_bar
 
 
 @pytest.fixture(autouse=True)
 def is_never_slow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No lines about progress on a slow machine, but where these are what is tested."""
     if request.module.__name__.rpartition(".")[2] != "test_progress":
-        monkeypatch.setattr(progress, "LINE_EVERY_S", float("inf"))
+        monkeypatch.setattr(progress_bar, "LINE_EVERY_S", float("inf"))
 
 
 @pytest.fixture(scope="session")
