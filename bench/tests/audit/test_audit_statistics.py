@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from specdec_bench.audit.answer import Answer, Place
 from specdec_bench.audit.chi_square import NOTHING, Homogeneity, detectable_variation, homogeneity
-from specdec_bench.audit.divergence import Divergence, Kind
+from specdec_bench.audit.divergence import Divergence, Kind, gap_noise
 from specdec_bench.audit.sampled import Position, SampledResult
 
 NUM_SAMPLES, NUM_PROMPTS, NUM_TRIALS = 128, 4, 400
@@ -85,3 +86,16 @@ def test_few_rare_tokens_join_the_least_frequent_one() -> None:
     left, right = ["a"] * 30 + ["b"] * 20 + ["c"] * 3, ["a"] * 30 + ["b"] * 18 + ["d"] * 5
     found = homogeneity(left, right)
     assert (found.statistic, found.num_freedom, found.variation) == (0.0, 1, 0.0)
+
+
+def test_noise_is_measured_before_the_first_divergence_alone() -> None:
+    def answer(text: str, gaps: list[float]) -> Answer:
+        places = tuple(
+            Place(token, -0.1, {token: -0.1, "other": -0.1 - gap})
+            for token, gap in zip(text, gaps, strict=True)
+        )
+        return Answer(text, tuple(text), places, has_ended=False)
+
+    expected, got = answer("abcd", [1.0, 2.0, 3.0, 4.0]), answer("abXd", [1.5, 2.25, 3.0, 9.0])
+    assert gap_noise(expected, got) == pytest.approx([0.5, 0.25])
+    assert gap_noise(expected, answer("abcd", [1.0, 2.0, 3.5, 4.0])) == pytest.approx([0, 0, 0.5, 0])

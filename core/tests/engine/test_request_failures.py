@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from speccheck.models import MAX_LEN, copied
 from speccheck.spelling import gemma_tokenizer, ids_of, llama_tokenizer, speaker
 
 from specdec import AsyncLLM, SamplingParams
+from specdec.engine.containment import Contained
 from specdec.engine.request import Request
 from specdec.engine.stopping import StopWatch
 from specdec.logits.rules import RequestRules
@@ -300,3 +302,13 @@ def test_allowed_bytes_that_are_no_text_cost_nobody_anything(make) -> None:
     for seed, text in enumerate(first):  # a stream says the same
         *_, last = llm.stream(prompt, params[2 * seed])
         assert last.outputs[0].text == text
+
+
+def test_an_interruption_is_not_taken_for_a_failure_of_the_request() -> None:
+    sequence = Mock(finish_reason=None)
+    with pytest.raises(KeyboardInterrupt), Contained(sequence, "any work"):
+        raise KeyboardInterrupt
+    assert sequence.finish_reason is None
+    with Contained(sequence, "any work"):
+        raise SystemExit
+    assert sequence.finish_reason is not None
