@@ -28,7 +28,7 @@ async def run(pieces: list[bytes], limits: Limits) -> tuple[list[bytes], int, in
     )
 
     async def receive() -> Message:
-        return next(messages)
+        return next(messages, {"type": "http.disconnect"})
 
     async def send(message: Message) -> None:
         pass
