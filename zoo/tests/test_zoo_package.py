@@ -83,10 +83,9 @@ def test_manifest_matches_the_files() -> None:
 
 def test_prompts_come_from_heldout_files() -> None:
     corpus = specdec_zoo.manifest()["corpus"]
-    sides = {file["path"]: file["split"] for file in corpus["files"]}
     assert corpus["licence"] == "PSF-2.0"
-    assert Counter(sides.values()) == {"train": corpus["train_files"], "heldout": corpus["heldout_files"]}
-    assert {sides[prompt["source"].rpartition(":")[0]] for prompt in specdec_zoo.prompts()} == {"heldout"}
+    assert len(set(corpus["heldout"])) == corpus["heldout_files"] > 0
+    assert {prompt["source"].rpartition(":")[0] for prompt in specdec_zoo.prompts()} <= set(corpus["heldout"])
 
 
 def test_wheel_stays_small() -> None:
