@@ -109,7 +109,7 @@ PROMPTS = [[5, 9, 3, 5, 9], list(range(20, 60))]
 def test_core_alone_generates_what_it_generates_with_backends(
     environment: Environment, built: dict[str, Path]
 ) -> None:
-    code = GENERATE.format(model=zoo_path("target"), prompts=PROMPTS)
+    code = GENERATE.format(model=str(zoo_path("target")), prompts=PROMPTS)
     environment.install(built["specdec-core"])
     alone, loaded = environment.run(code).splitlines()
     assert loaded == "[]"
@@ -142,7 +142,7 @@ def test_the_server_comes_and_goes(environment: Environment, built: dict[str, Pa
     refused = environment.specdec("serve")
     assert refused.returncode == 2
     assert "pip install specdec-server" in refused.stderr
-    environment.install(built["specdec-server"])
+    environment.install(built["specdec-kernels"], built["specdec-server"])
     environment.pip("check")
     assert "--speculative-config" in environment.specdec("serve", "--help").stdout
     environment.run(

@@ -19,7 +19,7 @@ class $cls(Sampler):
     def verify(self, scores: Scores, draft: CheckedDraft, batch: VerifyBatch) -> Verdict:
         keys = zip(batch.seeds, batch.num_tokens, batch.sample_indices, batch.num_nodes, strict=True)
         rows = [(seed, at + n, sample, 0) for seed, at, sample, nodes in keys for n in range(nodes + 1)]
-        a, b, c, d = torch.tensor(rows, device=scores.logits.device).reshape(-1, 4).T
+        a, b, c, d = torch.tensor(rows, dtype=torch.int64, device=scores.logits.device).reshape(-1, 4).T
         race = exponentials(a, b, c, d, scores.logits.shape[-1]) / scores.logits.softmax(-1)
         drawn, best, tokens = race.argmin(-1).tolist(), scores.logits.argmax(-1).tolist(), []
         for i, row in enumerate(draft.rows):
