@@ -157,3 +157,17 @@ def test_the_rules_can_fail(tmp_path: Path) -> None:
     assert private_imports(file) == []
     with pytest.raises(ValueError, match="unpack"):
         layer_of("unknown")
+
+
+BACKENDS_NEED = {"numba", "llvmlite", "triton"}
+"""What only a package of backends may import."""
+
+
+def test_core_imports_no_backend_and_no_other_package_of_specdec() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}: {module}"
+        for file in CORE.rglob("*.py")
+        for module, _ in imports(file)
+        if (top := module.split(".")[0]) in BACKENDS_NEED or top.startswith("specdec_")
+    ]
+    assert wrong == []

@@ -12,6 +12,7 @@ from operator import is_
 from typing import Any, TypeVar
 
 import torch
+from torch.utils import _device as device_modes
 from torch.utils._device import DeviceContext
 
 from specdec.errors import is_interrupt
@@ -163,6 +164,7 @@ def _set_function_modes(modes: tuple[Any, ...]) -> None:
         modes[0], DeviceContext
     )  # `torch.set_default_device` puts its mode first
     torch._GLOBAL_DEVICE_CONTEXT.device_context = modes[0] if is_default else None
+    device_modes.CURRENT_DEVICE = modes[0].device if is_default else None  # what compiled code is guarded by
 
 
 def _drop_dispatch_modes(count: int) -> None:

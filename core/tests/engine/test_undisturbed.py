@@ -1,0 +1,57 @@
+"""What a plugin's call changes of the process is put back, whatever comes in the midst of it."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import torch
+from torch.utils import _device as device_modes
+
+from specdec.engine import undisturbed as module
+from specdec.engine.undisturbed import undisturbed
+
+
+def test_a_default_device_is_put_back_for_those_who_ask_for_it_and_set_it_next() -> None:
+    before = torch.get_default_device()
+    undisturbed(torch.set_default_device, "meta:0")
+    assert torch.get_default_device() == before
+    assert torch.empty(1).device == before
+    assert device_modes.CURRENT_DEVICE is None
+    torch.set_default_device(before)  # leaves the mode that torch believes active
+    torch.set_default_device(None)
+    assert torch.empty(1).device == before
+
+
+@pytest.mark.parametrize(
+    "raised", [[KeyboardInterrupt], [ValueError, KeyboardInterrupt], [KeyboardInterrupt, ValueError]]
+)
+def test_an_interruption_while_settings_are_put_back_is_raised_after_them(
+    monkeypatch: pytest.MonkeyPatch, raised: list[type[BaseException]]
+) -> None:
+    put_back, left = module._put_back, list(raised)
+
+    def interrupted(*arguments: object) -> list[str]:
+        if left:
+            raise left.pop(0)
+        return put_back(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_put_back", interrupted)
+    handler = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(KeyboardInterrupt):
+        undisturbed(signal.signal, signal.SIGUSR1, signal.SIG_IGN)
+    assert left == []
+    assert signal.getsignal(signal.SIGUSR1) is handler
+
+
+def test_an_exception_while_settings_are_put_back_is_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_back, left = module._put_back, [ValueError("from a handler")]
+
+    def interrupted(*arguments: object) -> list[str]:
+        if left:
+            raise left.pop()
+        return put_back(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_put_back", interrupted)
+    with pytest.raises(ValueError, match="from a handler"):
+        undisturbed(lambda: 1)
