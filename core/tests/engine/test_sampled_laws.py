@@ -10,10 +10,10 @@ from typing import ClassVar, Literal
 
 import pytest
 import torch
-from speccheck.chi_square import bound, statistic
 from speccheck.engines import engine_of, make_llm, scripted, tokens_of
 from speccheck.models import few_ids
 from speccheck.naive import Constraints, Law, text_law
+from speccheck.texts import excess_of_texts
 
 from specdec import SamplingParams
 from specdec.interfaces import (
@@ -139,13 +139,6 @@ def params(count: int = SAMPLES) -> list[SamplingParams]:
     ]
 
 
-def excess(counts: Counter, law: Law) -> float:
-    """Return chi-square over its threshold."""
-    value, degrees = statistic(counts, law, sum(counts.values()))
-    assert degrees > 20
-    return value / bound(degrees)
-
-
 def sampled(model, config: dict, sampler: str, **arguments):
     return make_llm(
         model, config | {"rejection_sample_method": sampler}, max_model_len=16, max_num_seqs=64, **arguments
@@ -190,7 +183,7 @@ def check_law(model, law, name: str, sampler: str, count: int) -> None:
         best = sorted(law, key=law.__getitem__, reverse=True)[:2]
         config = config | {"texts": [[*PROMPT, *text] for text in best]}
     counts, metrics = run(model, config, sampler, count)
-    assert excess(counts, law) < 1
+    assert excess_of_texts(counts, law) < 1
     assert metrics.num_accepted_tokens > count / 4
     assert (metrics.proposer_nodes_cut > 0) == (name in ("foreign", "no q, errs"))
     assert (metrics.proposer_errors > 0) == (name in ("learns", "no q, errs"))
@@ -211,7 +204,7 @@ def test_many_sampled_texts_follow_the_exact_law(model, law, name, sampler) -> N
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_false_q_is_found(model, law, sampler) -> None:
     counts, _ = run(model, drawn(lies=True), sampler)
-    assert excess(counts, law) > 1.5
+    assert excess_of_texts(counts, law) > 1.5
 
 
 def test_block_verification_accepts_more(model) -> None:
@@ -262,5 +255,5 @@ def test_bad_q_costs_drafts_and_nothing_else(model, law, monkeypatch) -> None:
     proposer = guard.proposer
     monkeypatch.setattr(type(proposer), "propose", sometimes_not_a_number, raising=True)
     counts = Counter(tuple(text[:LENGTH]) for text in tokens_of(llm, [PROMPT] * SAMPLES, params()))
-    assert excess(counts, law) < 1
+    assert excess_of_texts(counts, law) < 1
     assert engine_of(llm).metrics.proposer_nodes_cut > 100

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from lawcheck.chi_square import excess
 from lawcheck.one_step import first_tokens
 from speccheck.recorder import use_backends
 
 from specdec.interfaces import SamplerConfig
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.probabilistic import ProbabilisticSampler
+from specdec_testing.support.chi_square import excess
 
 SAMPLERS = {
     "probabilistic": ProbabilisticSampler(SamplerConfig()),

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from lawcheck.chi_square import excess
 from lawcheck.one_step import first_tokens
 from lawcheck.world import batch_of
 
@@ -17,6 +16,7 @@ from specdec.config.synthetic import rates_of_length, rates_of_mean
 from specdec.interfaces import CheckedDraft, Draft, Scores
 from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec.samplers.typical import TypicalConfig, TypicalSampler
+from specdec_testing.support.chi_square import excess
 
 P = np.array([0.5, 0.3, 0.12, 0.05, 0.03])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from lawcheck.chi_square import excess
 from lawcheck.one_step import first_tokens
 from lawcheck.steps import Chatter, Draw, drafting
 from speccheck.recorder import use_backends
@@ -21,6 +20,7 @@ from specdec.samplers.block import BlockSampler
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.tree import node_depths
 from specdec_kernels.cpu.rows.noise import first_uniforms, race_rows
+from specdec_testing.support.chi_square import excess
 
 COUNT, LENGTH = 20000, 3
 SAMPLERS = {

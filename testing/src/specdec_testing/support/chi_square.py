@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 FALSE_ALARMS = 1e-6
@@ -56,3 +59,19 @@ def fit(counts: torch.Tensor, expected: torch.Tensor) -> Fit:
         expected[smallest] += rare_expected
     statistic = float(((counts - expected) ** 2 / expected.clamp_min(1e-300)).sum())
     return Fit(statistic, len(expected) - 1, tuple(impossible))
+
+
+def excess(counts: npt.NDArray[np.integer], law: npt.NDArray[np.floating]) -> float:
+    """Return chi-square over ten standard deviations above its mean, `df + 10 * sqrt(2 * df)`: below 1 passes.
+
+    This is for tests whose seeds are fixed; infinite if something impossible was observed.
+
+    Args:
+        counts: `[C]` observed count of each cell.
+        law: `[C]` probability of each cell.
+    """
+    result = fit(torch.as_tensor(counts), torch.as_tensor(law) * int(counts.sum()))
+    if result.impossible:
+        return math.inf
+    assert result.num_degrees > 1
+    return result.statistic / (result.num_degrees + 10 * math.sqrt(2 * result.num_degrees))
