@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from specdec import LLM, ConfigError, Draft, Scores
-from specdec.engine.plan import Plan
+from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.outputs import RequestOutput
 from specdec_server import Settings
 from specdec_server.key import KeyCheck
@@ -199,7 +199,7 @@ def test_a_text_that_cannot_go_on_is_an_error(served: Served, monkeypatch: pytes
     scorer = served.llm._built.scorer
     real = scorer.score
 
-    def no_numbers(plan: Plan, draft: Draft) -> Scores:
+    def no_numbers(plan: SchedulerOutput, draft: Draft) -> Scores:
         scores = real(plan, draft)
         scores.logits.fill_(float("nan"))
         return scores
@@ -217,7 +217,7 @@ def test_an_error_within_a_stream_is_an_event(served: Served, monkeypatch: pytes
     engine = served.llm._built.engine
     real, steps = engine._show, []
 
-    def failing(plan: Plan) -> list[RequestOutput]:
+    def failing(plan: SchedulerOutput) -> list[RequestOutput]:
         outputs = real(plan)
         steps.append(len(outputs))
         if len(steps) < 5:

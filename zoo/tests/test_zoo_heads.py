@@ -66,7 +66,7 @@ def first_stands(outputs: list[RequestOutput]) -> float:
 @pytest.mark.parametrize("name", HEADS)
 def test_text_is_the_targets(name: str, prompts: list[str], plain: list[list[int]]) -> None:
     llm = make_llm(name)
-    proposer, calls = llm._built.engine._guard.proposer, []
+    proposer, calls = llm._built.engine.proposer, []
     inner = proposer._runner.draft_after
     proposer._runner.draft_after = lambda *given: calls.append(given) or inner(*given)
     outputs = llm.generate(prompts, PARAMS, use_tqdm=False)
@@ -79,7 +79,7 @@ def test_text_is_the_targets(name: str, prompts: list[str], plain: list[list[int
 @torch.no_grad()
 def in_common(llm: LLM, output: RequestOutput) -> tuple[torch.Tensor, torch.Tensor]:
     """What first guesses have in common with the target's law, as training sees it: along a prompt, and along its output."""
-    proposer = llm._built.engine._guard.proposer
+    proposer = llm._built.engine.proposer
     reader = StateReader(load_artefact(specdec_zoo.path()), proposer.aux_layer_ids)
     head = proposer._head
     objective = RecurrentObjective(head, reader, num_steps=1, decay=1.0, regression=0.0)

@@ -53,7 +53,7 @@ def bound(
 def proposer_of(binding: Binding) -> Any:
     """Return the proposer inside."""
     assert binding._drafting is not None
-    return binding._drafting.hosted._guard.proposer
+    return binding._drafting.hosted.proposer
 
 
 def add_all(runner: StubRunner, temperature: float = 0.0, *, is_seeded: bool = True, **keys: Any) -> None:

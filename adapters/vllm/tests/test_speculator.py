@@ -110,7 +110,7 @@ def test_drafts_are_made_and_filled_up(module) -> None:
     drafted = [token for token, right in zip(first, TEXT[6:9], strict=True) if token == right]
     assert drafted == TEXT[6 : 6 + len(drafted)]
     assert tried.step(9, 4, 3, num_drafted=3)[0][0] in (TEXT[9], TEXT[8])
-    proposer = tried.drafting.hosted._guard.proposer
+    proposer = tried.drafting.hosted.proposer
     assert proposer.held["x"].tokens == TEXT[:9]
     assert proposer.complaints == []
     assert proposer.feedback["x"][-1] == (3, 2)
@@ -121,7 +121,7 @@ def test_requests_end(module) -> None:
     tried.add(5)
     tried.step(6, 5, 1)
     tried.runner.finish_requests(SimpleNamespace(finished_req_ids={"x", "unknown"}))
-    assert tried.drafting.hosted._guard.proposer.finished == [("x", FinishReason.ABORT, TEXT[:6])]
+    assert tried.drafting.hosted.proposer.finished == [("x", FinishReason.ABORT, TEXT[:6])]
     assert tried.runner.calls == ["add", "finish"]
 
 
@@ -129,7 +129,7 @@ def test_trial_runs_touch_nothing(module) -> None:
     tried = Tried(module, known({"x": TEXT}))
     assert tried.step(6, 6, 1, dummy_run=True) == [[TEXT[5]] * K]
     assert tried.step(6, 6, 1, is_profile=True) == [[TEXT[5]] * K]
-    assert tried.drafting.hosted._guard.proposer.num_calls == 0
+    assert tried.drafting.hosted.proposer.num_calls == 0
 
 
 def test_other_ranks_take_the_drafts_of_the_first(module) -> None:
@@ -151,7 +151,7 @@ def test_a_failure_of_the_adapter_costs_drafts_and_no_rank_waits(module, monkeyp
     assert tried.drafting.counters()["specdec:adapter_failures"] == 1
     monkeypatch.undo()
     assert tried.step(8, 1, 1) == sent[-1]
-    assert tried.drafting.hosted._guard.proposer.held["x"].tokens == TEXT[:8]
+    assert tried.drafting.hosted.proposer.held["x"].tokens == TEXT[:8]
     assert len(sent) == 3
 
 

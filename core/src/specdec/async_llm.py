@@ -17,16 +17,16 @@ from transformers import PreTrainedTokenizerBase
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
-from specdec.engine.chat_options import ChatOptions
 from specdec.engine.engine import Engine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
 from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process
-from specdec.engine.prompts import Prompt
 from specdec.engine.request import Request
-from specdec.engine.stopping import StopWatch
+from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, EngineError
+from specdec.inputs.chat_options import ChatOptions
+from specdec.inputs.prompts import Prompt
 from specdec.interfaces.target import TargetInfo
 from specdec.llm import build
 from specdec.outputs import RequestOutput
@@ -218,7 +218,7 @@ class AsyncLLM:
         self._intake.close()
 
     async def _outputs(
-        self, request: Request, watches: list[StopWatch]
+        self, request: Request, watches: list[StopChecker]
     ) -> AsyncGenerator[RequestOutput, None]:
         name, subscriber = request.request_id, _Subscriber()
         self._order(lambda: self._add(name, subscriber, lambda: self._built.engine.add(request, watches)))

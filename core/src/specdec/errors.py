@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import threading
+import traceback
+from pathlib import Path
+
+_OURS = Path(__file__).parent
 
 
 class ConfigError(ValueError):
@@ -45,3 +49,16 @@ def described(error: BaseException) -> str:
             raise
         return f"{name} (it cannot be printed)"
     return f"{name}: {text}" if text else f"{name}"
+
+
+def line_of(error: BaseException) -> str:
+    """Return where an exception was raised, ` at FILE:LINE`, outside specdec if it passed through other code."""
+    try:
+        frames = traceback.extract_tb(error.__traceback__)
+        others = [frame for frame in frames if not Path(frame.filename).is_relative_to(_OURS)]
+        last = (others or frames)[-1:]
+        return f" at {last[0].filename}:{last[0].lineno}" if last else ""
+    except BaseException as failure:  # the source of a frame may be the plugin's to tell
+        if is_interrupt(failure):
+            raise
+        return ""

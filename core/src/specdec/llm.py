@@ -14,16 +14,16 @@ from transformers import PreTrainedTokenizerBase
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.engine.build import BuiltEngine, build_engine
-from specdec.engine.chat_options import ChatOptions
-from specdec.engine.conversation import as_conversations
 from specdec.engine.intake import Intake, Prepared
 from specdec.engine.metrics import Metric
 from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process, enter_process, is_fork
-from specdec.engine.prompts import Prompt, as_prompts, numbered
 from specdec.engine.turns import Turns
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError
+from specdec.inputs.chat_options import ChatOptions
+from specdec.inputs.conversation import as_conversations
+from specdec.inputs.prompts import Prompt, as_prompts, numbered
 from specdec.interfaces.observer import StepStats
 from specdec.interfaces.sampler import Sampler
 from specdec.loading.target import locate

@@ -6,7 +6,7 @@ import pytest
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
 
 from specdec import ConfigError, FinishReason, SamplingParams
-from specdec.engine.pace import Pace, backoff, batch_size_costs
+from specdec.engine.speculation.pace import Pace, backoff, batch_size_costs
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_what_ends_during_a_rest_is_told_to_proposers_of_tokens(subject, restful
 
 
 def test_states_of_a_long_rest_are_delivered_before_there_are_too_many(subject, restful, monkeypatch) -> None:
-    monkeypatch.setattr("specdec.engine.delivery._MAX_KEPT", 20)
+    monkeypatch.setattr("specdec.engine.speculation.delivery._MAX_KEPT", 20)
     monkeypatch.setattr(backoff, "_FIRST_SUSPENSION", 10**6)
     monkeypatch.setattr(backoff, "_LONGEST_SUSPENSION", 10**6)
     llm = make_llm(
@@ -77,8 +77,8 @@ def test_text_is_that_without_speculation(subject, temperature) -> None:
 
 
 def test_it_is_off_unless_asked_for(subject) -> None:
-    assert engine_of(make_llm(subject.model, scripted()))._pace is None
-    assert isinstance(engine_of(make_llm(subject.model, scripted(adaptive=True)))._pace, Pace)
+    assert engine_of(make_llm(subject.model, scripted()))._speculation.pace is None
+    assert isinstance(engine_of(make_llm(subject.model, scripted(adaptive=True)))._speculation.pace, Pace)
     with pytest.raises(ConfigError, match="adaptive"):
         make_llm(subject.model, scripted(adaptive="sometimes"))
 

@@ -123,9 +123,9 @@ def test_an_id_may_come_again_while_others_run(subject, speculates):
     llm.shutdown()
     for kept in (engine._ended, engine._owners, engine._watches, engine._row_ids):
         assert not kept
-    if engine._guard is not None:
-        assert engine._guard.proposer.complaints == []
-        assert engine._guard.proposer.held == {}
+    if engine.proposer is not None:
+        assert engine.proposer.complaints == []
+        assert engine.proposer.held == {}
         assert engine.metrics.proposer_errors == 0
 
 

@@ -7,7 +7,7 @@ from speccheck.engines import greedy, letter_tokenizer, make_llm
 from tokenizers.processors import TemplateProcessing
 
 from specdec import LLM, ConfigError
-from specdec.engine.message_content import checked_message
+from specdec.inputs.message_content import checked_message
 
 MESSAGES = [{"role": "user", "content": "abcd"}, {"role": "assistant", "content": "ka"}]
 

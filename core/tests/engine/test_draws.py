@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.engine.draws import EngineDraws
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.draws import EngineDraws
 from specdec.noise import Stream, exponentials, node_word
 
 VOCAB = 11

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from specdec import SamplingParams
-from specdec.engine.pace import Pace
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.pace import MeasuredStep, Pace
 
 
 @dataclass
@@ -76,14 +76,16 @@ def run(
             other *= world.first_plain
         num_prompt_rows = world.num_prompt_rows or 0
         pace.observe(
-            sequences,
-            limits,
-            drafted,
-            accepted,
-            propose,
-            other + world.node * num_prompt_rows,
-            num_prompt_rows=world.num_prompt_rows,
-            num_rows=len(sequences) + sum(drafted) + num_prompt_rows,
+            MeasuredStep(
+                sequences,
+                limits,
+                drafted,
+                accepted,
+                propose,
+                other + world.node * num_prompt_rows,
+                num_prompt_rows=world.num_prompt_rows,
+                num_rows=len(sequences) + sum(drafted) + num_prompt_rows,
+            )
         )
         depths.append(max(limits))
         every.append(limits)
@@ -189,8 +191,10 @@ def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
         pace.begin(sequences, 0)
         assert pace.limit(sequences[0], 0) == 0
         assert not pace.is_suspended
-        pace.observe(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, num_prompt_rows=0, num_rows=3)
-    assert pace.num_suspended == 0
+        pace.observe(
+            MeasuredStep(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, num_prompt_rows=0, num_rows=3)
+        )
+    assert pace._metrics.steps_without_drafts == 0
     pace.begin([], 4)
     assert pace.limit(sequences[0], 4) == 4
 
@@ -198,13 +202,15 @@ def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
 def test_steps_that_could_not_draft_are_no_rests():
     world, pace, sequences = World(rates=(0.0,), depth=1e-3), Pace(4, can_shorten=True), make_sequences(2)
     run(pace, world, 300, 4, sequences)
-    num_suspended = pace.num_suspended
+    num_suspended = pace._metrics.steps_without_drafts
     assert num_suspended > 200
     for _ in range(100):  # as of requests with speculative=False, or one token before their end
         pace.begin(sequences, 4)
         limits = [pace.limit(sequence, 0) for sequence in sequences]
-        pace.observe(sequences, limits, [0, 0], [0, 0], 0.0, 1e-3, num_prompt_rows=0, num_rows=2)
-    assert pace.num_suspended == num_suspended
+        pace.observe(
+            MeasuredStep(sequences, limits, [0, 0], [0, 0], 0.0, 1e-3, num_prompt_rows=0, num_rows=2)
+        )
+    assert pace._metrics.steps_without_drafts == num_suspended
     depths, _, _ = run(pace, world, 300, 4, sequences)
     assert sum(depth > 0 for depth in depths) < 30
 
@@ -214,7 +220,9 @@ def test_one_odd_step_decides_nothing():
     run(pace, world, 200, 4, sequences)
     pace.begin(sequences, 4)
     depth = pace.limit(sequences[0], 4)
-    pace.observe(sequences, [depth], [depth], [depth], 0.5, 0.5, num_prompt_rows=0, num_rows=1 + depth)
+    pace.observe(
+        MeasuredStep(sequences, [depth], [depth], [depth], 0.5, 0.5, num_prompt_rows=0, num_rows=1 + depth)
+    )
     depths, _, _ = run(pace, world, 60, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 2
 
@@ -226,14 +234,16 @@ def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
     depth = pace.limit(sequences[0], 4)
     something_is_compiled_s = 3.0
     pace.observe(
-        sequences,
-        [depth],
-        [depth],
-        [depth],
-        something_is_compiled_s,
-        20e-3,
-        num_prompt_rows=None,
-        num_rows=100,
+        MeasuredStep(
+            sequences,
+            [depth],
+            [depth],
+            [depth],
+            something_is_compiled_s,
+            20e-3,
+            num_prompt_rows=None,
+            num_rows=100,
+        )
     )
     depths, _, _ = run(pace, world, 200, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 6
@@ -246,7 +256,11 @@ def test_what_prompts_cost_the_proposer_counts():
         pace.begin(sequences, 4)
         depth = pace.limit(sequences[0], 4)
         propose_s = 0.0 if pace.is_suspended else 30e-3
-        pace.observe(sequences, [depth], [depth], [0], propose_s, 40e-3, num_prompt_rows=None, num_rows=100)
+        pace.observe(
+            MeasuredStep(
+                sequences, [depth], [depth], [0], propose_s, 40e-3, num_prompt_rows=None, num_rows=100
+            )
+        )
         depths, _, _ = run(
             pace, world, 10, 4, sequences
         )  # ten steps bring ten tokens more, a prompt costs 30 ms

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from specdec import ConfigError
-from specdec.engine.conversation import conversation_prompt
-from specdec.engine.prompt_length import PromptLength
+from specdec.inputs.conversation import conversation_prompt
+from specdec.inputs.prompt_length import PromptLength
 
 TEMPLATES = {
     "chatml": (

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec.engine import guard as guard_module
-from specdec.engine.guard import ProposerGuard
-from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map, select_rows
+from specdec.engine.speculation import guard as guard_module
+from specdec.engine.speculation.guard import ProposerGuard
+from specdec.engine.speculation.sanitize import DraftError, check_draft, check_vocab_map, select_rows
 from specdec.interfaces import (
     CheckedDraft,
     Draft,
@@ -250,7 +250,7 @@ def test_a_map_is_checked_when_it_first_comes(monkeypatch) -> None:
     proposer.vocab_map = torch.tensor([1, -1, 3])  # the second id would read as padding
     assert asked(guard) is None
     assert asked(guard) is None
-    assert guard.counters.num_errors == 2
+    assert guard._metrics.proposer_errors == 2
 
 
 def test_a_false_map_raises_where_drafts_are_strict() -> None:

@@ -16,7 +16,7 @@ from speccheck.spelling import gemma_tokenizer, ids_of, llama_tokenizer, speaker
 from specdec import AsyncLLM, SamplingParams
 from specdec.engine.containment import Contained
 from specdec.engine.request import Request
-from specdec.engine.stopping import StopWatch
+from specdec.engine.stop_checker import StopChecker
 from specdec.logits.rules import RequestRules
 
 BAD = 666
@@ -66,7 +66,7 @@ def _grammar_of(request: Request) -> Any:
     return rules.grammar
 
 
-PLACES: dict[str, tuple[dict[str, Any], Callable[[Request, list[StopWatch]], tuple[Any, str]]]] = {
+PLACES: dict[str, tuple[dict[str, Any], Callable[[Request, list[StopChecker]], tuple[Any, str]]]] = {
     "text": ({}, lambda request, watches: (watches[0]._stream, "push")),
     "text with stops": ({"stop": "zz"}, lambda request, watches: (watches[0]._stream, "push")),
     "stops": ({"stop": "zz"}, lambda request, watches: (watches[0], "accept")),

@@ -10,7 +10,7 @@ from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted
 from speccheck.states import check_states
 
 from specdec import LLM, FinishReason
-from specdec.engine.pace import Pace
+from specdec.engine.speculation.pace import Pace
 
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -23,7 +23,7 @@ def speculation(request, subject):
 
 def audit(llm) -> None:
     """Look through the books of the proposer, if there is one."""
-    if engine_of(llm)._guard is not None:
+    if engine_of(llm).proposer is not None:
         proposer = proposer_of(llm)
         assert proposer.complaints == []
         assert engine_of(llm).metrics.proposer_errors == 0
@@ -136,7 +136,7 @@ def test_aborting_some_leaves_the_others_alone(subject, speculation, caching) ->
         request, watches = intake.prepare(f"r{index}", prompt, greedy(32), is_streaming=False)
         engine.add(request, watches)
         names[f"r{index}"] = index
-    if engine._guard is not None:
+    if engine.proposer is not None:
         proposer_of(llm)
     done = {}
     step = 0

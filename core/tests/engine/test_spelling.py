@@ -8,7 +8,7 @@ import pytest
 from speccheck.engines import make_llm, scripted
 from speccheck.spelling import TOKENIZERS, ids_of, llama_tokenizer, saying, speaker
 
-from specdec.engine.text import TextStream
+from specdec.engine.detokenizer import IncrementalDetokenizer
 
 E_ACUTE, BLOCK, FACE = b"\xc3\xa9", b"\xe2\x96\x93", b"\xf0\x9f\x98\x80"
 
@@ -19,7 +19,7 @@ def tokenizer(request):
 
 
 def text_of(tokenizer, prompt, output, skips: bool = True) -> str:
-    stream = TextStream(tokenizer, prompt, skip_special_tokens=skips)
+    stream = IncrementalDetokenizer(tokenizer, prompt, skip_special_tokens=skips)
     return "".join(map(stream.push, output))
 
 
@@ -117,7 +117,7 @@ def test_a_blank_beside_half_a_character_is_shown() -> None:
 def test_time_does_not_grow_with_tokens_that_say_nothing() -> None:
     tokenizer = llama_tokenizer()
     for output in ([2] * 5000, ids_of(tokenizer, b"\xff" * 5000), ids_of(tokenizer, b"\xc3" * 5000)):
-        stream = TextStream(tokenizer, ids_of(tokenizer, "x"), skip_special_tokens=True)
+        stream = IncrementalDetokenizer(tokenizer, ids_of(tokenizer, "x"), skip_special_tokens=True)
         for token_id in output:
             stream.push(token_id)
         assert len(stream._ids) < 32

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, proposer_of, scripted, spelled
 
 from specdec import FinishReason
+from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.sequence import Sequence
+from specdec.engine.stop_checker import StopChecker
 from specdec.engine.stop_strings import StopStrings
-from specdec.engine.stopping import StopWatch
-from specdec.engine.text import TextStream
 
 K = 6
 
@@ -32,7 +32,7 @@ def llm(request, subject):
 
 
 def audit(llm) -> None:
-    if engine_of(llm)._guard is not None:
+    if engine_of(llm).proposer is not None:
         assert proposer_of(llm).complaints == []
         assert proposer_of(llm).held == {}
 
@@ -240,7 +240,7 @@ def test_a_token_takes_the_same_time_with_many_stop_strings(num_stops) -> None:
     params = greedy(400, stop=stops)
     tokenizer = letter_tokenizer()
     sequence = Sequence("r", np.array([1], np.int32), params, seed=0, sample_index=0, max_num_tokens=401)
-    watch = StopWatch(sequence, (), TextStream(tokenizer, [1], skip_special_tokens=True))
+    watch = StopChecker(sequence, (), IncrementalDetokenizer(tokenizer, [1], skip_special_tokens=True))
     begun = time.perf_counter()
     for place in range(200):
         assert watch.accept([place % 20]) == [place % 20]
@@ -254,7 +254,7 @@ def test_a_stop_string_that_began_too_early_is_neither_met_nor_held_back() -> No
     text = spelled([1, 2, 3, 4])
     params = greedy(9, stop=[text[2:6]], min_tokens=2)
     sequence = Sequence("r", np.array([0], np.int32), params, seed=0, sample_index=0, max_num_tokens=10)
-    watch = StopWatch(sequence, (), TextStream(tokenizer, [0], skip_special_tokens=True))
+    watch = StopChecker(sequence, (), IncrementalDetokenizer(tokenizer, [0], skip_special_tokens=True))
     for token_id in (1, 2, 3, 4):
         assert watch.accept([token_id]) == [token_id]
         sequence.append([token_id], 0)

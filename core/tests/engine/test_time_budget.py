@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 import numpy as np
 import pytest
 
-from specdec.engine.guard import ProposerGuard
+from specdec.engine.speculation.guard import ProposerGuard
 from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, ProposerConfig, TargetInfo
 from specdec.interfaces.batch import HostIds
 from specdec.sampling_params import SamplingParams
@@ -54,11 +54,11 @@ def batch_of(counts: Sequence[int]) -> ProposeBatch:
 def test_a_prompt_may_take_as_many_steps_as_it_has_pieces(
     monkeypatch: pytest.MonkeyPatch, counts: list[int], is_overrun: bool
 ) -> None:
-    monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", 0)
+    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", 0)
     guard = guard_of(Sleeper)
     guard.observe_target(0.001)  # so the budget is the least there is, 50 ms
     assert guard.propose(batch_of(counts), [0] * len(counts)) is not None
-    assert guard.counters.num_overruns == is_overrun
+    assert guard._metrics.proposer_overruns == is_overrun
 
 
 class Resuming(Sleeper):
@@ -77,14 +77,14 @@ def guard_of(proposer: type[Proposer]) -> ProposerGuard:
 
 
 def test_a_slow_resume_counts_and_is_not_called_during_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", -1)
+    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(5, dtype=np.int32)
     assert [guard.resume("r", ids) for _ in range(5)] == [5, 5, 5, 0, 0]
-    assert (guard.counters.num_overruns, guard.counters.num_pauses) == (3, 1)
+    assert (guard._metrics.proposer_overruns, guard._metrics.proposer_pauses) == (3, 1)
 
 
 def test_pauses_are_short_again_after_many_good_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", -1)
+    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(5, dtype=np.int32)
 
     def length_of_pause() -> int:
@@ -107,7 +107,7 @@ def test_pauses_are_short_again_after_many_good_calls(monkeypatch: pytest.Monkey
 
 
 def test_a_long_prefix_may_take_long_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specdec.engine.guard._WARMUP_STEPS", -1)
+    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(320, dtype=np.int32)
     assert [guard.resume("r", ids) for _ in range(5)] == [320] * 5
-    assert (guard.counters.num_overruns, guard.counters.num_pauses) == (0, 0)
+    assert (guard._metrics.proposer_overruns, guard._metrics.proposer_pauses) == (0, 0)

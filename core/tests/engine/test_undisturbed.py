@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils import _device as device_modes
 
-from specdec.engine import undisturbed as module
-from specdec.engine.undisturbed import undisturbed
+from specdec.registry import undisturbed as module
+from specdec.registry.undisturbed import undisturbed
 
 
 def test_a_default_device_is_put_back_for_those_who_ask_for_it_and_set_it_next() -> None:

@@ -51,7 +51,7 @@ def counts(hosted: HostedProposer) -> dict[str, float]:
 
 
 def proposer_of(hosted: HostedProposer):
-    return hosted._guard.proposer
+    return hosted.proposer
 
 
 def check_told(hosted: HostedProposer, reason: FinishReason = FinishReason.LENGTH) -> None:

@@ -10,7 +10,7 @@ from specdec import ConfigError, EngineError, SamplingParams
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
-from specdec.engine.stopping import StopWatch
+from specdec.engine.stop_checker import StopChecker
 from specdec.outputs import RequestMetrics, RequestOutput
 from specdec.parallel.engines import FollowingEngine, Stepped, fingerprint
 from specdec.parallel.messages import Event, Order, Raised
@@ -50,11 +50,11 @@ def engine(*messages: Order | Event | Raised) -> tuple[FollowingEngine, Models]:
     return FollowingEngine(ranks, 1, kept), models
 
 
-def request(name: str, ids: list[int], **params: Any) -> tuple[Request, list[StopWatch]]:
+def request(name: str, ids: list[int], **params: Any) -> tuple[Request, list[StopChecker]]:
     sequence = Sequence(
         name, np.array(ids, np.int32), SamplingParams(**params), seed=0, sample_index=0, max_num_tokens=9
     )
-    watch = StopWatch(sequence, (), None)
+    watch = StopChecker(sequence, (), None)
     return Request(name, None, [(sequence, watch)], is_streaming=False), [watch]
 
 

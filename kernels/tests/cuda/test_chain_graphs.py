@@ -7,8 +7,8 @@ import pytest
 import torch
 from speccheck.recorder import Rerun, StandInAttention
 
-from specdec.engine.draws import EngineDraws
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.draws import EngineDraws
 from specdec.interfaces import ChainRules, ChainWork, PackedBatch
 from specdec.interfaces.draws import NoiseKeys
 from specdec.sampling_params import SamplingParams

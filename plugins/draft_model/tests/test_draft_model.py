@@ -35,7 +35,7 @@ def make_llm(**keys):
 
 
 def proposer_of(llm):
-    return llm._built.engine._guard.proposer
+    return llm._built.engine.proposer
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_drafts_of_recorded_loops(method, make_draft, monkeypatch) -> None:
         outputs = llm.generate(PROMPTS, params)
         seen.append(told(llm, outputs))
     assert seen[0] == seen[1]
-    loops = llm._built.engine._guard.proposer._runner.chain
+    loops = llm._built.engine.proposer._runner.chain
     assert loops.failure is None
     assert loops.num_replays > loops.num_recordings > 0
     counts = {

@@ -113,7 +113,7 @@ def test_a_draft_that_is_the_target_is_accepted_whole(make_llm, temperature, key
 def test_weights_of_the_targets_own_directory_are_shared(make_llm):
     llm = make_llm(model=str(specdec_zoo.path("target")), num_speculative_tokens=2)
     engine = llm._built.engine
-    ours, theirs = engine._guard.proposer._runner.module, engine._scorer.target.model
+    ours, theirs = engine.proposer._runner.module, engine._scorer.target.model
     assert ours is not theirs
     for name, parameter in theirs.named_parameters():
         assert ours.get_parameter(name).data_ptr() == parameter.data_ptr(), name

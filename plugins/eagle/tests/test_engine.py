@@ -79,7 +79,7 @@ def make_llm(folder: str, shape: Shape, keys: dict[str, Any], **arguments: Any) 
     model = copy.deepcopy(target_model()).to(arguments.get("dtype", torch.float32))
     arguments = {"max_model_len": 96, "skip_tokenizer_init": True, "strict_drafts": True, **arguments}
     llm = LLM(model, speculative_config=speculation, **arguments)
-    return llm, Watch(llm._built.engine._guard.proposer)
+    return llm, Watch(llm._built.engine.proposer)
 
 
 PROMPTS = [[(i * i + 7 * i + n) % VOCAB for i in range(n)] for n in (11, 1, 2, 25, 7)]

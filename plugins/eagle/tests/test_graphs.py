@@ -33,7 +33,7 @@ def make_llm(folder: str, keys: dict[str, Any]) -> tuple[LLM, HeadProposer]:
         attention_backend="triton",
         device="cpu",
     )
-    return llm, llm._built.engine._guard.proposer
+    return llm, llm._built.engine.proposer
 
 
 @pytest.mark.interpreter

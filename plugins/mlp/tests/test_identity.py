@@ -82,7 +82,7 @@ def test_training_lowers_the_loss(learnt):
 
 def watched(llm: LLM) -> list[tuple[Any, Any]]:
     """Return a list that every batch and its draft are added to."""
-    proposer, seen = llm._built.engine._guard.proposer, []
+    proposer, seen = llm._built.engine.proposer, []
     assert isinstance(proposer, MLPSpeculatorProposer)
     propose = proposer.propose
     proposer.propose = lambda batch: seen.append((batch, propose(batch))) or seen[-1][1]
@@ -132,7 +132,7 @@ def test_a_grammar_masks_the_draft(learnt, texts, keys):
 def test_finished_requests_leave_nothing(learnt, texts):
     llm = make_llm(learnt[0])
     run(llm, texts.prompts, 0.0)
-    states = llm._built.engine._guard.proposer._states
+    states = llm._built.engine.proposer._states
     assert not states._states
     assert not states._ends
 
@@ -140,7 +140,7 @@ def test_finished_requests_leave_nothing(learnt, texts):
 def test_a_target_in_bfloat16_is_drafted_for(learnt, texts):
     config = {"method": "mlp_speculator", "model": str(learnt[0]), "on_proposer_error": "raise"}
     llm = LLM(model="zoo", dtype="bfloat16", speculative_config=config)
-    heads = llm._built.engine._guard.proposer._heads
+    heads = llm._built.engine.proposer._heads
     assert heads.head[0].weight.dtype == torch.bfloat16
     outputs = run(llm, texts.prompts[:4], 0.0)
     assert sum(output.metrics.num_accepted_tokens for output in outputs) > 20

@@ -73,7 +73,7 @@ def test_in_the_engine_over_steps_with_partial_acceptances(learnt, texts, keys, 
     folder = learnt[0]
     config = {"method": "mlp_speculator", "model": str(folder), "on_proposer_error": "raise", **keys}
     llm = LLM(model="zoo", dtype="float32", speculative_config=config, strict_drafts=True)
-    chooser = llm._built.engine._guard.proposer._chooser
+    chooser = llm._built.engine.proposer._chooser
     choose, seen, accepted = chooser.choose, [], set()
 
     def watch(logits, places, batch):

@@ -230,7 +230,7 @@ def test_texts_are_right_and_what_was_learnt_is_drafted(learnt, texts, keys):
 def test_as_many_heads_are_read_as_a_draft_is_deep(learnt):
     for k, width, wanted in ((1, 1, 1), (3, 1, 3), (3, 2, 2)):
         llm = make_llm(learnt, num_speculative_tokens=k, tree_top_k=width)
-        assert llm._built.engine._guard.proposer._heads.num_heads == wanted
+        assert llm._built.engine.proposer._heads.num_heads == wanted
 
 
 def test_heads_of_another_target_and_more_tokens_than_heads(learnt, tensors, write, tmp_path):

@@ -78,7 +78,7 @@ def test_going_back_forgets():
 def test_after_an_error_the_text_is_right_and_new_requests_are_drafted_for(learnt, texts, num_failures):
     config = {"method": "mlp_speculator", "model": str(learnt[0])}
     llm = LLM(model="zoo", dtype="float32", speculative_config=config, strict_drafts=True, max_num_seqs=3)
-    proposer = llm._built.engine._guard.proposer
+    proposer = llm._built.engine.proposer
     propose, calls = proposer.propose, []
 
     def fail_now_and_then(batch):

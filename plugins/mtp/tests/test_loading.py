@@ -25,7 +25,7 @@ def load(target: object, /, **keys: Any) -> MtpProposer:
     config = {"method": "mtp", "on_proposer_error": "raise", **keys}
     llm = LLM(model=target, dtype="float32", skip_tokenizer_init=True, speculative_config=config)
     llm.generate([{"prompt_token_ids": [3, 4, 5]}], SamplingParams(max_tokens=8, ignore_eos=True))
-    proposer = llm._built.engine._guard.proposer
+    proposer = llm._built.engine.proposer
     assert isinstance(proposer, MtpProposer)
     return proposer
 
@@ -123,7 +123,7 @@ def test_the_same_embedding_and_projection_again(changed, kind):
         skip_tokenizer_init=True,
         speculative_config={"method": "mtp"},
     )
-    stage = head_of(llm._built.engine._guard.proposer).stage(0)
+    stage = head_of(llm._built.engine.proposer).stage(0)
     target = llm._built.engine._scorer.target.model
     assert stage.embed_tokens is target.get_input_embeddings()
     assert stage.lm_head is target.get_output_embeddings()

@@ -80,7 +80,7 @@ def test_round_trip(target, tmp_path, is_in_place, has_shards, num_layers, caplo
 
     keys = {"method": "mtp", "on_proposer_error": "raise"}
     llm = LLM(model=str(out), dtype="float32", skip_tokenizer_init=True, speculative_config=keys)
-    proposer = llm._built.engine._guard.proposer
+    proposer = llm._built.engine.proposer
     assert proposer._config.num_speculative_tokens == num_layers
     for layer in range(num_layers):
         for (name, ours), theirs in zip(
@@ -104,7 +104,7 @@ def test_the_zoo_with_layers(tmp_path):
         dtype="float32",
         speculative_config={"method": "mtp", "num_speculative_tokens": 2},
     )
-    assert llm._built.engine._guard.proposer._runner.max_chain_rows > 0
+    assert llm._built.engine.proposer._runner.max_chain_rows > 0
     assert llm.generate(["import os\n"], params)[0].outputs[0].text == wanted
 
 

@@ -278,7 +278,7 @@ def test_a_shut_down_engine_has_written(tmp_path) -> None:
     llm.shutdown()
     assert path.exists()
     again = LLM("zoo", dtype="float32", speculative_config=config)
-    (known,) = again._built.engine._guard.proposer._trees.memory.responses.values()
+    (known,) = again._built.engine.proposer._trees.memory.responses.values()
     assert list(known) == [*request.prompt_token_ids, *output.token_ids]  # the prompt is short
     second = again.generate(["def main("], params)[0]
     assert second.outputs[0].token_ids == output.token_ids

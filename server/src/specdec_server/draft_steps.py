@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from specdec import DraftStep
-from specdec.engine import TextStream
+from specdec.engine import IncrementalDetokenizer
 from specdec_server.piece import Piece
 
 
@@ -31,7 +31,9 @@ class DraftSteps:
         self._last = prompt_token_ids[-1:]
         self._stream = None
         if tokenizer is not None:
-            self._stream = TextStream(tokenizer, prompt_token_ids, skip_special_tokens=skip_special_tokens)
+            self._stream = IncrementalDetokenizer(
+                tokenizer, prompt_token_ids, skip_special_tokens=skip_special_tokens
+            )
 
     def told(self, piece: Piece) -> list[dict[str, Any]]:
         """Return the steps of a piece.

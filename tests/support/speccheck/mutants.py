@@ -12,7 +12,7 @@ import torch
 from specdec import SamplingParams
 from specdec.engine import engine as engine_module
 from specdec.engine.sequence import Sequence as Sample
-from specdec.engine.stopping import StopWatch
+from specdec.engine.stop_checker import StopChecker
 from specdec.grammar.state import GrammarState
 from specdec.interfaces import VerifyBatch
 from specdec.interfaces.finish import FinishReason
@@ -62,20 +62,20 @@ def grammar_stands_still(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_stops(patch: pytest.MonkeyPatch) -> None:
-    def mutant(self: StopWatch, token_ids: list[int]) -> list[int]:
+    def mutant(self: StopChecker, token_ids: list[int]) -> list[int]:
         sequence = self._sequence
         kept = token_ids[: sequence.max_num_tokens - sequence.num_tokens]
         if len(kept) == sequence.max_num_tokens - sequence.num_tokens:
             sequence.finish_reason = FinishReason.LENGTH
         return kept
 
-    patch.setattr(StopWatch, "accept", mutant)
+    patch.setattr(StopChecker, "accept", mutant)
 
 
 def stops_at_the_last_token_only(patch: pytest.MonkeyPatch) -> None:
-    right = StopWatch.accept
+    right = StopChecker.accept
 
-    def mutant(self: StopWatch, token_ids: list[int]) -> list[int]:
+    def mutant(self: StopChecker, token_ids: list[int]) -> list[int]:
         sequence = self._sequence
         kept = token_ids[: sequence.max_num_tokens - sequence.num_tokens]
         if self._stops:
@@ -87,7 +87,7 @@ def stops_at_the_last_token_only(patch: pytest.MonkeyPatch) -> None:
         sequence.max_num_tokens += len(kept) - 1
         return kept
 
-    patch.setattr(StopWatch, "accept", mutant)
+    patch.setattr(StopChecker, "accept", mutant)
 
 
 def one_token_too_many(patch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from transformers.generation.stopping_criteria import (
 )
 
 from specdec import ConfigError, SamplingParams
-from specdec.engine import Request, StopWatch
+from specdec.engine import Request, StopChecker
 from specdec.logits import RequestRules
 from specdec_transformers.attached import Session
 from specdec_transformers.processors import RowProcessors, for_row
 from specdec_transformers.sampling import sampling_of
 
-Prepared = list[tuple[Request, list[StopWatch]]]
+Prepared = list[tuple[Request, list[StopChecker]]]
 """Requests, each with the stop watches of its single sample."""
 
 _SEEDS = 2**63 - 1

@@ -151,7 +151,7 @@ def in_chat_format(
     """Return the prompts formatted with the model's chat template; unchanged if it has none."""
     if tokenizer is None or tokenizer.chat_template is None:
         return list(prompts)
-    from specdec.engine import conversation_prompt
+    from specdec.inputs import conversation_prompt
 
     return [
         conversation_prompt(tokenizer, [{"role": "user", "content": prompt}], {})["prompt_token_ids"]

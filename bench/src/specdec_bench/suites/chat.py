@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from specdec.config import notice
-from specdec.engine import conversation_prompt
+from specdec.inputs import conversation_prompt
 from specdec_bench.suites.question import Question
 
 SEPARATOR = "\n\n"

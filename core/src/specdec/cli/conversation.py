@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from specdec.cli.run_summary import summary
 from specdec.cli.show_stream import show_stream
-from specdec.engine.conversation import conversation_prompt
+from specdec.inputs.conversation import conversation_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from specdec.engine.prompts import Prompt
+    from specdec.inputs.prompts import Prompt
     from specdec.llm import LLM
     from specdec.outputs import RequestOutput
     from specdec.sampling_params import SamplingParams

@@ -15,7 +15,7 @@ from specdec.errors import ConfigError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from specdec.engine.prompts import Prompt
+    from specdec.inputs.prompts import Prompt
     from specdec.outputs import RequestOutput
 
 
@@ -150,7 +150,7 @@ def _read_prompt(prompt: str | None, file: Path | None) -> str:
 def _prompt(text: str, tokenizer: PreTrainedTokenizerBase, *, is_chat: bool) -> Prompt:
     """Return the prompt, formatted as a chat message if `is_chat`."""
     if is_chat:
-        from specdec.engine.conversation import conversation_prompt
+        from specdec.inputs.conversation import conversation_prompt
 
         return cast("Prompt", conversation_prompt(tokenizer, [{"role": "user", "content": text}], {}))
     return text

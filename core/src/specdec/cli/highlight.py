@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.engine.text import TextStream
+from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.outputs import CompletionOutput
 
 GUESSED = "\x1b[32m"
@@ -36,7 +36,7 @@ class GrowingText:
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, prompt_token_ids: list[int]) -> None:
-        self._stream = TextStream(tokenizer, prompt_token_ids, skip_special_tokens=True)
+        self._stream = IncrementalDetokenizer(tokenizer, prompt_token_ids, skip_special_tokens=True)
         self._num_tokens = 0
         self._is_guessed = True
         self._held_back: list[Piece] = []

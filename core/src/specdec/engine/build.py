@@ -12,26 +12,18 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from specdec import registry
 from specdec.config import ResolvedSpeculation, TargetFacts, default_sampler, parse_speculative_config
 from specdec.config.checkpoint import read_mapping_of
-from specdec.engine.capabilities import check_capabilities
-from specdec.engine.caps import SpeculationCaps
 from specdec.engine.commit import Committer
-from specdec.engine.delivery import Delivery, no_states
 from specdec.engine.engine import Engine
-from specdec.engine.guard import ProposerGuard
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.make_proposer import load_proposer, make_proposer
 from specdec.engine.metrics import Counter, Gauge, Metric
-from specdec.engine.pace import Pace
-from specdec.engine.resumption import Resumption
 from specdec.engine.scheduler import Scheduler
-from specdec.engine.undisturbed import importing
+from specdec.engine.speculation.opening import open_speculation
 from specdec.engine.warm_up import warm_up
 from specdec.engine_options import EngineOptions
-from specdec.interfaces.capability import Capability
-from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
-from specdec.interfaces.target import TargetHandle, TargetInfo
+from specdec.interfaces.target import TargetInfo
 from specdec.loading.target import LoadedTarget, locate
+from specdec.registry.undisturbed import importing
 
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
@@ -82,7 +74,7 @@ def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEng
 
 def assemble(
     options: EngineOptions,
-    speculation: ResolvedSpeculation | None,
+    resolved: ResolvedSpeculation | None,
     scorer: Scorer,
     make_engine: Callable[..., Engine],
 ) -> BuiltEngine:
@@ -90,49 +82,42 @@ def assemble(
 
     Args:
         options: the model named by its directory or hub id.
-        speculation: the resolved configuration; None without speculation.
+        resolved: the speculative configuration; None without speculation.
         scorer: not loaded yet.
         make_engine: takes the arguments of `Engine`.
     """
     handle = scorer.load(options)
-    sampler = make_sampler(speculation)
-    guard = delivery = pace = resume = None
-    caps = SpeculationCaps(0)
-    if speculation is not None:
-        proposer, changed = make_proposer(speculation, handle.info)
-        check_capabilities(proposer, sampler)
-        changed += load_proposer(proposer, handle)
-        guard, delivery = _contained(proposer, sampler, speculation, options, handle, scorer)
-        guard.count_changes(changed)
-        resume = Resumption(guard, delivery)
-        k = speculation.config.num_speculative_tokens
-        assert k is not None
-        caps = SpeculationCaps(k, speculation.config.cap, needs_hidden=delivery.needs_hidden)
-        if speculation.config.adaptive:
-            pace = Pace(k, can_shorten=Capability.TREE not in proposer.capabilities)
-    warm_up(sampler, handle.info, None if guard is None else guard.capabilities)
+    sampler = make_sampler(resolved)
+    speculation = None
+    if resolved is not None:
+        speculation = open_speculation(
+            resolved,
+            handle.info,
+            sampler,
+            lambda proposer: proposer.load(handle),
+            is_strict=options.strict_drafts,
+        )
+        if speculation.delivery.needs_hidden:
+            scorer.capture_hidden(speculation.guard.aux_layer_ids)
+    warm_up(sampler, handle.info, None if speculation is None else speculation.guard.capabilities)
     scorer.allocate()
     kv = KVManager(
-        scorer.cache, options.block_size, is_prefix_cached=options.enable_prefix_caching, resume=resume
+        scorer.cache,
+        options.block_size,
+        is_prefix_cached=options.enable_prefix_caching,
+        resume=None if speculation is None else speculation.resume,
     )
-    engine = make_engine(
-        scorer,
-        sampler,
-        Scheduler(
-            kv,
-            caps,
-            options.max_num_seqs,
-            options.max_num_batched_tokens,
-            pace,
-            has_priorities=options.scheduling_policy == "priority",
-        ),
-        Committer(kv, scorer.cache, delivery, None if guard is None else guard.name),
-        guard,
-        delivery,
-        importing("an observer", registry.observers),
-        pace,
+    scheduler = Scheduler(
+        kv,
+        options.max_num_seqs,
+        options.max_num_batched_tokens,
+        speculation,
+        has_priorities=options.scheduling_policy == "priority",
     )
-    return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, speculation)
+    committer = Committer(kv, scorer.cache, speculation)
+    observers = importing("an observer", registry.observers)
+    engine = make_engine(scorer, sampler, scheduler, committer, speculation, observers)
+    return BuiltEngine(engine, scorer, sampler, handle.info, scorer.tokenizer, resolved)
 
 
 def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:
@@ -141,32 +126,6 @@ def make_sampler(speculation: ResolvedSpeculation | None) -> Sampler:
         sampler_class, config = default_sampler()
         return sampler_class(config)
     return speculation.sampler_class(speculation.sampler_config)
-
-
-def _contained(
-    proposer: Proposer,
-    sampler: Sampler,
-    speculation: ResolvedSpeculation,
-    options: EngineOptions,
-    handle: TargetHandle,
-    scorer: Scorer,
-) -> tuple[ProposerGuard, Delivery]:
-    states = no_states(proposer, handle.info)
-    if states:
-        scorer.capture_hidden(proposer.aux_layer_ids)
-    guard = ProposerGuard(
-        proposer,
-        handle.info.vocab_size,
-        is_fallback=speculation.config.on_proposer_error == "fallback",
-        is_strict=options.strict_drafts,
-        takes_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
-    )
-    delivery = Delivery(
-        no_states=states,
-        is_on_device=Capability.ON_DEVICE in proposer.capabilities,
-        device=handle.info.device,
-    )
-    return guard, delivery
 
 
 def _facts(options: EngineOptions) -> TargetFacts:

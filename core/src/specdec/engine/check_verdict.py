@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.engine.received import exact_rows
+from specdec.engine.speculation.received import exact_rows
 from specdec.errors import PluginError
 from specdec.interfaces.sampler import Verdict
 

@@ -10,12 +10,12 @@ from time import perf_counter
 import torch
 
 from specdec.engine.containment import Contained, fail
-from specdec.engine.delivery import Delivery
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.plan import Plan
+from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import NOT_NUMBERS
-from specdec.engine.stopping import StopWatch
+from specdec.engine.speculation.speculation import Speculation
+from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
 from specdec.interfaces.score_batch import SlotCache
@@ -54,25 +54,22 @@ class Committer:
     Args:
         kv: publishes written blocks.
         cache: the KV cache, whose rows are compacted after a tree.
-        delivery: keeps hidden states; None without a proposer.
-        proposer_name: the proposer of every draft that does not name others.
+        speculation: takes the hidden states; None without a proposer.
     """
 
-    def __init__(
-        self, kv: KVManager, cache: SlotCache, delivery: Delivery | None, proposer_name: str | None = None
-    ) -> None:
+    def __init__(self, kv: KVManager, cache: SlotCache, speculation: Speculation | None) -> None:
         self._kv = kv
         self._cache = cache
-        self._delivery = delivery
-        self._proposer_name = proposer_name
+        self._delivery = None if speculation is None else speculation.delivery
+        self._proposer_name = None if speculation is None else speculation.guard.name
 
     def commit(
         self,
-        plan: Plan,
+        scheduled: SchedulerOutput,
         draft: CheckedDraft,
         scores: Scores,
         verdict: Verdict,
-        watches: dict[Sequence, StopWatch],
+        watches: dict[Sequence, StopChecker],
         is_sound: torch.Tensor | None = None,
     ) -> Committed:
         """Commit one step; sequences that end are marked finished.
@@ -81,9 +78,9 @@ class Committer:
         """
         done = Committed()
         sound: list[bool] | None = None if is_sound is None else is_sound.tolist()
-        row_of_decoding = {index: row for row, index in enumerate(plan.decoding)}
+        row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
         num_prompt_rows = 0
-        for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
+        for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):
             if chunk == 0:
                 continue
             missing = sequence.missing_prompt_rows(chunk)
@@ -185,7 +182,7 @@ def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sou
 
 
 def _judge(
-    sequence: Sequence, watch: StopWatch, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
+    sequence: Sequence, watch: StopChecker, row: int, draft: CheckedDraft, scores: Scores, verdict: Verdict,
     sound: list[bool] | None,
 ) -> Outcome:  # fmt: skip
     """Return the kept part of a verdict, cut at the end of the text and where no token could be chosen.

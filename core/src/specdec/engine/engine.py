@@ -12,22 +12,17 @@ from specdec.engine.check_verdict import check_verdict
 from specdec.engine.commit import Committer
 from specdec.engine.constrain import constrain
 from specdec.engine.containment import Contained, output_of
-from specdec.engine.delivery import Delivery
-from specdec.engine.guard import ProposerGuard
-from specdec.engine.make_proposer import line_of
 from specdec.engine.metrics import EngineMetrics
-from specdec.engine.pace import Pace
-from specdec.engine.plan import Plan
-from specdec.engine.proposing import by_reason, propose
 from specdec.engine.request import Request
-from specdec.engine.sanitize import select_rows
 from specdec.engine.scheduler import Scheduler
+from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import sound_rows
-from specdec.engine.stopping import StopWatch
-from specdec.engine.undisturbed import undisturbed
-from specdec.errors import ConfigError, described, is_interrupt
-from specdec.interfaces.capability import Capability
+from specdec.engine.speculation.pace import MeasuredStep
+from specdec.engine.speculation.sanitize import select_rows
+from specdec.engine.speculation.speculation import Speculation
+from specdec.engine.stop_checker import StopChecker
+from specdec.errors import ConfigError, described, is_interrupt, line_of
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
@@ -35,6 +30,7 @@ from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scorer
 from specdec.outputs import RequestOutput
+from specdec.registry.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     import pluggy
@@ -50,10 +46,8 @@ class Engine:
         sampler: verifies drafts.
         scheduler: chooses what runs.
         committer: applies verdicts.
-        guard: calls the proposer and contains its failures; None without speculation.
-        delivery: builds the proposer's batches; None without speculation.
+        speculation: drives the proposer; None without one.
         observers: observer hooks to call, or None if there are none.
-        pace: limits drafts in the scheduler; receives what drafts cost and gain. None without `adaptive`.
     """
 
     def __init__(
@@ -62,26 +56,21 @@ class Engine:
         sampler: Sampler,
         scheduler: Scheduler,
         committer: Committer,
-        guard: ProposerGuard | None,
-        delivery: Delivery | None,
+        speculation: Speculation | None,
         observers: pluggy.HookRelay | None,
-        pace: Pace | None = None,
     ) -> None:
         self._scorer = scorer
         self._sampler = sampler
         self._scheduler = scheduler
         self._committer = committer
-        self._guard = guard
-        self._delivery = delivery
+        self._speculation = speculation
         self._observers = observers
-        self._pace = pace
-        self._is_measured = False  # whether `pace` observes this step: not if the proposer failed
         self._requests: dict[str, Request] = {}
         self._owners: dict[Sequence, Request] = {}
-        self._watches: dict[Sequence, StopWatch] = {}
+        self._watches: dict[Sequence, StopChecker] = {}
         self._row_ids: set[str] = set()
         self._ended: list[Sequence] = []
-        self.metrics = EngineMetrics()
+        self.metrics = EngineMetrics() if speculation is None else speculation.metrics
         self.last_step: StepStats | None = None
 
     @property
@@ -92,7 +81,7 @@ class Engine:
     @property
     def proposer(self) -> Proposer | None:
         """The proposer; None without speculation."""
-        return None if self._guard is None else self._guard.proposer
+        return None if self._speculation is None else self._speculation.guard.proposer
 
     @property
     def num_sequences(self) -> tuple[int, int]:
@@ -109,7 +98,7 @@ class Engine:
         """Number of requests of which no sample has started."""
         return sum(request.is_waiting for request in list(self._requests.values()))
 
-    def add(self, request: Request, watches: list[StopWatch]) -> None:
+    def add(self, request: Request, watches: list[StopChecker]) -> None:
         """Queue a request.
 
         Raises:
@@ -151,74 +140,46 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Schedule, propose, score, verify, commit; returns the outputs of requests that ended or stream."""
         times = [perf_counter()]
-        plan = self._scheduler.schedule()
+        scheduled = self._scheduler.schedule()
         times.append(perf_counter())
-        draft = self._propose(plan)
+        draft = self._propose(scheduled)
         times.append(perf_counter())
-        scores, is_sound = sound_rows(self._scorer.score(plan, draft))
+        scores, is_sound = sound_rows(self._scorer.score(scheduled, draft))
         times.append(perf_counter())
-        batch = _verify_batch(plan, draft)
+        batch = _verify_batch(scheduled, draft)
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores.logits.shape[1], self._sampler.name)
         times.append(perf_counter())
-        done = self._committer.commit(plan, draft, scores, verdict, self._watches, is_sound)
-        outputs = self._show(plan)
+        done = self._committer.commit(scheduled, draft, scores, verdict, self._watches, is_sound)
+        outputs = self._show(scheduled)
         times.append(perf_counter())
-        self._observe(plan, draft, done.num_accepted, done.num_emitted_tokens, times)
+        self._observe(scheduled, draft, done.num_accepted, done.num_emitted_tokens, times)
         return outputs
 
-    def _propose(self, plan: Plan) -> CheckedDraft:
+    def _propose(self, scheduled: SchedulerOutput) -> CheckedDraft:
         """Deliver new tokens to the proposer and return its draft for the sequences that sample."""
-        self.metrics.num_preemptions += len(plan.preempted)
-        guard, delivery = self._guard, self._delivery
-        if guard is None or delivery is None:
+        self.metrics.num_preemptions += len(scheduled.preempted)
+        speculation = self._speculation
+        if speculation is None:
             self._finish_ended()
-            return CheckedDraft.empty(len(plan.decoding))
-        if delivery.needs_hidden:
-            for sequence in plan.preempted:
+            return CheckedDraft.empty(len(scheduled.decoding))
+        if speculation.delivery.needs_hidden:
+            for sequence in scheduled.preempted:
                 if not sequence.num_blocks:  # else it has been placed again and restarts from there
-                    delivery.forget(sequence)
-        self._is_measured = not guard.is_paused
-        if guard.is_paused:
-            guard.skip()
-            delivery.limit_waiting(plan.sequences)
-            self._finish_ended()
-            return CheckedDraft.empty(len(plan.decoding))
-        if self._can_skip_proposer(delivery, plan):
-            self._finish_ended()
-            return CheckedDraft.empty(len(plan.decoding))
-        sequences = plan.sequences + self._ended
-        max_nodes = plan.max_nodes + [0] * len(self._ended)
-        draft = propose(guard, delivery, sequences, max_nodes)
+                    speculation.delivery.forget(sequence)
+        draft = speculation.propose(
+            scheduled.sequences, scheduled.max_nodes, ended=self._ended, chunks=scheduled.chunks
+        )
         self._finish_ended()
-        if draft is None:
-            self._is_measured = False
-            return CheckedDraft.empty(len(plan.decoding))
-        return constrain(select_rows(draft, plan.decoding), [plan.sequences[i] for i in plan.decoding])
-
-    def _can_skip_proposer(self, delivery: Delivery, plan: Plan) -> bool:
-        """Return whether to skip the proposer: nothing is drafted, and new tokens can be delivered later."""
-        if (
-            self._pace is None
-            or not self._pace.is_suspended
-            or delivery.is_overdue(plan.sequences, plan.chunks)
-        ):
-            return False
-        if delivery.is_missing(plan.sequences + self._ended):
-            return False
-        return not self._ended or self._can_skip_ends(delivery)
-
-    def _can_skip_ends(self, delivery: Delivery) -> bool:
-        """Return whether a suspended proposer may miss last tokens: it does not learn from ids alone."""
-        assert self._guard is not None
-        return delivery.needs_hidden or Capability.OWN_KV in self._guard.capabilities
+        decoding = [scheduled.sequences[index] for index in scheduled.decoding]
+        return constrain(select_rows(draft, scheduled.decoding), decoding)
 
     def _finish_ended(self) -> None:
-        """Finish ended sequences in the proposer, with ERROR if their last tokens were not delivered."""
+        """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
         ended, self._ended = self._ended, []
         self._forget(ended)
-        for reason, sequences in by_reason(ended).items():
-            self._finish(sequences, reason)
+        if ended and self._speculation is not None:
+            self._speculation.finish(ended)
 
     def _forget(self, sequences: list[Sequence]) -> None:
         """Drop the engine's state of ended sequences."""
@@ -231,9 +192,8 @@ class Engine:
 
     def _finish(self, sequences: list[Sequence], reason: FinishReason) -> None:
         """Finish sequences in the proposer; re-raises its exceptions if `on_proposer_error` is "raise"."""
-        if self._guard is not None:
-            self._guard.finish([s.row_id for s in sequences if s.is_introduced], reason)
-            self.metrics.take(self._guard.counters)  # no step may follow
+        if self._speculation is not None:
+            self._speculation.finish(sequences, reason)
 
     def _free_row_id(self, name: str) -> str:
         """Return an unused row id: an ended request keeps its row until its last tokens are delivered."""
@@ -243,10 +203,10 @@ class Engine:
             free = f"{name}~{number}"
         return free
 
-    def _show(self, plan: Plan) -> list[RequestOutput]:
+    def _show(self, scheduled: SchedulerOutput) -> list[RequestOutput]:
         """Remove ended samples; return the outputs of requests that ended or stream."""
         now = perf_counter()
-        decoding = [plan.sequences[index] for index in plan.decoding]
+        decoding = [scheduled.sequences[index] for index in scheduled.decoding]
         touched: dict[str, Request] = {}
         for sequence in decoding:
             if not sequence.num_output_tokens:
@@ -256,7 +216,7 @@ class Engine:
             else:
                 self.metrics.inter_token_latency.observe(now - sequence.last_token_time)
             sequence.last_token_time = now
-        for sequence in plan.sequences:
+        for sequence in scheduled.sequences:
             request = self._owners[sequence]
             if sequence.is_finished or (request.is_streaming and sequence.last_token_time == now):
                 self._read(sequence)
@@ -272,24 +232,15 @@ class Engine:
                 self._tell_finished(self._requests.pop(output.request_id), output)
         self._finish(failed, FinishReason.ERROR)
         if self._ended and not self._scheduler.has_work:
-            self._flush()
+            if self._speculation is not None:
+                self._speculation.deliver_last(self._ended)
+            self._finish_ended()
         return outputs
 
     def _read(self, sequence: Sequence) -> None:
         """Bring a sample's text up to date."""
         with Contained(sequence, "decoding its text"):
             self._watches[sequence].read()
-
-    def _flush(self) -> None:
-        """Deliver the last tokens when no step will follow."""
-        guard, delivery = self._guard, self._delivery
-        if guard is not None and delivery is not None and not guard.is_paused:
-            is_suspended = self._pace is not None and self._pace.is_suspended
-            nothing = [0] * len(self._ended)
-            can_skip = is_suspended and self._can_skip_ends(delivery)
-            if not can_skip or delivery.is_missing(self._ended):
-                propose(guard, delivery, self._ended, nothing)
-        self._finish_ended()
 
     def _tell_finished(self, request: Request, output: RequestOutput) -> None:
         if self._observers is None:
@@ -329,15 +280,20 @@ class Engine:
                     )  # fmt: skip
 
     def _observe(
-        self, plan: Plan, draft: CheckedDraft, num_accepted: list[int], num_emitted: int, times: list[float]
+        self,
+        scheduled: SchedulerOutput,
+        draft: CheckedDraft,
+        num_accepted: list[int],
+        num_emitted: int,
+        times: list[float],
     ) -> None:
         drafted = [len(row) for row in draft.rows]
         for count, accepted in zip(drafted, num_accepted, strict=True):
             self.metrics.count_positions(count, accepted)
         spans = [1e3 * (b - a) for a, b in pairwise(times)]
         stats = StepStats(
-            num_requests=len(plan.sequences),
-            num_prompt_tokens=plan.num_prompt_tokens,
+            num_requests=len(scheduled.sequences),
+            num_prompt_tokens=scheduled.num_prompt_tokens,
             num_drafts=sum(1 for count in drafted if count),
             num_draft_tokens=sum(drafted),
             num_accepted_tokens=sum(num_accepted),
@@ -350,30 +306,29 @@ class Engine:
         )
         self.last_step = stats
         self.metrics.count_step(stats)
-        if self._pace is not None and self._is_measured:
-            self._pace.observe(
-                [plan.sequences[index] for index in plan.decoding],
-                [plan.max_nodes[index] for index in plan.decoding],
-                drafted,
-                num_accepted,
-                times[2] - times[1],
-                times[-1] - times[2] + times[1] - times[0],
-                num_prompt_rows=plan.num_prompt_tokens if plan.all_sample else None,
-                num_rows=sum(plan.chunks) + sum(drafted),
-            )
-            self.metrics.steps_without_drafts = self._pace.num_suspended
-            self.metrics.steps_with_shorter_drafts = self._pace.num_shortened
-        if self._guard is not None:
-            self._guard.observe_target(times[4] - times[2])  # on a GPU, the verdict waits for the pass
-            self.metrics.take(self._guard.counters)
-        if self._delivery is not None:
-            self.metrics.requests_without_states = self._delivery.num_without_states
+        if self._speculation is not None:
+            self._speculation.guard.observe_target(
+                times[4] - times[2]
+            )  # on a GPU, the verdict waits for the pass
+            if self._speculation.is_measured:
+                self._speculation.observe(
+                    MeasuredStep(
+                        [scheduled.sequences[index] for index in scheduled.decoding],
+                        [scheduled.max_nodes[index] for index in scheduled.decoding],
+                        drafted,
+                        num_accepted,
+                        propose_s=times[2] - times[1],
+                        other_s=times[-1] - times[2] + times[1] - times[0],
+                        num_prompt_rows=scheduled.num_prompt_tokens if scheduled.all_sample else None,
+                        num_rows=sum(scheduled.chunks) + sum(drafted),
+                    )
+                )
         if self._observers is not None:
             self._tell(self._observers.specdec_step_finished, stats)
 
 
-def _verify_batch(plan: Plan, draft: CheckedDraft) -> VerifyBatch:
-    sequences = [plan.sequences[index] for index in plan.decoding]
+def _verify_batch(scheduled: SchedulerOutput, draft: CheckedDraft) -> VerifyBatch:
+    sequences = [scheduled.sequences[index] for index in scheduled.decoding]
     return VerifyBatch(
         num_nodes=[len(row) for row in draft.rows],
         num_tokens=[sequence.num_tokens for sequence in sequences],

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from specdec.engine.conversation import conversation_prompt
+from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.process import check_process
-from specdec.engine.prompt_length import PromptLength
-from specdec.engine.prompts import Prompt, text_and_ids
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
-from specdec.engine.stopping import StopWatch
-from specdec.engine.text import TextStream
+from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, ContextLengthError
 from specdec.grammar.compiler import GrammarFactory
+from specdec.inputs.conversation import conversation_prompt
+from specdec.inputs.prompt_length import PromptLength
+from specdec.inputs.prompts import Prompt, text_and_ids
 from specdec.interfaces.batch import HostIds
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
@@ -32,7 +32,7 @@ from specdec.logits.rules import make_rules
 from specdec.sampling_params import SamplingParams
 
 SEED_BITS = 63
-Prepared = tuple[Request, list[StopWatch]]
+Prepared = tuple[Request, list[StopChecker]]
 """A request and the stop watches of its samples."""
 
 
@@ -140,7 +140,7 @@ class Intake:
 
     def _sample(
         self, request_id: str, index: int, ids: HostIds, params: SamplingParams, seed: int
-    ) -> tuple[Sequence, StopWatch]:
+    ) -> tuple[Sequence, StopChecker]:
         limit = self._info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(ids) + params.max_tokens)
         name = request_id if params.n == 1 else f"{request_id}#{index}"
@@ -155,13 +155,13 @@ class Intake:
         if params.prompt_logprobs is not None and index == 0:
             sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._text(ids[:1], skips=True))
         text = self._text(ids, skips=params.skip_special_tokens)
-        return sequence, StopWatch(sequence, self._info.eos_token_ids, text)
+        return sequence, StopChecker(sequence, self._info.eos_token_ids, text)
 
-    def _text(self, prompt: HostIds, *, skips: bool) -> TextStream | None:
+    def _text(self, prompt: HostIds, *, skips: bool) -> IncrementalDetokenizer | None:
         """Return the text that follows a prompt; None without a tokenizer."""
         if self._tokenizer is None:
             return None
-        return TextStream(self._tokenizer, prompt.tolist(), skip_special_tokens=skips)
+        return IncrementalDetokenizer(self._tokenizer, prompt.tolist(), skip_special_tokens=skips)
 
     def _tokenize(self, prompt: Prompt, params: SamplingParams) -> Tokenized:
         text, ids = text_and_ids(prompt)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from specdec.engine.distribution import BOUNDS_S, Distribution
-from specdec.engine.guard import GuardCounters
 from specdec.engine.sequence import count_accepted
 from specdec.interfaces.observer import StepStats
 
@@ -67,9 +66,13 @@ class EngineMetrics:
     proposer_overruns: int = 0
     proposer_pauses: int = 0
     prefix_tokens_rerun: int = 0
+    """Tokens of cached prefixes that the target computed again because the proposer did not hold them."""
     requests_without_states: int = 0
+    """Requests that get no further drafts because their states are gone."""
     steps_without_drafts: int = 0
+    """Steps in which `adaptive` allowed no draft."""
     steps_with_shorter_drafts: int = 0
+    """Steps in which it allowed fewer than k nodes."""
     observer_errors: int = 0
     schedule_s: float = 0.0
     propose_s: float = 0.0
@@ -91,14 +94,6 @@ class EngineMetrics:
         self.score_s += stats.score_ms / 1e3
         self.verify_s += stats.verify_ms / 1e3
         self.commit_s += stats.commit_ms / 1e3
-
-    def take(self, counters: GuardCounters) -> None:
-        """Copy the counters of the proposer's guard."""
-        self.proposer_errors = counters.num_errors
-        self.proposer_nodes_cut = counters.num_nodes_cut
-        self.proposer_overruns = counters.num_overruns
-        self.proposer_pauses = counters.num_pauses
-        self.prefix_tokens_rerun = counters.num_tokens_rerun
 
     def count_positions(self, num_drafted: int, num_accepted: int) -> None:
         """Add one verified draft to the counts by position."""

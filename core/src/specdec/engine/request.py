@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.stopping import StopWatch
+from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces.finish import FinishReason
 from specdec.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
 
@@ -24,7 +24,7 @@ class Request:
         self,
         request_id: str,
         prompt: str | None,
-        samples: list[tuple[Sequence, StopWatch]],
+        samples: list[tuple[Sequence, StopChecker]],
         *,
         is_streaming: bool,
     ) -> None:
@@ -96,7 +96,7 @@ class Request:
         )
 
 
-def _completion(sequence: Sequence, watch: StopWatch) -> CompletionOutput:
+def _completion(sequence: Sequence, watch: StopChecker) -> CompletionOutput:
     return CompletionOutput(
         index=sequence.sample_index,
         text=watch.visible_text,

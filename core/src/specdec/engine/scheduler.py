@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from time import perf_counter
 
-from specdec.engine.caps import SpeculationCaps
 from specdec.engine.kv_manager import KVManager
-from specdec.engine.pace import Pace
-from specdec.engine.plan import Plan
+from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.waiting import WaitingQueue
 from specdec.errors import ConfigError
 
@@ -25,28 +24,25 @@ class Scheduler:
 
     Args:
         kv: places sequences in the cache.
-        caps: limits on drafting.
         max_num_seqs: maximum number of running sequences; never more than `max_num_batched_tokens`.
         max_num_batched_tokens: maximum number of rows in one pass.
-        pace: lowers the limits where drafts do not pay off; None to keep them.
+        speculation: limits drafts; None without.
         has_priorities: whether requests with a lower `priority` are admitted first and preempted last.
     """
 
     def __init__(
         self,
         kv: KVManager,
-        caps: SpeculationCaps,
         max_num_seqs: int,
         max_num_batched_tokens: int,
-        pace: Pace | None = None,
+        speculation: Speculation | None = None,
         *,
         has_priorities: bool = False,
     ) -> None:
         self._kv = kv
-        self._caps = caps
         self._max_num_seqs = min(max_num_seqs, max_num_batched_tokens)
         self._token_budget = max_num_batched_tokens
-        self._pace = pace
+        self._speculation = speculation
         self.waiting = WaitingQueue(has_priorities=has_priorities)
         self.running: list[Sequence] = []
         self._without_room: Sequence | None = (
@@ -76,14 +72,14 @@ class Scheduler:
             )
         self.waiting.append(sequence)
 
-    def schedule(self) -> Plan:
+    def schedule(self) -> SchedulerOutput:
         """Choose the step's rows, admitting and preempting as the cache allows."""
         for_prompts = self._prompt_share()
         displaced = self._preempt_for_fairness()
         preempted: list[Sequence] = []
-        limit = self._caps.of_batch(len(self.running))
-        if self._pace is not None:
-            self._pace.begin(self.running, limit)
+        speculation = self._speculation
+        if speculation is not None:
+            speculation.begin(self.running, len(self.running))
         budget = self._token_budget
         chunks: dict[Sequence, tuple[int, int]] = {}
         order = (
@@ -100,9 +96,9 @@ class Scheduler:
                 num_owed -= 1
             chunk = _chunk_of(sequence, budget)
             is_decoding = sequence.num_computed + chunk == sequence.num_tokens
-            nodes = self._caps.of_sequence(sequence, limit) if is_decoding else 0
-            if self._pace is not None:
-                nodes = self._pace.limit(sequence, nodes)
+            nodes = 0
+            if speculation is not None:
+                nodes = speculation.limit(sequence, None if is_decoding else 0)
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
                 reserved = self._reserve(sequence, chunk, nodes, preempted)
@@ -204,7 +200,7 @@ class Scheduler:
             budget -= chunk
         return budget
 
-    def _plan(self, chunks: dict[Sequence, tuple[int, int]], preempted: list[Sequence]) -> Plan:
+    def _plan(self, chunks: dict[Sequence, tuple[int, int]], preempted: list[Sequence]) -> SchedulerOutput:
         sequences, chunk_list, nodes_list, decoding = [], [], [], []
         for index, sequence in enumerate(self.running):
             chunk, nodes = chunks.get(sequence, (0, 0))
@@ -213,7 +209,7 @@ class Scheduler:
             nodes_list.append(nodes)
             if chunk > 0 and sequence.num_computed + chunk == sequence.num_tokens:
                 decoding.append(index)
-        return Plan(sequences, chunk_list, nodes_list, decoding, preempted)
+        return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted)
 
 
 def _is_prefilling(sequence: Sequence) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from specdec.engine.shown import Shown, separate
+from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import HostIds
 from specdec.interfaces.finish import FinishReason
 from specdec.logits.logprobs import LogprobRecord
@@ -17,7 +17,7 @@ from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from specdec.engine.pace.request_acceptance import RequestAcceptance
+    from specdec.engine.speculation.pace.request_acceptance import RequestAcceptance
 
 
 class Sequence:

@@ -11,18 +11,15 @@ import numpy as np
 import torch
 
 from specdec.config import ResolvedSpeculation
-from specdec.engine.caps import SpeculationCaps
-from specdec.engine.delivery import Delivery
-from specdec.engine.guard import ProposerGuard
 from specdec.engine.intake import SEED_BITS, signed
-from specdec.engine.metrics import EngineMetrics, Metric
-from specdec.engine.proposing import by_reason, propose
+from specdec.engine.metrics import Metric
 from specdec.engine.sequence import Sequence
-from specdec.hosting.host_pace import HostPace
+from specdec.engine.speculation.speculation import Speculation
+from specdec.hosting.host_steps import HostSteps
 from specdec.interfaces.batch import HostIds
-from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.target import TargetInfo
 from specdec.sampling_params import SamplingParams
 
@@ -39,45 +36,42 @@ class HostedProposer:
     Args:
         speculation: the resolved configuration.
         info: facts about the target.
-        guard: calls the proposer and contains its failures.
-        delivery: builds its batches.
-        caps: the configuration's limits on drafting.
-        pace: lowers them where drafts do not pay off; None without `adaptive`.
+        driven: drives the proposer.
     """
 
     def __init__(
         self,
         speculation: ResolvedSpeculation,
         info: TargetInfo,
-        guard: ProposerGuard,
-        delivery: Delivery,
-        caps: SpeculationCaps,
-        pace: HostPace | None = None,
+        driven: Speculation,
     ) -> None:
         self.speculation = speculation
         self.info = info
-        self._guard = guard
-        self._delivery = delivery
-        self._caps = caps
-        self._pace = pace
+        self._driven = driven
+        self._steps = None if driven.pace is None else HostSteps(driven)
         self._sequences: dict[str, Sequence] = {}
-        self._metrics = EngineMetrics()
+        self._metrics = driven.metrics
         self._random = random.SystemRandom()
+
+    @property
+    def proposer(self) -> Proposer:
+        """The proposer."""
+        return self._driven.guard.proposer
 
     @property
     def name(self) -> str:
         """The method's name."""
-        return self._guard.name
+        return self._driven.guard.name
 
     @property
     def num_speculative_tokens(self) -> int:
         """Maximum number of tokens drafted in one step for one request (k)."""
-        return self._caps.num_speculative_tokens
+        return self._driven.num_speculative_tokens
 
     @property
     def needs_hidden(self) -> bool:
         """Whether `keep_states` must be called with each row that the target computed."""
-        return self._delivery.needs_hidden
+        return self._driven.delivery.needs_hidden
 
     @property
     def aux_layer_ids(self) -> tuple[int, ...]:
@@ -85,7 +79,7 @@ class HostedProposer:
 
         The input of layer k is the output of layer k - 1.
         """
-        return self._guard.aux_layer_ids
+        return self._driven.guard.aux_layer_ids
 
     @property
     def request_ids(self) -> Collection[str]:
@@ -153,8 +147,8 @@ class HostedProposer:
         kept = list(token_ids)[:room]
         num_accepted = min(num_accepted, len(kept))
         sequence.append(kept, num_accepted)
-        if self._pace is not None:
-            self._pace.note_emitted(sequence, num_drafted, num_accepted)
+        if self._steps is not None:
+            self._steps.note_emitted(sequence, num_drafted, num_accepted)
         self._metrics.num_emitted_tokens += len(kept)
         if num_drafted:
             sequence.last_num_drafted, sequence.last_num_accepted = num_drafted, num_accepted
@@ -182,10 +176,10 @@ class HostedProposer:
         if not self.needs_hidden or not sequence.has_proposals:
             return
         if start == 0 and sequence.num_computed:
-            self._delivery.forget(sequence)
+            self._driven.delivery.forget(sequence)
             sequence.num_computed = 0
         if start != sequence.num_computed:
-            self._delivery.give_up(
+            self._driven.delivery.give_up(
                 sequence,
                 "the host does not compute those of a cached prefix (turn prefix caching off)",
             )
@@ -193,7 +187,7 @@ class HostedProposer:
         # Rows whose token was not kept are left out: at most one state for each token after the first.
         num_rows = min(len(states[0]), sequence.num_tokens - 1 - start)
         copies = tuple(state[:num_rows].clone() for state in states)
-        self._delivery.keep_hidden(sequence, copies, list(range(num_rows)))
+        self._driven.delivery.keep_hidden(sequence, copies, list(range(num_rows)))
         sequence.num_computed += num_rows
 
     def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> CheckedDraft:
@@ -212,37 +206,19 @@ class HostedProposer:
         started = time.perf_counter()
         rows = [self._sequences[request_id] for request_id in request_ids]
         wanted = [self.num_speculative_tokens] * len(rows) if max_nodes is None else list(max_nodes)
-        limits = self._limits(rows, wanted, started)
-        draft, has_failed = None, self._guard.is_paused
-        if self._guard.is_paused:
-            self._guard.skip()
-            self._delivery.limit_waiting(rows)
-        elif rows and not (self._is_suspended and not self._delivery.is_overdue(rows)):
-            draft = propose(self._guard, self._delivery, rows, limits)
-            has_failed = draft is None
-        self._metrics.num_steps += 1
+        # Those that the host continues with; one without output is still in prefill.
+        running = [s for s, most in zip(rows, wanted, strict=True) if most or not s.num_output_tokens]
+        if self._steps is not None:
+            self._steps.end(started)
+        self._driven.begin(running, len(rows))
+        limits = [self._driven.limit(sequence, most) for sequence, most in zip(rows, wanted, strict=True)]
+        draft = self._driven.propose(rows, limits) if rows else CheckedDraft.empty(0)
         ended = time.perf_counter()
+        self._metrics.num_steps += 1
         self._metrics.propose_s += ended - started
-        if self._pace is not None and not has_failed:
-            self._pace.end(dict(zip(rows, limits, strict=True)), len(_running(rows, wanted)), started, ended)
-        return CheckedDraft.empty(len(rows)) if draft is None else draft
-
-    def _limits(self, rows: list[Sequence], wanted: list[int], now: float) -> list[int]:
-        """Return the maximum number of nodes for each request."""
-        limit = self._caps.of_batch(len(rows))
-        if self._pace is not None:
-            self._pace.begin(_running(rows, wanted), limit, now)
-        limits = [
-            min(self._caps.of_sequence(sequence, limit), most)
-            for sequence, most in zip(rows, wanted, strict=True)
-        ]
-        if self._pace is not None:
-            limits = [self._pace.limit(*pair) for pair in zip(rows, limits, strict=True)]
-        return limits
-
-    @property
-    def _is_suspended(self) -> bool:
-        return self._pace is not None and self._pace.is_suspended
+        if self._steps is not None and self._driven.is_measured:
+            self._steps.begin(dict(zip(rows, limits, strict=True)), len(running), ended - started, ended)
+        return draft
 
     def observe_target(self, seconds: float, num_prompt_rows: int | None = None) -> None:
         """Record a step of the target; call before `propose`.
@@ -252,43 +228,26 @@ class HostedProposer:
             num_prompt_rows: prompt rows in it; `adaptive` counts a step in which a request started only if
                 this is given.
         """
-        self._guard.observe_target(seconds)
-        if self._pace is not None:
-            self._pace.note_prompt_rows(num_prompt_rows)
+        self._driven.guard.observe_target(seconds)
+        if self._steps is not None:
+            self._steps.note_prompt_rows(num_prompt_rows)
 
     def finish(self, request_ids: Ids[str], reason: FinishReason) -> None:
         """End requests and tell the proposer why. One that learns from tokens receives the last ones first, unless left out.
 
         Unknown ids are ignored.
         """
-        ended = [self._sequences[name] for name in request_ids if name in self._sequences]
+        ended = [self._sequences[name] for name in dict.fromkeys(request_ids) if name in self._sequences]
         for sequence in ended:
             sequence.finish_reason = reason
         is_aborted = reason is FinishReason.ABORT
-        if (
-            not is_aborted
-            and not self.needs_hidden
-            and not self._guard.is_paused
-            and not (self._is_suspended and Capability.OWN_KV in self._guard.capabilities)
-            and any(sequence.delivered < sequence.num_tokens for sequence in ended)
-        ):
-            everything = list(self._sequences.values())
-            propose(self._guard, self._delivery, everything, [0] * len(everything))
+        if not (is_aborted or self.needs_hidden) and any(s.delivered < s.num_tokens for s in ended):
+            others = [sequence for sequence in self._sequences.values() if sequence not in ended]
+            self._driven.deliver_last(ended, others)
         for name in request_ids:
             self._sequences.pop(name, None)
-        for told, sequences in ({reason: ended} if is_aborted else by_reason(ended)).items():
-            self._guard.finish([s.row_id for s in sequences if s.is_introduced], told)
+        self._driven.finish(ended, reason if is_aborted else None)
 
     def metrics(self) -> list[Metric]:
         """Return the counters, under the names of `LLM.get_metrics`."""
-        self._metrics.take(self._guard.counters)
-        if self._pace is not None:
-            self._metrics.steps_without_drafts = self._pace.num_suspended
-            self._metrics.steps_with_shorter_drafts = self._pace.num_shortened
-        self._metrics.requests_without_states = self._delivery.num_without_states
         return self._metrics.snapshot()
-
-
-def _running(rows: list[Sequence], wanted: list[int]) -> list[Sequence]:
-    """Return the requests that the host continues with; those without output are still in prefill."""
-    return [s for s, most in zip(rows, wanted, strict=True) if most or not s.num_output_tokens]

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from specdec.config import ResolvedSpeculation, parse_speculative_config
-from specdec.engine.capabilities import check_capabilities
-from specdec.engine.caps import SpeculationCaps
-from specdec.engine.delivery import Delivery, no_states
-from specdec.engine.guard import ProposerGuard
-from specdec.engine.make_proposer import load_proposer, make_proposer
-from specdec.engine.pace import Pace
-from specdec.engine.undisturbed import importing
+from specdec.engine.speculation.opening import open_speculation
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
-from specdec.hosting.host_pace import HostPace
 from specdec.hosting.hosted import HostedProposer
 from specdec.hosting.target import HostTarget
 from specdec.interfaces.attention import AttentionNeeds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.proposer import Proposer
+from specdec.registry.undisturbed import importing
 from specdec.runner.attention_choice import choose_attention
 from specdec.scorers.lending import Lender
 from specdec.scorers.memory import num_slots
@@ -75,29 +69,30 @@ def open_proposer(
         ModelError: for a draft that cannot be loaded.
     """
     speculation = resolve_for_host(speculative_config, target, host=host, samplers=samplers)
-    config = speculation.config
-    proposer, changed = make_proposer(speculation, target.info)
-    check_capabilities(proposer, speculation.sampler_class(speculation.sampler_config))
-    _check_host(proposer, target, host)
-    changed += _load(proposer, target)
-    delivery = Delivery(
-        no_states=no_states(proposer, target.info),
-        is_on_device=Capability.ON_DEVICE in proposer.capabilities,
-        device=target.device,
+    sampler = speculation.sampler_class(speculation.sampler_config)
+    options = EngineOptions(
+        model=target.path,
+        dtype=target.dtype,
+        max_model_len=target.max_model_len,
+        max_num_seqs=target.max_num_seqs,
+        kv_cache_memory_bytes=target.kv_cache_memory_bytes,
+        device=str(target.device),
     )
-    guard = ProposerGuard(
-        proposer,
-        target.vocab_size,
-        is_fallback=config.on_proposer_error == "fallback",
-        is_strict=False,
-        takes_trees=False,
-    )
-    guard.count_changes(changed)
-    k = config.num_speculative_tokens
-    assert k is not None
-    caps = SpeculationCaps(k, config.cap, needs_hidden=delivery.needs_hidden)
-    pace = HostPace(Pace(k, can_shorten=True)) if config.adaptive else None
-    return HostedProposer(speculation, target.info, guard, delivery, caps, pace)
+    attention = None
+    if target.config is not None:
+        needs = AttentionNeeds(target.device, target.dtype)
+        attention = choose_attention(options.attention_backend, needs, target.config)
+    lender = Lender(options, target.device, target.max_model_len, attention)
+
+    def load(proposer: Proposer) -> None:
+        _check_host(proposer, target, host)
+        proposer.load(target.handle(lender, options))
+
+    driven = open_speculation(speculation, target.info, sampler, load)
+    bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
+    if bytes_per_token:
+        lender.allocate(num_slots(options, target, bytes_per_token, needed=lambda: 0))
+    return HostedProposer(speculation, target.info, driven)
 
 
 def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:
@@ -112,28 +107,6 @@ def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:
             f"speculative_config: proposer {proposer.name!r} drafts trees in this configuration, and {host} verifies only "
             "chains: configure the method for chains"
         )
-
-
-def _load(proposer: Proposer, target: HostTarget) -> list[str]:
-    """Load the proposer; returns the settings of the process that it changed."""
-    options = EngineOptions(
-        model=target.path,
-        dtype=target.dtype,
-        max_model_len=target.max_model_len,
-        max_num_seqs=target.max_num_seqs,
-        kv_cache_memory_bytes=target.kv_cache_memory_bytes,
-        device=str(target.device),
-    )
-    attention = None
-    if target.config is not None:
-        needs = AttentionNeeds(target.device, target.dtype)
-        attention = choose_attention(options.attention_backend, needs, target.config)
-    lender = Lender(options, target.device, target.max_model_len, attention)
-    changed = load_proposer(proposer, target.handle(lender, options))
-    bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
-    if bytes_per_token:
-        lender.allocate(num_slots(options, target, bytes_per_token, needed=lambda: 0))
-    return changed
 
 
 def _names(capabilities: frozenset[Capability]) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from specdec.engine.engine import Engine
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
-from specdec.engine.stopping import StopWatch
+from specdec.engine.stop_checker import StopChecker
 from specdec.errors import EngineError
 from specdec.interfaces.observer import StepStats
 from specdec.outputs import RequestOutput
@@ -41,7 +41,7 @@ class LeadingEngine(Engine):
         super().__init__(*parts)
         self._ranks, self._number = ranks, number
 
-    def add(self, request: Request, watches: list[StopWatch]) -> None:
+    def add(self, request: Request, watches: list[StopChecker]) -> None:
         """See `Engine.add`."""
         with self._ranks.leading(self._number):
             super().add(request, watches)
@@ -91,7 +91,7 @@ class FollowingEngine:
         """Rank 0's metrics, as of its last output."""
         self.last_step: StepStats | None = None
 
-    def add(self, request: Request, watches: list[StopWatch]) -> None:
+    def add(self, request: Request, watches: list[StopChecker]) -> None:
         """Wait for rank 0 to add the same request.
 
         Raises:

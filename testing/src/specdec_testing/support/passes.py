@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from specdec import SamplingParams
-from specdec.engine import KVManager, Plan
+from specdec.engine import KVManager, SchedulerOutput
 from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import CheckedDraft, Scorer, Scores
 from specdec_testing.support.verdicts import broken, described
@@ -81,7 +81,7 @@ class Passes:
                 tuple(range(-1, len(part.nodes) - 1)) if part.parents is None else tuple(part.parents)
                 for part in (parts[index] for index in decoding)
             )
-        plan = Plan(
+        scheduled = SchedulerOutput(
             sequences=[part.sequence for part in parts],
             chunks=[part.chunk for part in parts],
             max_nodes=[len(part.nodes) for part in parts],
@@ -89,7 +89,7 @@ class Passes:
             preempted=[],
         )
         try:
-            return self._scorer.score(plan, CheckedDraft(rows, links))
+            return self._scorer.score(scheduled, CheckedDraft(rows, links))
         except Exception as error:
             broken(f"score raised {described(error)}")
 

@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdec import ConfigError, SamplingParams, registry
 from specdec.config import resolve_name
-from specdec.engine import Plan
+from specdec.engine import SchedulerOutput
 from specdec.engine import Sequence as EngineSequence
 from specdec.engine_options import DEFAULT_SCORER, EngineOptions
 from specdec.interfaces import CheckedDraft, Scorer, TargetHandle
@@ -61,8 +61,10 @@ class CheckTarget:
                 max_num_tokens=len(tokens),
             )
             sequence.first_slot = 0
-            plan = Plan(sequences=[sequence], chunks=[len(tokens)], max_nodes=[0], decoding=[0], preempted=[])
-            scores = self.scorer.score(plan, CheckedDraft.empty(1))
+            scheduled = SchedulerOutput(
+                sequences=[sequence], chunks=[len(tokens)], max_nodes=[0], decoding=[0], preempted=[]
+            )
+            scores = self.scorer.score(scheduled, CheckedDraft.empty(1))
             assert scores.hidden_states is not None
             self._states[key] = (scores.hidden_states.clone(), *(s.clone() for s in scores.aux_hidden_states))
         return self._states[key]

@@ -9,13 +9,11 @@ from collections.abc import Sequence as Ids
 import numpy as np
 import torch
 
-from specdec.engine.draws import EngineDraws
+from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
-from specdec.engine.shown import Shown
+from specdec.engine.speculation.draws import EngineDraws
+from specdec.engine.speculation.shown import Shown
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
-from specdec.interfaces.capability import Capability
-from specdec.interfaces.proposer import Proposer
-from specdec.interfaces.target import TargetInfo
 
 logger = logging.getLogger("specdec")
 
@@ -39,17 +37,22 @@ class Delivery:
             if the proposer needs none.
         is_on_device: whether the proposer takes the device form.
         device: device of the tensors.
+        metrics: requests without states are counted there.
     """
 
     def __init__(
-        self, *, no_states: tuple[torch.Tensor, ...], is_on_device: bool, device: torch.device
+        self,
+        *,
+        no_states: tuple[torch.Tensor, ...],
+        is_on_device: bool,
+        device: torch.device,
+        metrics: EngineMetrics | None = None,
     ) -> None:
         self.needs_hidden = bool(no_states)
         self._no_states = no_states
         self._is_on_device = is_on_device
         self._device = device
-        self.num_without_states = 0
-        """Number of requests that get no further drafts because their states are gone."""
+        self._metrics = metrics or EngineMetrics()
         self._reasons: set[str] = set()
 
     def build(self, sequences: list[Sequence], max_nodes: list[int]) -> ProposeBatch | DeviceProposeBatch:
@@ -74,7 +77,7 @@ class Delivery:
         if not sequence.has_proposals or sequence.is_finished:
             return
         sequence.has_proposals = False
-        self.num_without_states += 1
+        self._metrics.requests_without_states += 1
         if reason not in self._reasons:
             self._reasons.add(reason)
             logger.warning(
@@ -118,7 +121,7 @@ class Delivery:
         if len(pieces) > _MAX_PIECES:
             pieces[:] = [tuple(torch.cat(column) for column in zip(*pieces, strict=True))]
 
-    def is_overdue(self, sequences: list[Sequence], chunks: Ids[int] | None = None) -> bool:
+    def is_overdue(self, sequences: Ids[Sequence], chunks: Ids[int] | None = None) -> bool:
         """Return whether a suspended proposer must be called, because too many states wait for it.
 
         Args:
@@ -243,14 +246,6 @@ class Delivery:
             sampling_params=tuple(s.shown_params for s in sequences),
             draws=EngineDraws(sequences, self._device),
         )
-
-
-def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
-    """Return empty states `[0, H]`: the final ones and one per aux layer; () if the proposer needs none."""
-    if not proposer.capabilities & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
-        return ()
-    none = torch.empty(0, info.hidden_size, dtype=info.dtype, device=info.device)
-    return (none,) * (1 + len(proposer.aux_layer_ids))
 
 
 def _shown(sequence: Sequence) -> Shown:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specdec.engine.pace.backoff import Backoff
-from specdec.engine.pace.measured import ByDepth, Mean, Median
-from specdec.engine.pace.position_acceptance import PositionAcceptance
+from specdec.engine.speculation.pace.backoff import Backoff
+from specdec.engine.speculation.pace.measured import ByDepth, Mean, Median
+from specdec.engine.speculation.pace.position_acceptance import PositionAcceptance
 
 _FIRST_STEPS, _PLAIN_STEPS = 6, 3
 """Number of steps with full-length drafts, and without drafts, before the first decision."""

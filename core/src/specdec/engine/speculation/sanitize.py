@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from specdec.engine.received import DraftError, receive
+from specdec.engine.speculation.received import DraftError, receive
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, DrawnNodes
 
 __all__ = ["DraftError", "check_draft", "check_vocab_map", "select_rows"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specdec.engine.plain_text import texts
 from specdec.errors import ConfigError
+from specdec.inputs.plain_text import texts
 from specdec.unicode import check_unicode
 
 _TEXT_TYPES = ("text", "input_text", "output_text")

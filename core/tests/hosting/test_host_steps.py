@@ -9,6 +9,7 @@ import pytest
 from speccheck.hosting import HIDDEN, drive, state_at, states_of
 
 from specdec import FinishReason, SamplingParams
+from specdec.engine.speculation.pace import MeasuredStep
 from specdec.hosting import HostedProposer, HostTarget, open_proposer
 
 VOCAB, LENGTH, K = 128, 1200, 4
@@ -107,7 +108,7 @@ def counts(hosted: HostedProposer) -> dict[str, float]:
 
 
 def check_told(hosted: HostedProposer, texts: list[list[int]]) -> None:
-    proposer = hosted._guard.proposer
+    proposer = hosted.proposer
     assert proposer.complaints == []
     assert sorted(tokens for _, _, tokens in proposer.finished) == sorted(texts)
 
@@ -155,7 +156,7 @@ def test_states_are_told_though_the_proposer_rests(clock) -> None:
     run(hosted, clock, texts, node_s=PLAIN_S)
     assert counts(hosted)["specdec:steps_without_drafts"] > 300
     assert counts(hosted)["vllm:spec_decode_num_drafts"] > 20  # it was tried again: nothing was missing
-    (states,) = (held for _, held, _ in hosted._guard.proposer.final.values())
+    (states,) = (held for _, held, _ in hosted.proposer.final.values())
     for position, row in enumerate(states):
         assert row[0][0] == (state_at(position - 1, 0)[0] if position else 0.0)
 
@@ -163,35 +164,35 @@ def test_states_are_told_though_the_proposer_rests(clock) -> None:
 class Seen:
     """Stands for a `Pace` and notes what it is told."""
 
-    is_suspended, num_suspended, num_shortened = False, 0, 0
+    is_suspended = False
 
     def __init__(self) -> None:
         self.steps: list[SimpleNamespace] = []
 
-    def begin(self, sequences, most: int) -> int:
+    def begin(self, sequences, most: int) -> None:
         self.running = [sequence.request_id for sequence in sequences]
         return most
 
     def limit(self, sequence, most: int) -> int:
         return most
 
-    def observe(
-        self, sequences, limits, num_drafted, num_accepted, propose_s, other_s, *, num_prompt_rows, num_rows
-    ) -> None:
+    def observe(self, step: MeasuredStep) -> None:
         told = dict(
             zip(
-                [s.request_id for s in sequences],
-                zip(limits, num_drafted, num_accepted, strict=True),
+                [s.request_id for s in step.sequences],
+                zip(step.limits, step.num_drafted, step.num_accepted, strict=True),
                 strict=True,
             )
         )
-        self.steps.append(SimpleNamespace(told=told, other_s=other_s, prompt=num_prompt_rows, rows=num_rows))
+        self.steps.append(
+            SimpleNamespace(told=told, other_s=step.other_s, prompt=step.num_prompt_rows, rows=step.num_rows)
+        )
 
 
 @pytest.fixture
 def seen(clock, monkeypatch) -> tuple[Seen, HostedProposer]:
     pace = Seen()
-    monkeypatch.setattr("specdec.hosting.opening.Pace", lambda *_, **__: pace)
+    monkeypatch.setattr("specdec.engine.speculation.opening.Pace", lambda *_, **__: pace)
     return pace, opened([a_text()], wrong=1.0)
 
 
@@ -253,7 +254,7 @@ def test_the_host_says_how_much_of_a_step_was_prompts(seen, clock) -> None:
 
 def test_a_failed_call_is_not_counted(clock, monkeypatch) -> None:
     pace = Seen()
-    monkeypatch.setattr("specdec.hosting.opening.Pace", lambda *_, **__: pace)
+    monkeypatch.setattr("specdec.engine.speculation.opening.Pace", lambda *_, **__: pace)
     hosted = opened([a_text()], fails_every=2)
     hosted.start("a", [1, 2])
     for _ in range(6):

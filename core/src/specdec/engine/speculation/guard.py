@@ -6,21 +6,21 @@ import logging
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from operator import index as as_int
 
 import torch
 
-from specdec.engine.make_proposer import line_of
-from specdec.engine.received import copied
-from specdec.engine.sanitize import DraftError, check_draft, check_vocab_map
-from specdec.engine.undisturbed import Result, undisturbed
-from specdec.errors import PluginError, described, is_interrupt
+from specdec.engine.metrics import EngineMetrics
+from specdec.engine.speculation.received import copied
+from specdec.engine.speculation.sanitize import DraftError, check_draft, check_vocab_map
+from specdec.errors import PluginError, described, is_interrupt, line_of
 from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.proposer import Proposer
+from specdec.registry.undisturbed import Result, undisturbed
 
 logger = logging.getLogger("specdec")
 
@@ -35,19 +35,6 @@ _WARMUP_STEPS = 8
 _NO_RESUME = "has no resume"
 _PROMPT_PIECE = 32
 """More new tokens of one request than this are a prompt or a redelivered text."""
-
-
-@dataclass
-class GuardCounters:
-    """Counters of proposer failures, by kind."""
-
-    num_errors: int = 0
-    num_nodes_cut: int = 0
-    num_overruns: int = 0
-    num_pauses: int = 0
-    num_tokens_rerun: int = 0
-    """Tokens of cached prefixes that the target recomputed because the proposer did not hold them."""
-    messages: set[str] = field(default_factory=set)
 
 
 class ProposerGuard:
@@ -65,6 +52,7 @@ class ProposerGuard:
         is_fallback: False re-raises the proposer's exceptions (`on_proposer_error="raise"`).
         is_strict: True raises on malformed drafts (`strict_drafts=True`).
         takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
+        metrics: failures are counted there.
     """
 
     def __init__(
@@ -75,6 +63,7 @@ class ProposerGuard:
         is_fallback: bool,
         is_strict: bool,
         takes_trees: bool = True,
+        metrics: EngineMetrics | None = None,
     ) -> None:
         self.proposer = proposer
         self.name = str.__str__(f"{proposer.name}")
@@ -82,7 +71,8 @@ class ProposerGuard:
         self.aux_layer_ids = tuple(map(as_int, proposer.aux_layer_ids))
         self.can_resume = type(proposer).resume is not Proposer.resume
         """Whether the proposer implements `resume`."""
-        self.counters = GuardCounters()
+        self._metrics = metrics or EngineMetrics()
+        self._logged: set[str] = set()
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
         self._is_strict = is_strict
@@ -126,7 +116,7 @@ class ProposerGuard:
         if num_cut:
             if self._is_strict:
                 raise DraftError(f"{self.name}: {num_cut} drafted nodes are malformed or above the caps")
-            self.counters.num_nodes_cut += num_cut
+            self._metrics.proposer_nodes_cut += num_cut
             self._note(
                 "nodes above max_nodes, ids outside the vocabulary, parents that do not precede their nodes, or trees without "
                 "Capability.TREE; they were cut, and strict_drafts=True raises",
@@ -167,9 +157,9 @@ class ProposerGuard:
             num_missing: how many.
             num_cached: tokens of the cached prefix.
         """
-        self.counters.num_tokens_rerun += num_missing
-        if not self.can_resume and _NO_RESUME not in self.counters.messages:
-            self.counters.messages.add(_NO_RESUME)
+        self._metrics.prefix_tokens_rerun += num_missing
+        if not self.can_resume and _NO_RESUME not in self._logged:
+            self._logged.add(_NO_RESUME)
             logger.warning(
                 "proposer %r reads hidden states and has no `resume`, so cached prefixes are not used: %d tokens of a prompt "
                 "that are in the prefix cache are computed again, and so with every request (logged once, counted in "
@@ -189,7 +179,7 @@ class ProposerGuard:
     def count_changes(self, changed: list[str]) -> None:
         """Count settings of the process that the proposer changed and that were put back."""
         if changed:
-            self.counters.num_errors += 1
+            self._metrics.proposer_errors += 1
             self._note(f"{', '.join(changed)}; put back", "changed settings of the process")
 
     def _call(self, function: Callable[..., Result], *arguments: object) -> Result:
@@ -207,7 +197,7 @@ class ProposerGuard:
         is_wanted = not self._is_fallback or (self._is_strict and isinstance(error, DraftError))
         if is_interrupt(error) or is_wanted:
             raise
-        self.counters.num_errors += 1
+        self._metrics.proposer_errors += 1
         self._note(f"{described(error)}{line_of(error)}{hint}", what)
         if is_pausing:
             self._fail()
@@ -245,7 +235,7 @@ class ProposerGuard:
         return max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._target_s)
 
     def _overrun(self, seconds: float, budget: float, what: str) -> None:
-        self.counters.num_overruns += 1
+        self._metrics.proposer_overruns += 1
         self._note(f"took {1e3 * seconds:.0f} ms of a budget of {1e3 * budget:.0f} ms", what)
         self._fail()
 
@@ -256,11 +246,11 @@ class ProposerGuard:
             self._failures = 0
             self._pause_left = self._pause_length
             self._pause_length = min(2 * self._pause_length, _MAX_PAUSE_STEPS)
-            self.counters.num_pauses += 1
+            self._metrics.proposer_pauses += 1
 
     def _note(self, message: str, what: str) -> None:
-        if what not in self.counters.messages:
-            self.counters.messages.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             logger.warning(
                 "proposer %r %s (%s); output is not affected, this is logged once and counted",
                 self.name, what, message,

@@ -34,7 +34,7 @@ class _Step(NamedTuple):
     """Bytes of the incomplete character."""
 
 
-class TextStream:
+class IncrementalDetokenizer:
     """Incremental detokenisation of one sample; a character whose bytes are incomplete is held back.
 
     The text is what the tokenizer makes of all tokens together. Where a token would change text that was returned already

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from specdec.engine.detokenizer import IncrementalDetokenizer
 from specdec.engine.sequence import Sequence
 from specdec.engine.stop_strings import stop_strings
-from specdec.engine.text import TextStream
 from specdec.interfaces.finish import FinishReason
 
 
-class StopWatch:
+class StopChecker:
     """Follows one sample's tokens and text to its end.
 
     Args:
@@ -17,7 +17,9 @@ class StopWatch:
         text: its text stream; None without a tokenizer.
     """
 
-    def __init__(self, sequence: Sequence, end_of_text_ids: tuple[int, ...], text: TextStream | None) -> None:
+    def __init__(
+        self, sequence: Sequence, end_of_text_ids: tuple[int, ...], text: IncrementalDetokenizer | None
+    ) -> None:
         params = sequence.params
         self._sequence = sequence
         self._ends = frozenset() if params.is_endless else frozenset(end_of_text_ids)

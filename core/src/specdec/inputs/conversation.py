@@ -7,11 +7,11 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec.engine.chat_options import template_arguments
-from specdec.engine.message_content import as_parts, as_text, checked_message
-from specdec.engine.plain_text import PlainText
-from specdec.engine.prompt_length import PromptLength
 from specdec.errors import ConfigError
+from specdec.inputs.chat_options import template_arguments
+from specdec.inputs.message_content import as_parts, as_text, checked_message
+from specdec.inputs.plain_text import PlainText
+from specdec.inputs.prompt_length import PromptLength
 from specdec.unicode import check_unicode
 
 _PROBE = "abc"

@@ -8,7 +8,7 @@ from specdec.engine.sequence import Sequence
 
 
 @dataclass(slots=True)
-class Plan:
+class SchedulerOutput:
     """The running sequences of one step and how many tokens each runs. Lists are indexed by
     sequence unless they say otherwise."""
 

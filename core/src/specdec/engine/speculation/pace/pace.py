@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Several
+from dataclasses import dataclass
 
-from specdec.engine.pace.batch_size_costs import BatchSizeCosts
-from specdec.engine.pace.request_acceptance import RequestAcceptance, Spread
+from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.pace.batch_size_costs import BatchSizeCosts
+from specdec.engine.speculation.pace.request_acceptance import RequestAcceptance, Spread
 
 _FEW_PROMPT_ROWS = 0.25
 """Maximum share of prompt rows in a step that is still measured: its time less the cost of these rows is
 about that of decoding alone. On a busy server nearly every step has prompt rows: without such steps, its
 batch sizes would never be measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """What a step cost and what came of its drafts. Lists have an entry for each sequence that sampled."""
+
+    sequences: Several[Sequence]
+    limits: Several[int]
+    """The most nodes that could be drafted."""
+    num_drafted: Several[int]
+    num_accepted: Several[int]
+    propose_s: float
+    """Seconds of proposing."""
+    other_s: float
+    """Seconds of the rest of the step."""
+    num_prompt_rows: int | None
+    """Prompt rows in the target's pass; None if some running requests did not sample, so that the step says nothing
+    about this batch size."""
+    num_rows: int
+    """All rows in the target's pass."""
 
 
 class Pace:
@@ -33,9 +55,13 @@ class Pace:
         num_speculative_tokens: k.
         can_shorten: whether drafts are chains, whose last nodes can be left out; otherwise a step drafts k
             nodes or none.
+        metrics: its decisions are counted there.
     """
 
-    def __init__(self, num_speculative_tokens: int, *, can_shorten: bool) -> None:
+    def __init__(
+        self, num_speculative_tokens: int, *, can_shorten: bool, metrics: EngineMetrics | None = None
+    ) -> None:
+        self._metrics = metrics or EngineMetrics()
         self._k, self._can_shorten = num_speculative_tokens, can_shorten
         self._costs_by_size: dict[int, BatchSizeCosts] = {}
         self._costs = self._costs_of(1)
@@ -49,10 +75,6 @@ class Pace:
         self._was_plain = False  # whether the last step drafted nothing
         self.is_suspended = False
         """Whether the scheduled step drafts nothing, so that the proposer need not be called."""
-        self.num_suspended = 0
-        """Number of steps without drafts in which drafts were allowed."""
-        self.num_shortened = 0
-        """Number of steps whose drafts were limited to fewer than k nodes."""
 
     def begin(self, sequences: Several[Sequence], most: int) -> None:
         """Begin a step.
@@ -97,44 +119,25 @@ class Pace:
         self.is_suspended = self.is_suspended and most == 0
         return most
 
-    def observe(
-        self,
-        sequences: Several[Sequence],
-        limits: Several[int],
-        num_drafted: Several[int],
-        num_accepted: Several[int],
-        propose_s: float,
-        other_s: float,
-        *,
-        num_prompt_rows: int | None,
-        num_rows: int,
-    ) -> None:
-        """Record a step.
-
-        Args:
-            sequences: those that sampled.
-            limits: maximum number of nodes of each.
-            num_drafted: number of drafted nodes of each.
-            num_accepted: number of accepted nodes of each.
-            propose_s: seconds of proposing.
-            other_s: seconds of the rest of the step.
-            num_prompt_rows: prompt rows in the target's pass; None if some running requests did not sample,
-                so that the step says nothing about this batch size.
-            num_rows: all rows in the target's pass.
-        """
+    def observe(self, step: MeasuredStep) -> None:
+        """Record a step."""
         costs = self._costs
-        is_typical = num_prompt_rows is not None and num_prompt_rows <= _FEW_PROMPT_ROWS * num_rows
-        if not sequences:
+        is_typical = (
+            step.num_prompt_rows is not None and step.num_prompt_rows <= _FEW_PROMPT_ROWS * step.num_rows
+        )
+        if not step.sequences:
             return
-        if num_prompt_rows and is_typical:
-            other_s -= min(num_prompt_rows * costs.seconds_per_node, other_s * num_prompt_rows / num_rows)
-        depth = max(limits)
+        other_s = step.other_s
+        if step.num_prompt_rows and is_typical:
+            share = step.num_prompt_rows / step.num_rows
+            other_s -= min(step.num_prompt_rows * costs.seconds_per_node, other_s * share)
+        depth = max(step.limits)
         if not depth and not self.is_suspended:
             return
         if not self._may_draft:  # no drafts were allowed, so none were skipped
             self._was_plain = True
             return
-        rows = zip(sequences, limits, num_drafted, num_accepted, strict=True)
+        rows = zip(step.sequences, step.limits, step.num_drafted, step.num_accepted, strict=True)
         for sequence, limit, drafted, accepted in rows if self._depth else ():
             acceptance = self._acceptance_of(sequence)
             if limit:
@@ -143,16 +146,16 @@ class Pace:
             elif acceptance.backoff.count_plain_step():
                 acceptance.fade()
         if not depth:
-            self.num_suspended += 1
+            self._metrics.steps_without_drafts += 1
             if costs.count_plain(other_s if is_typical else None, is_first=not self._was_plain):
-                for sequence in sequences:
+                for sequence in step.sequences:
                     self._acceptance_of(sequence).fade()
             self._was_plain = True
             return
-        self.num_shortened += depth < self._k
+        self._metrics.steps_with_shorter_drafts += depth < self._k
         costs.count_drafted(is_deep=depth > self._best_depth or depth == self._k)
         if not self._was_plain:
-            costs.observe(depth, propose_s, other_s, sum(num_drafted), is_typical=is_typical)
+            costs.observe(depth, step.propose_s, other_s, sum(step.num_drafted), is_typical=is_typical)
         self._was_plain = False
 
     def _own_speedup(self, acceptance: RequestAcceptance, most: int) -> float:

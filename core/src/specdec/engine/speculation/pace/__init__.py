@@ -1,5 +1,5 @@
 """Adaptive drafting: measures how much drafting pays off, and decides again while the engine runs."""
 
-from specdec.engine.pace.pace import Pace
+from specdec.engine.speculation.pace.pace import MeasuredStep, Pace
 
-__all__ = ["Pace"]
+__all__ = ["MeasuredStep", "Pace"]

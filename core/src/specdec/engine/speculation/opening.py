@@ -1,0 +1,97 @@
+"""Makes and loads the configured proposer; its own exceptions become errors that name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from specdec.config import ResolvedSpeculation
+from specdec.engine.metrics import EngineMetrics
+from specdec.engine.speculation.capabilities import check_capabilities
+from specdec.engine.speculation.delivery import Delivery
+from specdec.engine.speculation.guard import ProposerGuard
+from specdec.engine.speculation.pace import Pace
+from specdec.engine.speculation.speculation import Speculation
+from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.proposer import Proposer
+from specdec.interfaces.sampler import Sampler
+from specdec.interfaces.target import TargetInfo
+from specdec.registry.undisturbed import undisturbed
+
+Made = TypeVar("Made")
+
+
+def open_speculation(
+    resolved: ResolvedSpeculation,
+    info: TargetInfo,
+    sampler: Sampler,
+    load: Callable[[Proposer], None],
+    *,
+    is_strict: bool = False,
+) -> Speculation:
+    """Make the configured proposer, check it and load it.
+
+    Settings of the process that it changes are put back and counted.
+
+    Args:
+        resolved: the configuration.
+        info: facts about the target.
+        sampler: verifies its drafts.
+        load: calls `Proposer.load` with the target.
+        is_strict: see `ProposerGuard`.
+
+    Raises:
+        ConfigError: if the configuration does not fit the target or the sampler.
+        ModelError: for weights that cannot be used.
+        PluginError: if its constructor or `load` raises anything else.
+    """
+    config, made = resolved.config, resolved.proposer_class
+    proposer, changed = _named(made, "__init__", lambda: made(resolved.proposer_config, info))
+    check_capabilities(proposer, sampler)
+    changed += _named(made, "load", lambda: load(proposer))[1]
+    metrics = EngineMetrics()
+    guard = ProposerGuard(
+        proposer,
+        info.vocab_size,
+        is_fallback=config.on_proposer_error == "fallback",
+        is_strict=is_strict,
+        takes_trees=Capability.TREE in proposer.capabilities & sampler.capabilities,
+        metrics=metrics,
+    )
+    guard.count_changes(changed)
+    delivery = Delivery(
+        no_states=no_states(proposer, info),
+        is_on_device=Capability.ON_DEVICE in proposer.capabilities,
+        device=info.device,
+        metrics=metrics,
+    )
+    k = config.num_speculative_tokens
+    assert k is not None
+    pace = None
+    if config.adaptive:
+        pace = Pace(k, can_shorten=Capability.TREE not in proposer.capabilities, metrics=metrics)
+    return Speculation(guard, delivery, k, config.cap, pace, metrics)
+
+
+def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:
+    """Return empty states `[0, H]`: the final ones and one per aux layer; () if the proposer needs none."""
+    if not proposer.capabilities & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
+        return ()
+    none = torch.empty(0, info.hidden_size, dtype=info.dtype, device=info.device)
+    return (none,) * (1 + len(proposer.aux_layer_ids))
+
+
+def _named(proposer: type[Proposer], what: str, function: Callable[[], Made]) -> tuple[Made, list[str]]:
+    try:
+        return undisturbed(function)
+    except (ConfigError, ModelError, PluginError, EngineError, MemoryError):
+        raise
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
+        raise PluginError(
+            f"proposer {proposer.name!r}: {what} raised {described(error)}{line_of(error)}"
+        ) from error

@@ -1,0 +1,200 @@
+"""One proposer beside a verify loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Several
+
+from specdec.engine.metrics import EngineMetrics
+from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.delivery import Delivery
+from specdec.engine.speculation.guard import ProposerGuard
+from specdec.engine.speculation.pace import MeasuredStep, Pace
+from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.finish import FinishReason
+
+
+class Speculation:
+    """Drives one proposer: how much it may draft, what it is told, what it drafts, and what came of it.
+
+    `Engine` and `HostedProposer`, whose target runs in another engine, both drive theirs by it. In each step they call
+    `begin` and `limit`, then `propose` for all running sequences, and `observe` what the step cost.
+
+    Args:
+        guard: calls the proposer and contains its failures.
+        delivery: builds its batches.
+        num_speculative_tokens: k.
+        by_batch_size: returns the most nodes of a draft at a batch size (`disable_by_batch_size`,
+            `num_speculative_tokens_per_batch_size`).
+        pace: lowers the limits where drafts do not pay off; None without `adaptive`.
+        metrics: counters that the guard, the delivery and the pace count into.
+    """
+
+    def __init__(
+        self,
+        guard: ProposerGuard,
+        delivery: Delivery,
+        num_speculative_tokens: int,
+        by_batch_size: Callable[[int], int] | None = None,
+        pace: Pace | None = None,
+        metrics: EngineMetrics | None = None,
+    ) -> None:
+        self.guard = guard
+        self.delivery = delivery
+        self.num_speculative_tokens = num_speculative_tokens
+        self.pace = pace
+        self.metrics = metrics or EngineMetrics()
+        self._by_batch_size = by_batch_size
+        self._limit = 0
+        self._has_failed = False
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether `observe` wants this step: with `adaptive`, unless the proposer failed or is paused."""
+        return self.pace is not None and not self._has_failed
+
+    def begin(self, running: Several[Sequence], batch_size: int) -> None:
+        """Begin a step.
+
+        Args:
+            running: the sequences that decode.
+            batch_size: number of sequences that count for the limits by batch size.
+        """
+        self._limit = self.num_speculative_tokens
+        if self._by_batch_size is not None:
+            self._limit = min(self._limit, self._by_batch_size(batch_size))
+        if self.pace is not None:
+            self.pace.begin(running, self._limit)
+
+    def limit(self, sequence: Sequence, wanted: int | None = None) -> int:
+        """Return the most nodes that may be drafted for a sequence: they must fit its output limit and the context window."""
+        most = self._limit if sequence.has_proposals else 0
+        if self.delivery.needs_hidden and sequence.num_with_states < sequence.num_tokens:
+            most = 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
+        if most:
+            room = sequence.max_num_tokens - sequence.num_tokens - 1
+            most = max(0, min(sequence.params.cap_speculation(most), room))
+        if wanted is not None:
+            most = min(most, wanted)
+        return most if self.pace is None else self.pace.limit(sequence, most)
+
+    def propose(
+        self,
+        sequences: list[Sequence],
+        max_nodes: list[int],
+        *,
+        ended: Several[Sequence] = (),
+        chunks: Several[int] | None = None,
+    ) -> CheckedDraft:
+        """Deliver new tokens to the proposer and return its draft; its first rows belong to `sequences`.
+
+        The rows are empty if the proposer failed, is paused after failures, or need not be called.
+
+        Args:
+            sequences: every running sequence.
+            max_nodes: the most nodes of each.
+            ended: sequences that ended in the last step, whose last tokens are delivered.
+            chunks: see `Delivery.is_overdue`.
+        """
+        self._has_failed = self.guard.is_paused
+        if self.guard.is_paused:
+            self.guard.skip()
+            self.delivery.limit_waiting(sequences)
+        elif self._is_needed(sequences, ended, chunks):
+            draft = self._call([*sequences, *ended], [*max_nodes, *[0] * len(ended)])
+            if draft is not None:
+                return draft
+        return CheckedDraft.empty(len(sequences))
+
+    def deliver_last(self, ended: list[Sequence], others: Several[Sequence] = ()) -> None:
+        """Deliver the last tokens of ended sequences when no step follows; `others` still run."""
+        if not self.guard.is_paused and self._is_needed([], ended):
+            everything = [*others, *ended]
+            self._call(everything, [0] * len(everything))
+
+    def resume(self, sequence: Sequence, num_known: int) -> int:
+        """Return how many of a placed sequence's `num_known` cached rows need not run.
+
+        The proposer is asked how much of the cached prefix it holds; delivery begins after that. One that reads
+        hidden states needs those of every token that it does not hold, so the target computes the rows that
+        predict these tokens again: always the last row that both hold, and more if the proposer holds less.
+        """
+        if not self.delivery.needs_hidden:
+            # A preempted sequence is introduced already: the proposer still has its own state.
+            if num_known and not sequence.is_introduced:
+                sequence.delivered = self._held(sequence, num_known)
+            return num_known
+        self.delivery.forget(sequence)
+        if not num_known or not sequence.has_proposals:
+            return num_known
+        if self.guard.is_paused:
+            self.delivery.give_up(
+                sequence, "was left out when a cached prefix would have had to be computed again for it"
+            )
+            return num_known
+        held = self._held(sequence, num_known)
+        sequence.delivered = held
+        if sequence.admission_time is None:
+            sequence.num_cached_prompt_tokens = min(held, sequence.num_prompt_tokens)
+        if held < num_known:
+            self.guard.note_missing(num_known - held, num_known)
+            sequence.num_missing = num_known if self.guard.can_resume else 0
+        return max(0, held - 1)
+
+    def observe(self, step: MeasuredStep) -> None:
+        """Record a step; see `is_measured`."""
+        assert self.pace is not None
+        self.pace.observe(step)
+
+    def finish(self, sequences: Several[Sequence], reason: FinishReason | None = None) -> None:
+        """Tell the proposer that sequences ended.
+
+        Args:
+            sequences: those that it never met are left out.
+            reason: None for the reason of each, ERROR where its last tokens were not delivered.
+        """
+        groups: dict[FinishReason, list[str]] = {}
+        for sequence in sequences:
+            told = reason
+            if told is None:
+                is_complete = sequence.delivered == sequence.num_tokens
+                told = sequence.finish_reason if is_complete else FinishReason.ERROR
+            assert told is not None
+            if sequence.is_introduced:
+                groups.setdefault(told, []).append(sequence.row_id)
+        for told, row_ids in groups.items():
+            self.guard.finish(row_ids, told)
+
+    def _is_needed(
+        self, sequences: Several[Sequence], ended: Several[Sequence], chunks: Several[int] | None = None
+    ) -> bool:
+        """Return whether to call the proposer: a suspended one drafts nothing, and takes most tokens later."""
+        if self.pace is None or not self.pace.is_suspended or self.delivery.is_overdue(sequences, chunks):
+            return True
+        if self.delivery.is_missing([*sequences, *ended]):
+            return True
+        # It may miss last tokens if it does not learn from ids alone.
+        learns = not self.delivery.needs_hidden and Capability.OWN_KV not in self.guard.capabilities
+        return bool(ended) and learns
+
+    def _call(self, sequences: list[Sequence], max_nodes: list[int]) -> CheckedDraft | None:
+        """Return the proposer's draft, or None if it failed: then its state is dropped and all is delivered again.
+
+        Sequences whose hidden states are gone cannot be delivered again and get no further drafts.
+        """
+        draft = self.guard.propose(self.delivery.build(sequences, max_nodes), max_nodes)
+        if draft is None:
+            self._has_failed = True
+            self.guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
+            for sequence in sequences:
+                sequence.is_introduced = False
+                if self.delivery.needs_hidden and sequence.delivered:
+                    self.delivery.give_up(sequence, "failed, and would have to be told everything again")
+                self.delivery.forget(sequence)
+        return draft
+
+    def _held(self, sequence: Sequence, num_known: int) -> int:
+        held = self.guard.resume(sequence.row_id, sequence.token_ids[:num_known])
+        sequence.is_introduced = sequence.is_introduced or held > 0
+        return held

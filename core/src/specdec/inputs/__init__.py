@@ -1,0 +1,23 @@
+"""What callers give: prompts and conversations, checked and turned into token ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specdec.faces import lazily
+
+if TYPE_CHECKING:
+    from specdec.inputs.conversation import conversation_prompt as conversation_prompt
+    from specdec.inputs.message_content import as_text as as_text
+    from specdec.inputs.message_content import checked_message as checked_message
+
+__all__ = ["as_text", "checked_message", "conversation_prompt"]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "as_text": "message_content",
+        "checked_message": "message_content",
+        "conversation_prompt": "conversation",
+    },
+)
