@@ -17,12 +17,12 @@ from transformers import PreTrainedTokenizerBase
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
-from specdec.engine.engine import Engine
 from specdec.engine.intake import Intake
 from specdec.engine.metrics import Metric
 from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process
 from specdec.engine.request import Request
+from specdec.engine.step_engine import StepEngine
 from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, EngineError
 from specdec.inputs.chat_options import ChatOptions
@@ -290,7 +290,6 @@ class AsyncLLM:
             return
         made.set_result(parts)
         engine = parts[0].engine
-        assert isinstance(engine, Engine)  # single rank, see `_check_alone`
         try:
             self._run(engine)
         except BaseException as failure:  # every waiting caller receives it
@@ -299,7 +298,7 @@ class AsyncLLM:
         finally:
             self._stop(engine)
 
-    def _run(self, engine: Engine) -> None:
+    def _run(self, engine: StepEngine) -> None:
         while True:
             with self._wake:
                 while self._is_running and not self._orders and not engine.has_work:
@@ -316,7 +315,7 @@ class AsyncLLM:
         while self._orders:
             self._orders.popleft()()
 
-    def _stop(self, engine: Engine) -> None:
+    def _stop(self, engine: StepEngine) -> None:
         """Stop taking work, and send the error to every subscriber."""
         with self._wake:
             self._is_running = False

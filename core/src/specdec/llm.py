@@ -6,18 +6,19 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase
 
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
-from specdec.engine.build import BuiltEngine, build_engine
+from specdec.engine.build import BuiltEngine, assemble, resolve_speculation
 from specdec.engine.intake import Intake, Prepared
 from specdec.engine.metrics import Metric
 from specdec.engine.openmp import release_threads
 from specdec.engine.process import check_process, enter_process, is_fork
+from specdec.engine.step_engine import StepEngine
 from specdec.engine.turns import Turns
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, EngineError
@@ -29,10 +30,6 @@ from specdec.interfaces.sampler import Sampler
 from specdec.loading.target import locate
 from specdec.outputs import RequestOutput
 from specdec.sampling_params import SamplingParams
-
-if TYPE_CHECKING:
-    from specdec.engine.engine import Engine
-    from specdec.parallel.engines import FollowingEngine
 
 Item = TypeVar("Item")
 _OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
@@ -48,7 +45,13 @@ def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tup
         found = target_of(options.model, options.revision)
         if found is not None:
             options, speculation = replace(options, model=found[0]), found[1]
-    built = build_engine(options, speculation)
+    resolved = resolve_speculation(options, speculation)
+    if options.tensor_parallel_size > 1:
+        from specdec.parallel.build import build_on_ranks  # imports torch.distributed
+
+        built = build_on_ranks(options, resolved)
+    else:
+        built = assemble(options, resolved)
     has_priorities = options.scheduling_policy == "priority"
     return built, Intake(built.info, built.tokenizer, options.seed, has_priorities=has_priorities)
 
@@ -194,7 +197,7 @@ class LLM:
         return news.popleft()
 
     @contextmanager
-    def _turn(self) -> Iterator[Engine | FollowingEngine]:
+    def _turn(self) -> Iterator[StepEngine]:
         """Yield the engine when no other thread uses it."""
         check_process()
         engine = self._built.engine

@@ -111,14 +111,14 @@ def resolve(
 
 def _member(
     whole: SpeculativeConfig, target: TargetFacts | None, value: Mapping[str, Any]
-) -> ResolvedSpeculation:
+) -> tuple[type[Proposer], ProposerConfig]:
     """Resolve a nested configuration. The sampler, and defaults for `_INHERITED` keys, come from the outer one."""
     given = whole.model_dump(exclude_unset=True)
     defaults = {key: given[key] for key in _INHERITED if given.get(key) is not None}
     shared = {k: v for k, v in given.items() if k == "rejection_sample_method" or k.startswith("synthetic_")}
     resolved = parse_speculative_config({**defaults, **value, **shared}, target=target)
     assert resolved is not None
-    return resolved
+    return resolved.proposer_class, resolved.proposer_config
 
 
 def _with_directory(config: SpeculativeConfig, target: TargetFacts | None) -> SpeculativeConfig:

@@ -18,23 +18,23 @@ from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.scheduler import Scheduler
 from specdec.engine.speculation.opening import open_speculation
+from specdec.engine.step_engine import StepEngine
 from specdec.engine.warm_up import warm_up
 from specdec.engine_options import EngineOptions
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
-from specdec.loading.target import LoadedTarget, locate
+from specdec.loading.target import LoadedTarget
 from specdec.registry.undisturbed import importing
 
 if TYPE_CHECKING:
     from specdec.interfaces.sampler import Sampler
-    from specdec.parallel.engines import FollowingEngine
 
 
 @dataclass(frozen=True)
 class BuiltEngine:
     """An engine, its parts, and the facts about its target that `LLM` and `AsyncLLM` need."""
 
-    engine: Engine | FollowingEngine
+    engine: StepEngine
     scorer: Scorer
     sampler: Sampler
     info: TargetInfo
@@ -54,38 +54,38 @@ class BuiltEngine:
         return [*self.engine.metrics.snapshot(), *counted, *held, *now]
 
 
-def build_engine(options: EngineOptions, speculative_config: object) -> BuiltEngine:
-    """Load the target and the proposer and connect them.
+def resolve_speculation(options: EngineOptions, speculative_config: object) -> ResolvedSpeculation | None:
+    """Resolve a `speculative_config` against what is known of the target before its weights are loaded.
 
     Raises:
         ConfigError: for a configuration that is wrong.
         PluginError: for a method or sampler that cannot be loaded.
-        ModelError: for a target that cannot be served correctly.
     """
-    options = locate(options)
     facts = _facts(options)
-    speculation = importing("the plugin", lambda: parse_speculative_config(speculative_config, target=facts))
-    if options.tensor_parallel_size > 1:
-        from specdec.parallel.build import build_on_ranks  # imports torch.distributed
-
-        return build_on_ranks(options, speculation)
-    return assemble(options, speculation, registry.scorer(options.scorer)(), Engine)
+    return importing("the plugin", lambda: parse_speculative_config(speculative_config, target=facts))
 
 
 def assemble(
     options: EngineOptions,
     resolved: ResolvedSpeculation | None,
-    scorer: Scorer,
-    make_engine: Callable[..., Engine],
+    scorer: Scorer | None = None,
+    make_engine: Callable[..., Engine] = Engine,
 ) -> BuiltEngine:
     """Load the target and the proposer and connect them.
 
     Args:
         options: the model named by its directory or hub id.
         resolved: the speculative configuration; None without speculation.
-        scorer: not loaded yet.
+        scorer: not loaded yet; None for the one that the options name.
         make_engine: takes the arguments of `Engine`.
+
+    Raises:
+        ConfigError: for a configuration that does not fit the target.
+        PluginError: for a scorer, proposer or sampler that cannot be loaded.
+        ModelError: for a target that cannot be served correctly.
     """
+    if scorer is None:
+        scorer = registry.scorer(options.scorer)()
     handle = scorer.load(options)
     sampler = make_sampler(resolved)
     speculation = None

@@ -19,11 +19,11 @@ from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.observer import RequestStats, StepStats
-from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, ResolveSpeculation
+from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, Resolve
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
-from specdec.interfaces.score_batch import ScoreBatch, ScoredSequence, SlotCache
+from specdec.interfaces.score_batch import LogitsRules, ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import CheckpointReader, TargetHandle, TargetInfo
 
@@ -56,6 +56,7 @@ __all__ = [
     "HostIds",
     "KVCache",
     "LayerShape",
+    "LogitsRules",
     "NewRows",
     "NoiseKeys",
     "PackedBatch",
@@ -63,7 +64,7 @@ __all__ = [
     "Proposer",
     "ProposerConfig",
     "RequestStats",
-    "ResolveSpeculation",
+    "Resolve",
     "RowOperations",
     "Runner",
     "Sampler",

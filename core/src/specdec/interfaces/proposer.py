@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -14,23 +14,8 @@ from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.target import TargetHandle, TargetInfo
 
-if TYPE_CHECKING:
-    from specdec.config.resolve import ResolvedSpeculation
-
 SPECDEC_API = 1
 """Version of the interfaces in `specdec.interfaces`; a plugin built for another version is refused."""
-
-
-class ResolveSpeculation(Protocol):
-    """Resolves a `speculative_config` that is nested in another one."""
-
-    def __call__(self, value: Mapping[str, Any]) -> ResolvedSpeculation:
-        """Return the resolved configuration, checked against the same target and sampler.
-
-        Raises:
-            ConfigError: naming the key that is wrong, its value and the remedy.
-            PluginError: if the method it names is not installed or cannot be loaded.
-        """
 
 
 class ProposerConfig(BaseModel):
@@ -60,12 +45,13 @@ class ProposerConfig(BaseModel):
     """`greedy`, `probabilistic` (keep q) or `coupled` (draft with the noise of `strict`)."""
 
     @classmethod
-    def complete(cls, keys: Mapping[str, Any], resolve: ResolveSpeculation) -> dict[str, Any]:
+    def complete(cls, keys: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
         """Return the plugin's own keys as passed to the constructor; for plugins that combine other methods.
 
         Args:
             keys: the plugin's own keys, as given.
-            resolve: resolves another method's configuration among these keys.
+            resolve: takes a `speculative_config` that is nested among these keys and returns the proposer's class and
+                configuration, checked against the same target and sampler; it raises `ConfigError` or `PluginError`.
 
         Returns:
             the keys, including `num_speculative_tokens` if the plugin has a default that depends on them.
@@ -149,3 +135,7 @@ class Proposer(ABC):
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:  # noqa: B027  optional
         """Drop all state of these requests. Do not learn from aborted requests."""
+
+
+Resolve = Callable[[Mapping[str, Any]], tuple[type[Proposer], ProposerConfig]]
+"""Resolves a nested `speculative_config`; see `ProposerConfig.complete`."""

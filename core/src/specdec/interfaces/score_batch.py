@@ -7,15 +7,19 @@ in every step. A scorer reads only the attributes named here and changes nothing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from specdec.interfaces.batch import HostIds
 from specdec.sampling_params import SamplingParams
 
-if TYPE_CHECKING:
-    from specdec.logits.rules import RequestRules
+
+class LogitsRules(Protocol):
+    """Changes to a sample's logits beyond temperature, top-k, top-p and min-p: penalties, biases, grammar."""
+
+    def apply(self, logits: torch.Tensor, block: Any) -> torch.Tensor:
+        """Return the changed rows `[R, V]` of a `specdec.logits.RowBlock`; `specdec.logits.p_logits` calls it."""
 
 
 class ScoredSequence(Protocol):
@@ -42,11 +46,8 @@ class ScoredSequence(Protocol):
         """Its sampling parameters."""
 
     @property
-    def rules(self) -> RequestRules | None:
-        """Changes to its logits beyond temperature, top-k, top-p and min-p: penalties, biases, grammar.
-
-        `specdec.logits.p_logits` applies them.
-        """
+    def rules(self) -> LogitsRules | None:
+        """Its rules; None if only temperature, top-k, top-p and min-p apply."""
 
     def missing_prompt_rows(self, chunk: int) -> range:
         """Return the positions among its next `chunk` tokens whose logits prompt log probabilities need."""

@@ -89,7 +89,7 @@ def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
         return {"device_map": options.device_map}
     if options.tensor_parallel_size == 1:
         return {}
-    from specdec.parallel.splitting import split_arguments  # imports torch.distributed
+    from specdec.loading.splitting import split_arguments  # imports torch.distributed
 
     return split_arguments(config, path, options.tensor_parallel_size)
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from specdec.interfaces.batch import HostIds
+from specdec.interfaces.score_batch import LogitsRules
 from specdec.sampling_params import SamplingParams
-
-if TYPE_CHECKING:
-    from specdec.logits.rules import RequestRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +19,7 @@ class RowBlock:
     """Drafted token ids."""
     parents: Sequence[int] | None = None
     """Parent of each node, -1 for the last committed token; None for a chain."""
-    rules: RequestRules | None = None
+    rules: LogitsRules | None = None
     """Rules that change the logits beyond temperature and cuts; None for most requests."""
     committed: HostIds | None = None
     """Committed tokens, prompt included; needed with `rules`."""

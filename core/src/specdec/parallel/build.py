@@ -23,7 +23,7 @@ def build_on_ranks(options: EngineOptions, speculation: ResolvedSpeculation | No
     """Load this rank's part of the target and, on rank 0, the proposer and the engine; called by all ranks.
 
     Raises:
-        ConfigError: as `build_engine` does, likewise the next two.
+        ConfigError: as `assemble` does, likewise the next two.
         PluginError: ditto.
         ModelError: ditto; also if the model cannot be split.
         EngineError: if another rank does not join, fails, or makes a different engine.

@@ -18,11 +18,11 @@ from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.target import TargetHandle
 from specdec.loading.draft import load_draft
+from specdec.loading.splitting import whole_module
 from specdec.loading.target import LoadedTarget
 from specdec.parallel.group import RankGroup
 from specdec.parallel.models import SplitModels
 from specdec.parallel.runner import SplitRunner
-from specdec.parallel.splitting import whole_module
 from specdec.runner import ModuleRunner
 from specdec.scorers.transformers import TransformersScorer
 

@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from specdec import ConfigError
-from specdec.interfaces import Capability, Proposer, ProposerConfig, ResolveSpeculation
+from specdec.config import SpeculativeConfig
+from specdec.interfaces import Capability, Proposer, ProposerConfig, Resolve
 
 _COMMON = frozenset(
     {
@@ -53,7 +54,7 @@ class CascadeConfig(ProposerConfig):
     )
 
     @classmethod
-    def complete(cls, keys: Mapping[str, Any], resolve: ResolveSpeculation) -> dict[str, Any]:
+    def complete(cls, keys: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
         """Resolve the configuration of each member."""
         given = keys.get("proposers")
         if not isinstance(given, list | tuple) or not given or not all(isinstance(m, Mapping) for m in given):
@@ -66,22 +67,22 @@ class CascadeConfig(ProposerConfig):
         return {"num_speculative_tokens": deepest, **keys, "proposers": members}
 
 
-def _member(keys: dict[str, Any], place: str, resolve: ResolveSpeculation) -> Member:
+def _member(keys: dict[str, Any], place: str, resolve: Resolve) -> Member:
     try:
-        resolved = resolve(keys)
-        if resolved.proposer_config.draft_sample_method == "probabilistic":
+        proposer, config = resolve(keys)
+        if config.draft_sample_method == "probabilistic":
             # The sampler would need q for every draft, which other members do not provide.
-            resolved = resolve({**keys, "draft_sample_method": "greedy"})
+            proposer, config = resolve({**keys, "draft_sample_method": "greedy"})
     except ConfigError as error:
         raise ConfigError(f"{place}: {error}") from None
-    alien = sorted(set(keys) & set(type(resolved.config).model_fields) - _COMMON)
+    alien = sorted(set(keys) & set(SpeculativeConfig.model_fields) - _COMMON)
     if alien:
         raise ConfigError(
             f"speculative_config: {place}: {alien[0]!r} belongs to the cascade as a whole: put it beside 'proposers'"
         )
-    if Capability.ON_DEVICE in resolved.proposer_class.capabilities:
+    if Capability.ON_DEVICE in proposer.capabilities:
         raise ConfigError(
-            f"speculative_config: {place}: {resolved.proposer_class.name!r} drafts on the device, and a cascade chooses on "
+            f"speculative_config: {place}: {proposer.name!r} drafts on the device, and a cascade chooses on "
             "the host: use a method that drafts there"
         )
-    return Member(resolved.proposer_class, resolved.proposer_config)
+    return Member(proposer, config)
