@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from specdec.interfaces import Capability, Draft, DraftSampling
+from specdec.interfaces import Draft, DraftSampling
 from specdec_drafting.sketch import Sketch
 
 
 def draft_of(
     sketches: Sequence[Sketch | None],
-    capabilities: Collection[Capability],
     device: torch.device,
     *,
+    is_tree: bool,
+    has_confidence: bool,
     vocab_map: torch.Tensor | None = None,
 ) -> Draft:
     """Return the draft of a batch.
 
     Args:
         sketches: `[B]` one for each row, None for rows without a draft.
-        capabilities: the proposer's capabilities: `TREE` adds parents, `CONFIDENCE` the nodes' probabilities.
         device: device of q; token ids stay on the host, where core reads them.
+        is_tree: whether the draft has parents.
+        has_confidence: whether it has the nodes' probabilities.
         vocab_map: `[V']` the target's id of each draft id, or None if they are the same.
     """
     rows = [[] if s is None else s.token_ids for s in sketches]
     if not any(rows):
         return Draft.empty(len(rows))
-    is_tree = Capability.TREE in capabilities
     draft = Draft.from_lists(
         rows,
         [[] if s is None else s.parents for s in sketches] if is_tree else None,
-        confidence=[[] if s is None else s.confidence for s in sketches]
-        if Capability.CONFIDENCE in capabilities
-        else None,
+        confidence=[[] if s is None else s.confidence for s in sketches] if has_confidence else None,
     )
     has_laws = [s is not None and bool(s.laws) for s in sketches]
     if not any(has_laws):

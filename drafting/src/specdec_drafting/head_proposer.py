@@ -55,12 +55,9 @@ class HeadProposer(Proposer):
     capabilities = frozenset(
         {
             Capability.HIDDEN_STATES,
-            Capability.EMBEDDINGS,
-            Capability.LM_HEAD,
             Capability.OWN_KV,
             Capability.DRAFT_PROBS,
             Capability.TREE,
-            Capability.CONFIDENCE,
         }
     )
 
@@ -71,7 +68,6 @@ class HeadProposer(Proposer):
         given = {
             Capability.DRAFT_PROBS: self._method == "probabilistic",
             Capability.TREE: config.is_tree,
-            Capability.CONFIDENCE: config.draft_confidence_threshold > 0 or config.is_dynamic,
         }
         absent = {capability for capability, is_given in given.items() if not is_given}
         self.capabilities = type(self).capabilities - absent
@@ -137,7 +133,11 @@ class HeadProposer(Proposer):
         for sketch in grown:
             sketches[sketch.row] = sketch
         return draft_of(
-            sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
+            sketches,
+            self.target_info.device,
+            is_tree=self._config.is_tree,
+            has_confidence=self._config.draft_confidence_threshold > 0 or self._config.is_dynamic,
+            vocab_map=self._vocabulary.target_ids,
         )
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:

@@ -222,15 +222,14 @@ def test_grammars_hold_for_every_node(tmp_path: Path, kind: str) -> None:
 
 def test_capabilities_follow_the_configuration(tmp_path: Path) -> None:
     path, _ = make_head(tmp_path, THREE)
-    base = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.EMBEDDINGS, Capability.LM_HEAD}
-    base |= {Capability.OWN_KV}
-    tree, probs, sure = Capability.TREE, Capability.DRAFT_PROBS, Capability.CONFIDENCE
+    base = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.OWN_KV}
+    tree, probs = Capability.TREE, Capability.DRAFT_PROBS
     for keys, more in (
         ({}, set()),
         (config_of("chain"), {probs}),
-        (config_of("dynamic tree"), {tree, sure}),
+        (config_of("dynamic tree"), {tree}),
         (config_of("drawn tree"), {tree, probs}),
-        ({"draft_confidence_threshold": 0.1}, {sure}),
+        ({"draft_confidence_threshold": 0.1}, set()),
     ):
         assert make_proposer(path, THREE, **keys).capabilities == base | more
     last_only = replace(THREE, num_aux=0)

@@ -72,7 +72,7 @@ def test_a_model_is_asked_for():
         ({}, set()),
         ({"draft_sample_method": "coupled"}, set()),
         ({"draft_sample_method": "probabilistic"}, {Capability.DRAFT_PROBS}),
-        ({"tree_top_k": 2, "draft_confidence_threshold": 0.1}, {Capability.TREE, Capability.CONFIDENCE}),
+        ({"tree_top_k": 2, "draft_confidence_threshold": 0.1}, {Capability.TREE}),
     ],
 )
 def test_only_hidden_states_are_needed(keys, given):

@@ -67,8 +67,6 @@ class HostTarget:
         given = {
             Capability.HIDDEN_STATES: self.has_hidden_states,
             Capability.AUX_HIDDEN_STATES: self.has_aux_hidden_states,
-            Capability.EMBEDDINGS: self.embed_tokens is not None,
-            Capability.LM_HEAD: self.lm_head is not None,
             Capability.OWN_KV: True,
         }
         return frozenset(capability for capability, is_given in given.items() if is_given)
@@ -100,7 +98,7 @@ class HostTarget:
         )
 
     def handle(self, lender: Lender, options: EngineOptions) -> TargetHandle:
-        """Return the handle that a proposer loads with; modules that the host lacks raise when called."""
+        """Return the handle that a proposer loads with; modules that the host lacks raise when used."""
         directory = Path(self.path) if self.path is not None else None
         return TargetHandle(
             info=self.info,
@@ -128,7 +126,12 @@ class _Absent(nn.Module):
 
     def __init__(self, what: str) -> None:
         super().__init__()
-        self._what = what
+        self._message = f"this engine does not lend the target's {what} to proposers"
 
     def forward(self, *_: object) -> torch.Tensor:
-        raise ConfigError(f"this engine does not lend the target's {self._what} to proposers")
+        raise ConfigError(self._message)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            return super().__getattr__(name)
+        raise ConfigError(self.__dict__["_message"])

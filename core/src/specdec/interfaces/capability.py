@@ -19,12 +19,6 @@ class Capability(Enum):
     AUX_HIDDEN_STATES = "aux_hidden_states"
     """Needs `ProposeBatch.aux_hidden_states`: the inputs of the target layers in `Proposer.aux_layer_ids`."""
 
-    EMBEDDINGS = "embeddings"
-    """Uses the target's input embedding (`TargetHandle.embed_tokens`)."""
-
-    LM_HEAD = "lm_head"
-    """Uses the target's output projection (`TargetHandle.lm_head`)."""
-
     OWN_KV = "own_kv"
     """Keeps its own KV cache, made with `TargetHandle.make_runner`."""
 
@@ -35,9 +29,6 @@ class Capability(Enum):
     DRAFT_PROBS = "draft_probs"
     """Returns `node_probs`: the exact distribution each node was drawn from. A wrong distribution makes the
     output wrong."""
-
-    CONFIDENCE = "confidence"
-    """Returns `confidence`: the estimated probability that a node is accepted, given that its parent is."""
 
     ON_DEVICE = "on_device"
     """Takes the device form of `ProposeBatch` and returns device tensors without synchronising with the host."""
@@ -50,8 +41,6 @@ NEEDED_CAPABILITIES = frozenset(
     {
         Capability.HIDDEN_STATES,
         Capability.AUX_HIDDEN_STATES,
-        Capability.EMBEDDINGS,
-        Capability.LM_HEAD,
         Capability.OWN_KV,
     }
 )

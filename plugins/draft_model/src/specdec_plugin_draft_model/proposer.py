@@ -49,9 +49,7 @@ class DraftModelProposer(Proposer):
 
     name: ClassVar[str] = "draft_model"
     Config: ClassVar[type[ProposerConfig]] = DraftModelConfig
-    capabilities = frozenset(
-        {Capability.OWN_KV, Capability.DRAFT_PROBS, Capability.TREE, Capability.CONFIDENCE}
-    )
+    capabilities = frozenset({Capability.OWN_KV, Capability.DRAFT_PROBS, Capability.TREE})
 
     def __init__(self, config: DraftModelConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
@@ -61,7 +59,6 @@ class DraftModelProposer(Proposer):
             Capability.OWN_KV: True,
             Capability.DRAFT_PROBS: self._is_drawn,
             Capability.TREE: config.tree_top_k > 1,
-            Capability.CONFIDENCE: config.draft_confidence_threshold > 0,
         }
         self.capabilities = frozenset(capability for capability, is_given in given.items() if is_given)
         self._contexts: dict[str, DraftContext] = {}
@@ -139,7 +136,11 @@ class DraftModelProposer(Proposer):
             if batch.counts[row]:
                 self._publish(request_id, batch.token_ids(row))
         return draft_of(
-            sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
+            sketches,
+            self.target_info.device,
+            is_tree=self._config.tree_top_k > 1,
+            has_confidence=self._config.draft_confidence_threshold > 0,
+            vocab_map=self._vocabulary.target_ids,
         )
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:

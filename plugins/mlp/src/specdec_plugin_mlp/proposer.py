@@ -34,9 +34,7 @@ class StateHeadsProposer(Proposer):
     """
 
     Config: ClassVar[type[ProposerConfig]] = StateHeadsConfig
-    capabilities = frozenset(
-        {Capability.HIDDEN_STATES, Capability.DRAFT_PROBS, Capability.TREE, Capability.CONFIDENCE}
-    )
+    capabilities = frozenset({Capability.HIDDEN_STATES, Capability.DRAFT_PROBS, Capability.TREE})
 
     def __init__(self, config: StateHeadsConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
@@ -45,7 +43,6 @@ class StateHeadsProposer(Proposer):
             Capability.HIDDEN_STATES: True,
             Capability.DRAFT_PROBS: config.draft_sample_method == "probabilistic",
             Capability.TREE: config.tree_top_k > 1,
-            Capability.CONFIDENCE: config.draft_confidence_threshold > 0,
         }
         self.capabilities = frozenset(capability for capability, is_given in given.items() if is_given)
         self._max_len = config.max_model_len or target.max_model_len
@@ -93,7 +90,11 @@ class StateHeadsProposer(Proposer):
         if active:
             self._draft(batch, active)
         return draft_of(
-            sketches, self.capabilities, self.target_info.device, vocab_map=self._vocabulary.target_ids
+            sketches,
+            self.target_info.device,
+            is_tree=self._config.tree_top_k > 1,
+            has_confidence=self._config.draft_confidence_threshold > 0,
+            vocab_map=self._vocabulary.target_ids,
         )
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:

@@ -21,12 +21,11 @@ class RefusingModule(nn.Module):
 
     Args:
         part: the part it replaces.
-        remedy: the capability to declare.
     """
 
-    def __init__(self, part: str, remedy: str) -> None:
+    def __init__(self, part: str) -> None:
         super().__init__()
-        self._message = f"TargetHandle.{part} was used: {remedy}"
+        self._message = f"TargetHandle.{part} was used: TOKENS_ONLY needs no weights"
 
     def forward(self, *inputs: object) -> NoReturn:
         """Raise `NotDeclared`."""
@@ -51,19 +50,19 @@ class RefusingReader:
 
 
 def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHandle:
-    """Return a handle whose parts raise `NotDeclared` unless the matching capability is declared.
-
-    With `TOKENS_ONLY` the checkpoint cannot be read either.
-    """
+    """Return a handle without runners unless `OWN_KV` is declared, and without weights with `TOKENS_ONLY`."""
     lent = handle
-    if Capability.EMBEDDINGS not in declared:
-        lent = replace(lent, embed_tokens=RefusingModule("embed_tokens", "declare EMBEDDINGS"))
-    if Capability.LM_HEAD not in declared:
-        lent = replace(lent, lm_head=RefusingModule("lm_head", "declare LM_HEAD"))
     if Capability.OWN_KV not in declared:
         lent = replace(lent, runner_factory=_refuse_runner)
     if Capability.TOKENS_ONLY in declared:
-        lent = replace(lent, path=None, revision=None, checkpoint=RefusingReader())
+        lent = replace(
+            lent,
+            embed_tokens=RefusingModule("embed_tokens"),
+            lm_head=RefusingModule("lm_head"),
+            path=None,
+            revision=None,
+            checkpoint=RefusingReader(),
+        )
     return lent
 
 

@@ -11,7 +11,7 @@ import torch
 
 from kit_subjects.breaking import Mutants, register_in
 from kit_subjects.memory import writable
-from kit_subjects.toys import Chain, Device, Drawn, Head, Siblings, Tree
+from kit_subjects.toys import Chain, Device, Drawn, Siblings, Tree
 from specdec.engine.sequence import Sequence as EngineSequence
 from specdec.interfaces import (
     Capability,
@@ -143,7 +143,7 @@ class MapsAnIdToNothing(Drawn):
 
 @breaks("test_trees_are_declared")
 class UndeclaredTree(Tree):
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.CONFIDENCE})
+    capabilities = frozenset({Capability.TOKENS_ONLY})
 
 
 @breaks("test_trees_are_declared")
@@ -173,11 +173,6 @@ class ConfidenceAboveOne(Tree):
 class NotTokensOnly(Chain):
     def load(self, target: TargetHandle) -> None:
         self.num_ids = target.embed_tokens.weight.shape[0]
-
-
-@breaks("test_only_declared_parts_of_the_target_are_used")
-class UndeclaredHead(Head):
-    capabilities = Head.capabilities - {Capability.LM_HEAD}
 
 
 @breaks("test_capabilities_fit_together")

@@ -66,7 +66,7 @@ class Tree(Chain):
     """Drafts what followed the newest token at its last two occurrences, as two branches."""
 
     name: ClassVar[str] = "tree"
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE, Capability.CONFIDENCE})
+    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
 
     def propose(self, batch: ProposeBatch) -> Draft:
         self.take_in(batch)
@@ -184,9 +184,7 @@ class Head(Chain):
     """Drafts from the target's state, embedding and output projection, as heads do."""
 
     name: ClassVar[str] = "head"
-    capabilities = frozenset(
-        {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.EMBEDDINGS, Capability.LM_HEAD}
-    )
+    capabilities = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
     aux_layer_ids = (1,)
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
