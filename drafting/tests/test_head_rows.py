@@ -40,7 +40,7 @@ def test_a_cached_prefix_without_room_is_delivered_again_and_gets_room() -> None
     rows, text = rows_of(4), np.arange(48, dtype=np.int32)
     first = rows.update(new("first", 48), 0, 0)
     first.num_tokens, first.num_rows = 48, [47]
-    rows.publish("first", text)
+    rows.pool.publish("first", text)
     assert (
         rows.resume("second", text[:32]) == 0
     )  # three of four blocks belong to a request that does not run now
@@ -53,7 +53,7 @@ def test_a_cached_prefix_with_room_is_held() -> None:
     rows, text = rows_of(8), np.arange(48, dtype=np.int32)
     first = rows.update(new("first", 48), 0, 0)
     first.num_tokens, first.num_rows = 48, [47]
-    rows.publish("first", text)
+    rows.pool.publish("first", text)
     assert rows.resume("second", text[:32]) == 32
     assert not rows.contexts["second"].is_lost
 

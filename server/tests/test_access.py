@@ -18,7 +18,7 @@ from specdec import ConfigError
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from specdec_server.access import Access, line_of
 from specdec_server.key import KeyCheck
-from specdec_server.record import RequestRecord, current_record
+from specdec_server.record import CURRENT_RECORD, RequestRecord
 from specdec_server.tracing import Tracing
 
 SECRET = "nobody is to read this"
@@ -57,7 +57,7 @@ def ask(
 
 
 async def generating(scope: Scope, receive: Receive, send: Send) -> None:
-    record = current_record()
+    record = CURRENT_RECORD.get()
     assert record is not None
     record.saw(OUTPUT)
     await send({"type": "http.response.start", "status": 200, "headers": []})

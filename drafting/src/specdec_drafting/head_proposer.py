@@ -128,7 +128,7 @@ class HeadProposer(Proposer):
         for row in news.rows:
             request_id = batch.request_ids[row]
             taken = self._rows.contexts[request_id].num_tokens
-            self._rows.publish(request_id, batch.token_ids(row)[:taken])
+            self._rows.pool.publish(request_id, batch.token_ids(row)[:taken])
         sketches: list[Sketch | None] = [None] * batch.batch_size
         for sketch in grown:
             sketches[sketch.row] = sketch

@@ -106,10 +106,6 @@ class HeadRows:
             keys[first : first + len(carries), 0] = carries.to(keys.dtype)
         context.keep(stage, carries)
 
-    def publish(self, request_id: str, token_ids: HostIds) -> None:
-        """Publish the rows of a request that has processed all of `token_ids` `[n]`, for prefix reuse."""
-        self.pool.publish(request_id, token_ids)
-
     def drop(self, request_id: str) -> None:
         """Drop the state of a request; unknown requests are ignored."""
         self.contexts.pop(request_id, None)

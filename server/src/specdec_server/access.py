@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specdec import RequestOutput
 from specdec_server.client import client_of
 from specdec_server.errors import ApiError, error_body
-from specdec_server.record import RequestRecord, set_current
+from specdec_server.record import CURRENT_RECORD, RequestRecord
 from specdec_server.tracing import Tracing
 
 logger = logging.getLogger("specdec.access")
@@ -60,7 +60,7 @@ class Access:
         given = Headers(scope=scope).get("x-request-id", "")
         if _ID.fullmatch(given):
             record.request_id = given
-        set_current(record)
+        CURRENT_RECORD.set(record)
         begun = self._tracing.now()
 
         async def told(message: Message) -> None:

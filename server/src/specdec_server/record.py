@@ -35,14 +35,5 @@ class RequestRecord:
         return perf_counter() - self.started
 
 
-_CURRENT: ContextVar[RequestRecord | None] = ContextVar("specdec_request", default=None)
-
-
-def current_record() -> RequestRecord | None:
-    """Return the record of the current request; None outside of requests."""
-    return _CURRENT.get()
-
-
-def set_current(record: RequestRecord) -> None:
-    """Set the record of the current request's context."""
-    _CURRENT.set(record)
+CURRENT_RECORD: ContextVar[RequestRecord | None] = ContextVar("specdec_request", default=None)
+"""The record of the current request; None outside of requests."""

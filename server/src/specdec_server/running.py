@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from specdec import RequestOutput
 from specdec_server.errors import ApiError
-from specdec_server.record import current_record
+from specdec_server.record import CURRENT_RECORD
 from specdec_server.service import Service
 
 Stream = AsyncGenerator[RequestOutput, None]
@@ -49,7 +49,7 @@ async def merged(
     tasks = [asyncio.create_task(pump(index, stream)) for index, stream in enumerate(streams)]
     running: dict[int, RequestOutput | None] = dict.fromkeys(range(len(tasks)))
     reason = "abort"
-    record = current_record()
+    record = CURRENT_RECORD.get()
     try:
         while running:
             await has_news.wait()

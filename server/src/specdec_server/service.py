@@ -13,7 +13,7 @@ from specdec import AsyncLLM, RequestOutput, SamplingParams
 from specdec_server.errors import ApiError
 from specdec_server.preparation import Preparation
 from specdec_server.protocol.generation import GenerationRequest
-from specdec_server.record import current_record
+from specdec_server.record import CURRENT_RECORD
 from specdec_server.settings import Settings
 from specdec_server.telemetry import Telemetry
 from specdec_server.usage import request_metrics
@@ -69,7 +69,7 @@ class Service:
     @property
     def client(self) -> str | None:
         """The client of the current request, for fair scheduling."""
-        record = current_record()
+        record = CURRENT_RECORD.get()
         return None if record is None else record.client
 
     @property

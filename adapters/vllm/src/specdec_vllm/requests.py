@@ -72,11 +72,12 @@ class Requests:
     def __init__(self, engine_seed: int | None, vllm_noise: Literal["seeded", "all", "none"]) -> None:
         self._engine_seed = engine_seed
         self._vllm_noise = vllm_noise
-        self._held: dict[str, Request] = {}
+        self.held: dict[str, Request] = {}
+        """By request id."""
 
     def of(self, request_id: str, state: Any) -> Request:
         """Return a request; created from vLLM's state on first use."""
-        found = self._held.get(request_id)
+        found = self.held.get(request_id)
         if found is None:
             theirs = state.sampling_params
             is_seeded = theirs.seed is not None
@@ -84,14 +85,10 @@ class Requests:
             own = noise_seed(self._engine_seed, request_id) if not is_seeded else theirs.seed
             params = params_of(theirs, is_noise_known=not has_vllm_noise)
             found = Request(theirs, params, own, state.num_prompt_tokens, has_vllm_noise)
-            self._held[request_id] = found
+            self.held[request_id] = found
         return found
-
-    def find(self, request_id: str) -> Request | None:
-        """Return a request that `of` has created, or None."""
-        return self._held.get(request_id)
 
     def take(self, request_ids: Iterable[str]) -> dict[str, FinishReason]:
         """Remove finished requests; return their finish reasons."""
-        gone = {name: self._held.pop(name) for name in list(request_ids) if name in self._held}
+        gone = {name: self.held.pop(name) for name in list(request_ids) if name in self.held}
         return {name: request.reason for name, request in gone.items()}

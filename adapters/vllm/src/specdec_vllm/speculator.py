@@ -146,7 +146,7 @@ class Speculator(BaseSpeculator):
         lengths = held.total_len.gpu[batch.idx_mapping].tolist()
         running, caps = [], []
         for row, name in enumerate(batch.req_ids[: batch.num_reqs]):
-            request = self._requests.find(name)
+            request = self._requests.held.get(name)
             if request is None:
                 continue
             index = int(batch.idx_mapping_np[row])

@@ -126,11 +126,6 @@ def new_table(*headings: str) -> Table:
     return table
 
 
-def print_wide(table: Table) -> None:
-    """Print a table to the standard output at its full width."""
-    Console(file=sys.stdout, width=WIDE, highlight=False).print(table)
-
-
 def _print(table: Table) -> None:
     """Print a table of a report; names wrap if it would be wider than the terminal, or than 80 columns in a pipe."""
     width = max(WIDTH, Console(file=sys.stdout).width) if sys.stdout.isatty() else WIDTH

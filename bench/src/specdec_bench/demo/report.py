@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from specdec import LLM
 from specdec.cli import GUESSED, PLAIN, GrowingText, paint, takes_colour
 from specdec_bench.candidates import missing_distributions
-from specdec_bench.cli.table import WIDTH, new_table, print_wide, yes_or_no
+from specdec_bench.cli.table import WIDE, WIDTH, new_table, yes_or_no
 
 if TYPE_CHECKING:
     from specdec import RequestOutput
@@ -106,4 +108,4 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
             yes_or_no(row["identical_to_baseline"]),
             f"{row['distinct_4gram_ratio']:.2f}",
         )
-    print_wide(table)
+    Console(file=sys.stdout, width=WIDE, highlight=False).print(table)

@@ -7,7 +7,6 @@ process.
 from __future__ import annotations
 
 import logging
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from specdec.faces import lazily
@@ -17,9 +16,7 @@ from specdec.registry.registry import Registry
 
 if TYPE_CHECKING:
     import pluggy
-    import typer
 
-    from specdec.interfaces import Backend, Proposer, Sampler, Scorer
     from specdec.registry.catalogue import known_method as known_method
     from specdec.registry.catalogue import known_methods as known_methods
     from specdec.registry.class_path import is_class_path as is_class_path
@@ -72,38 +69,19 @@ __getattr__ = lazily(
 
 _registry = Registry()
 
-
-def proposer(name: str) -> type[Proposer]:
-    """Return the class behind a method name, a `./file.py:Class` or a `package.module.Class`.
-
-    Raises:
-        PluginError: if there is none, or if it cannot be loaded; names distribution, version and cause.
-    """
-    return _registry.proposer(name)
-
-
-def sampler(name: str) -> type[Sampler]:
-    """Return the class behind a `rejection_sample_method`; see `proposer`."""
-    return _registry.sampler(name)
-
-
-def scorer(name: str) -> type[Scorer]:
-    """Return the class behind a scorer's name; see `proposer`."""
-    return _registry.scorer(name)
-
-
-def backend(name: str) -> type[Backend]:
-    """Return the class behind a backend's name; see `proposer`."""
-    return _registry.backend(name)
-
-
-def backends() -> tuple[Backend, ...]:
-    """Return the installed backends, or those that `SPECDEC_BACKENDS` names, in the order they are asked.
-
-    Raises:
-        PluginError: if the environment names a backend that is not installed or cannot be loaded.
-    """
-    return _registry.backends()
+proposer = _registry.proposer
+sampler = _registry.sampler
+scorer = _registry.scorer
+backend = _registry.backend
+backends = _registry.backends
+commands = _registry.commands
+add_command = _registry.add_command
+installed = _registry.installed
+broken = _registry.broken
+find = _registry.find
+load = _registry.load
+may_load = _registry.may_load
+reset = _registry.reset
 
 
 def observers() -> pluggy.HookRelay | None:
@@ -112,63 +90,6 @@ def observers() -> pluggy.HookRelay | None:
     A broken observer, or a package that may hold one, is logged and left out; the others are not affected.
     """
     relay, errors = _registry.observers()
-    for error in (*errors, *_registry.broken()):
+    for error in (*errors, *broken()):
         logging.getLogger("specdec").warning("%s; it is left out", error)
     return relay
-
-
-def commands() -> list[PluginInfo]:
-    """Return the sub-commands that may load; reads metadata only."""
-    return _registry.commands()
-
-
-def add_command(name: str, app: typer.Typer) -> None:
-    """Import the module behind a sub-command and let it add itself to `app`.
-
-    Raises:
-        PluginError: if there is none, or if it cannot be loaded.
-    """
-    _registry.add_command(name, app)
-
-
-def installed(group: Group | str | None = None) -> list[PluginInfo]:
-    """Return the plugins listed in the metadata of installed packages, of one group or of all; imports nothing."""
-    return _registry.installed(group)
-
-
-def broken() -> tuple[BrokenPackage, ...]:
-    """Return the installed packages whose metadata cannot be read; plugins that they have are left out."""
-    return _registry.broken()
-
-
-def find(group: Group, name: str) -> PluginInfo:
-    """Return the one entry point of that name that may load, without importing it.
-
-    Raises:
-        PluginError: if there is none, if two distributions claim it, or if `SPECDEC_PLUGINS` excludes it.
-    """
-    return _registry.find(group, name)
-
-
-def load(info: PluginInfo) -> ModuleType:
-    """Import the module of one entry point and register its hooks.
-
-    Raises:
-        PluginError: naming distribution, version and cause.
-    """
-    return _registry.load(info)
-
-
-def may_load(info: PluginInfo) -> bool:
-    """Return whether the environment variable `SPECDEC_PLUGINS` allows a plugin to load.
-
-    It is a comma-separated list of names of plugins (a method, a sampler, ...) or of distributions. Core's
-    own plugins may always load. If the variable is not set, all plugins may load.
-    """
-    return _registry.may_load(info)
-
-
-def reset() -> None:
-    """Forget everything found and loaded; for tests and for processes that install packages while they run."""
-    global _registry
-    _registry = Registry()

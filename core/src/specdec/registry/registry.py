@@ -36,6 +36,10 @@ class Registry:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything found and loaded; for tests and for processes that install packages while they run."""
         self._manager = pluggy.PluginManager(hooks.PROJECT)
         self._manager.add_hookspecs(hooks)
         self._found: tuple[tuple[PluginInfo, ...], tuple[BrokenPackage, ...]] | None = None
@@ -47,11 +51,15 @@ class Registry:
         return [info for info in self._discovered()[0] if group is None or info.group == group]
 
     def broken(self) -> tuple[BrokenPackage, ...]:
-        """Return the packages whose metadata cannot be read."""
+        """Return the installed packages whose metadata cannot be read; plugins that they have are left out."""
         return self._discovered()[1]
 
     def may_load(self, info: PluginInfo) -> bool:
-        """Return whether `SPECDEC_PLUGINS` allows a plugin to load."""
+        """Return whether the environment variable `SPECDEC_PLUGINS` allows a plugin to load.
+
+        It is a comma-separated list of names of plugins (a method, a sampler, ...) or of distributions. Core's
+        own plugins may always load. If the variable is not set, all plugins may load.
+        """
         return AllowList(os.environ.get(ALLOW_VARIABLE)).allows(info)
 
     def proposer(self, name: str) -> type[Proposer]:
@@ -75,7 +83,11 @@ class Registry:
         return cast("type[Backend]", self._class(Group.BACKENDS, name))
 
     def backends(self) -> tuple[Backend, ...]:
-        """Return the backends of this process, in the order they are asked; see `make_backends`."""
+        """Return the installed backends, or those that `SPECDEC_BACKENDS` names, in the order they are asked.
+
+        Raises:
+            PluginError: if the environment names a backend that is not installed or cannot be loaded.
+        """
         chosen = os.environ.get(VARIABLE)
         if chosen not in self._backends:
             self._backends[chosen] = make_backends(self, chosen)
@@ -112,7 +124,7 @@ class Registry:
         self._call(module, "specdec_register_commands", info, app=app)
 
     def find(self, group: Group, name: str) -> PluginInfo:
-        """Return the one entry point of that name that may load.
+        """Return the one entry point of that name that may load, without importing it.
 
         Raises:
             PluginError: if there is none, if two distributions that may load claim it, or if `SPECDEC_PLUGINS` excludes it.

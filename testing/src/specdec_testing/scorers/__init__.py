@@ -38,7 +38,7 @@ class ScorerConformance(ScorerSuite):
         passes = self._passes()
         sequence = passes.place(text)
         width = passes.score([Part(sequence, 5)]).raw_logits.shape[1]
-        passes.drop(sequence)
+        passes.kv.release(sequence)
         if info.vocab_size != width:
             broken(f"TargetInfo.vocab_size is {info.vocab_size}, logits have {width} columns")
 
@@ -51,7 +51,7 @@ class ScorerConformance(ScorerSuite):
             passes = self._passes()
             part = Part(passes.place(text), len(text))
             self._check_rows(passes.score([part]), 0, part, f"a prompt of {len(text)} tokens")
-            passes.drop(part.sequence)
+            passes.kv.release(part.sequence)
 
     def test_pieces_of_a_prompt_make_no_difference(self) -> None:
         """A prompt that runs in chunks gives the same rows as one that runs at once.
@@ -68,7 +68,7 @@ class ScorerConformance(ScorerSuite):
                 passes.advance(piece)
             part = Part(sequence, pieces[-1])
             self._check_rows(passes.score([part]), 0, part, f"pieces of {pieces} tokens")
-            passes.drop(sequence)
+            passes.kv.release(sequence)
 
     def test_rows_of_a_chain_are_those_of_its_texts(self) -> None:
         """The row of every node of a chain equals that of a plain pass over the text up to it.
@@ -109,7 +109,7 @@ class ScorerConformance(ScorerSuite):
                 second,
                 f"after nodes {list(accepted)} of {len(parents)} were accepted",
             )
-            passes.drop(sequence)
+            passes.kv.release(sequence)
 
     def test_requests_do_not_see_each_other(self) -> None:
         """A request's rows are the same in a batch with prompts, chunks, chains and trees of other lengths.
@@ -130,7 +130,7 @@ class ScorerConformance(ScorerSuite):
         rest = Part(c, 24)
         self._check_rows(passes.score([rest]), 0, rest, "a prompt whose first piece ran beside 3 others")
         for sequence in (a, b, c, d):
-            passes.drop(sequence)
+            passes.kv.release(sequence)
 
     def test_sampling_parameters_are_applied(self) -> None:
         """`logits` are p-logits, with temperature and truncation applied; `raw_logits` are the target's own.
@@ -151,7 +151,7 @@ class ScorerConformance(ScorerSuite):
             broken("Scores.logits are not raw_logits with temperature and cuts applied")
         for request, part in enumerate(parts):
             self._check_rows(scores, request, part, "raw_logits of a request with temperature and cuts")
-            passes.drop(part.sequence)
+            passes.kv.release(part.sequence)
 
     def test_hidden_states_are_those_of_the_layers(self) -> None:
         """After `capture_hidden` passes return the final state and the inputs of the requested layers for every row.
@@ -204,7 +204,7 @@ class ScorerConformance(ScorerSuite):
                 passes.advance(before)
             part = Part(sequence, chunk, tuple(drafted), parents)
             self._check_rows(passes.score([part]), 0, part, f"a draft after a piece of {chunk} tokens")
-            passes.drop(sequence)
+            passes.kv.release(sequence)
 
 
 def _states(scores: Scores, num_layers: int) -> tuple[torch.Tensor, ...]:

@@ -55,7 +55,7 @@ class Passes:
     def __init__(self, scorer: Scorer, max_len: int) -> None:
         self._scorer = scorer
         self._max_len = max_len
-        self._kv = KVManager(scorer.cache, _BLOCK_SIZE, is_prefix_cached=False)
+        self.kv = KVManager(scorer.cache, _BLOCK_SIZE, is_prefix_cached=False)
 
     def place(self, text: Sequence[int], params: SamplingParams | None = None) -> EngineSequence:
         """Create a request and assign cache slots to it."""
@@ -67,8 +67,8 @@ class Passes:
             sample_index=0,
             max_num_tokens=self._max_len,
         )
-        assert self._kv.admit(sequence, self._max_len)
-        assert self._kv.reserve(sequence, self._max_len)
+        assert self.kv.admit(sequence, self._max_len)
+        assert self.kv.reserve(sequence, self._max_len)
         return sequence
 
     def score(self, parts: Sequence[Part]) -> Scores:
@@ -106,10 +106,6 @@ class Passes:
     def advance(self, part: Part) -> None:
         """Keep the rows of a chunk of a prompt."""
         part.sequence.num_computed += part.chunk
-
-    def drop(self, sequence: EngineSequence) -> None:
-        """Release a request's slots."""
-        self._kv.release(sequence)
 
 
 @torch.inference_mode()
