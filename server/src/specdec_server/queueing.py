@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import math
 from time import monotonic
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specdec_server.errors import ApiError, error_body
 
+if TYPE_CHECKING:
+    from specdec_server.service import Service
+
 GENERATING = frozenset({"/v1/completions", "/v1/chat/completions", "/v1/responses"})
 """Paths of requests that use the engine."""
 _MOST_S = 60
-
-
-class Queue(Protocol):
-    """State of the request queue."""
-
-    @property
-    def num_queued(self) -> int:
-        """How many requests wait to run."""
-
-    @property
-    def has_share(self) -> bool:
-        """Whether the current client has fewer unfinished requests than its share of the queue."""
-
-    @property
-    def num_ended(self) -> int:
-        """How many requests have ended so far."""
 
 
 class QueueLimit:
@@ -37,11 +24,11 @@ class QueueLimit:
 
     Args:
         app: the wrapped application.
-        queue: the waiting requests.
+        queue: knows the waiting requests.
         limit: their maximum number.
     """
 
-    def __init__(self, app: ASGIApp, queue: Queue, limit: int) -> None:
+    def __init__(self, app: ASGIApp, queue: Service, limit: int) -> None:
         self._app, self._queue, self._limit = app, queue, limit
         self._then, self._ended_then = monotonic(), 0
 

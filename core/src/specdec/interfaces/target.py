@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -70,7 +70,7 @@ class TargetHandle:
     """None for a model that was passed as an object."""
     tokenizer: PreTrainedTokenizerBase | None
     """None if the engine runs without one."""
-    runner_factory: RunnerFactory
+    runner_factory: Callable[[nn.Module], Runner]
     model_loader: ModelLoader
     part_loader: ModelLoader | None = None
     """Loads models split over the target's ranks; None if the target runs on one rank."""
@@ -116,13 +116,6 @@ class TargetHandle:
         if tensor_parallel_size > 1 and self.part_loader is not None:
             load = self.part_loader
         return load(path, revision=revision, dtype=dtype, quantization=quantization)
-
-
-class RunnerFactory(Protocol):
-    """Makes a runner; see `TargetHandle.make_runner`."""
-
-    def __call__(self, module: nn.Module) -> Runner:
-        """Return a runner for `module`."""
 
 
 class ModelLoader(Protocol):
