@@ -81,7 +81,7 @@ def run_kernels(
 def ops() -> set[str]:
     """Return the installed operations, which are the folders of the package."""
     folder = Path(specdec_kernels.__file__).parent
-    return {file.parent.name for file in folder.glob("*/reference.py")}
+    return {file.parent.name for file in folder.glob("*/kernel.py")}
 
 
 def _measure(case: KernelCase, sizes: Sizes, num_calls: int, bandwidth: Bandwidth | None) -> KernelRow:

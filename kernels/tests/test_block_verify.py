@@ -1,62 +1,24 @@
-"""`block_verify` against plain Python, core and the target's distribution: the reference, and the kernel where it runs."""
+"""`block_verify` against core and the target's distribution: the reference, and the kernel where it runs."""
 
 import pytest
 import torch
-from kernelchains import chains, law_of, of_core
+from kernelchains import chains, of_core
 from kernelcheck import POISON, keys_for
 
+from specdec import DraftSampling
 from specdec_kernels.triton import ChainVerdict
 from specdec_kernels.triton.block_verify import block_verify
 from specdec_kernels.triton.block_verify.config import LaunchConfig
-from specdec_kernels.triton.noise import NoiseKeys, Stream, node_word
-from specdec_kernels.triton.noise.reference import exponentials_reference, uniforms_reference
+from specdec_kernels.triton.block_verify.reference import block_verify_reference
+from specdec_kernels.triton.noise import NoiseKeys
 from specdec_kernels.triton.rejection_verify import rejection_verify
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
 
 
-def naive(logits, draft, row_starts, num_nodes, temperatures, keys, q, has_probs):
-    """What `block_verify` promises, one node at a time; refuses draws that rounding could decide otherwise."""
-    counts, rows = [], []
-    vocab_size, width = logits.shape[1], draft.shape[1]
-    for b, (start, count) in enumerate(zip(row_starts.tolist(), num_nodes.tolist(), strict=True)):
-        own = NoiseKeys(*(key[b : b + 1] for key in keys))
-        is_drawn = temperatures[b] > 0 and (has_probs is None or bool(has_probs[b]))
-        p = [law_of(logits[start + place], temperatures[b]) for place in range(count + 1)]
-        laws = []
-        for place in range(count):
-            point_mass = torch.nn.functional.one_hot(draft[b, place].long(), vocab_size).double()
-            laws.append(q[b, place].double() if is_drawn else point_mass)
-        weights = [1.0]
-        for place in range(count):
-            token = int(draft[b, place])
-            weights.append(min(1.0, weights[-1] * float(p[place][token] / laws[place][token])))
-        stop = 0
-        for place in range(1, count + 1):
-            chance = weights[place]
-            if place < count:
-                mass = float((weights[place] * p[place] - laws[place]).clamp_min(0.0).sum())
-                chance = mass / (mass + 1.0 - weights[place]) if mass > 0 else 0.0
-            uniform = float(uniforms_reference(own, torch.tensor([node_word(Stream.ACCEPT, place - 1)]), 1))
-            assert abs(uniform - chance) > 1e-5
-            stop = place if uniform < chance else stop
-        rest = p[stop]
-        if stop < count:
-            rest = (weights[stop] * p[stop] - laws[stop]).clamp_min(0.0)
-            rest = rest if rest.sum() > 0 else p[stop]
-        word = torch.tensor([node_word(Stream.RESIDUAL, stop)])
-        scores = exponentials_reference(own, word, vocab_size)[0] / rest
-        if vocab_size > 1:
-            first, second = scores.topk(2, largest=False).values.tolist()
-            assert not second < first * (1 + 1e-5)
-        counts.append(stop)
-        rows.append([*draft[b, :stop].tolist(), int(scores.argmin()), *([-1] * (width - stop))])
-    return [counts, rows]
-
-
 def check(batch, temperatures, device, q, has_probs=None, **options) -> ChainVerdict:
-    """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
+    """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
     size, width = batch[1].shape
     keys = keys_for(size, 1)
     inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
@@ -72,7 +34,8 @@ def check(batch, temperatures, device, q, has_probs=None, **options) -> ChainVer
         **options,
     )
     assert result is out
-    assert [tensor.tolist() for tensor in out] == naive(*inputs, keys, q, has_probs)
+    expected = block_verify_reference(*inputs, keys, q, has_probs)
+    assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
     return out
 
 
@@ -151,13 +114,13 @@ def test_the_token_after_a_doubtful_node_comes_from_what_its_weight_leaves(devic
 
 
 def test_verdicts_are_those_of_core(device: torch.device) -> None:
-    sampling = pytest.importorskip("specdec.interfaces.draft").DraftSampling.IID
     torch.manual_seed(5)
     batch, q = chains([4, 3, 4, 2, 0, 1] * 2, 4, 30, 0.7)
     has_probs, law = torch.rand(12) < 0.8, torch.nn.functional.pad(q, (0, 0, 0, 1))
-    fields = {"sampling": sampling, "node_probs": law, "has_probs": has_probs}
-    nodes, tokens = of_core("block", batch, keys_for(12, 1), **fields)
-    out = check(batch, [1.0] * 12, device, q, has_probs)
+    fields = {"sampling": DraftSampling.IID, "node_probs": law, "has_probs": has_probs}
+    temperatures = [1.0, 0.7, 0.0, 1.5] * 3
+    nodes, tokens = of_core("block", batch, temperatures, keys_for(12, 1), **fields)
+    out = check(batch, temperatures, device, q, has_probs)
     counts = out.num_accepted.tolist()
     assert counts == [len(row) for row in nodes]
     assert [row[: n + 1] for row, n in zip(out.token_ids.tolist(), counts, strict=True)] == tokens

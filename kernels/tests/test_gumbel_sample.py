@@ -4,12 +4,11 @@ import pytest
 import torch
 from kernelcheck import POISON
 
-from specdec.noise import row_operations
+from specdec.noise import exponentials, row_operations
 from specdec_kernels.triton.gumbel_sample import gumbel_sample
 from specdec_kernels.triton.gumbel_sample.config import LaunchConfig
 from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference, heated_logits
 from specdec_kernels.triton.noise import NoiseKeys
-from specdec_kernels.triton.noise.reference import gumbel_noise_reference
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
@@ -25,9 +24,9 @@ def keys_for(num_rows: int, seed: int = 0) -> NoiseKeys:
 def check(logits, temperatures, keys, words, device, **options) -> list[int]:
     """Run on `device` into a poisoned output and compare with the reference, whose two best scores must be apart."""
     temperatures = torch.tensor(temperatures)
-    noise = gumbel_noise_reference(
-        keys, torch.zeros_like(keys.seeds) if words is None else words, logits.shape[1]
-    )
+    noise = -exponentials(
+        *keys, torch.zeros_like(keys.seeds) if words is None else words, logits.shape[1]
+    ).log()
     scores = heated_logits(logits, temperatures) + noise
     if logits.shape[1] > 1:
         first, second = scores.topk(2, 1).values.unbind(1)

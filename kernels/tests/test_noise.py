@@ -1,11 +1,13 @@
-"""Noise: the reference against published vectors and core, the kernel against the reference."""
+"""Noise: published vectors, and the operations against `specdec.noise`."""
 
 import pytest
 import torch
 
-from specdec_kernels.triton.noise import NoiseKeys, Stream, gumbel_noise, node_word, uniforms
+from specdec import noise
+from specdec.noise import Stream, node_word
+from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.noise.config import LaunchConfig
-from specdec_kernels.triton.noise.reference import gumbel_noise_reference, uniforms_reference
+from specdec_kernels.triton.noise.keys import counter_words
 
 
 def keys_of(*rows: tuple[int, int, int, int]) -> tuple[NoiseKeys, torch.Tensor]:
@@ -28,18 +30,26 @@ def moved(keys: NoiseKeys, words: torch.Tensor, device: torch.device) -> tuple[N
     return NoiseKeys(*(key.to(device) for key in keys)), words.to(device)
 
 
+def exact_uniforms(keys: NoiseKeys, words: torch.Tensor, num_ids: int) -> torch.Tensor:
+    return noise.uniforms(*counter_words(keys, words), num_ids)
+
+
+def exact_gumbel(keys: NoiseKeys, words: torch.Tensor, num_ids: int) -> torch.Tensor:
+    return -noise.exponentials(*counter_words(keys, words), num_ids).log()
+
+
 def check_uniforms(num_ids: int, device: torch.device, **options) -> None:
     out = torch.full((len(KEYS[1]), num_ids), float("nan"), dtype=torch.float64, device=device)
     assert uniforms(*moved(*KEYS, device), num_ids, out=out, **options) is out
-    assert torch.equal(out.cpu(), uniforms_reference(*KEYS, num_ids))
+    assert torch.equal(out.cpu(), exact_uniforms(*KEYS, num_ids))
 
 
 def check_gumbel(num_ids: int, device: torch.device, **options) -> None:
     """Within twice the error of the same formula in float32."""
     out = torch.full((len(KEYS[1]), num_ids), float("nan"), device=device)
     assert gumbel_noise(*moved(*KEYS, device), num_ids, out=out, **options) is out
-    exact = gumbel_noise_reference(*KEYS, num_ids)
-    plain = -(-torch.log1p(-uniforms_reference(*KEYS, num_ids).float())).log()
+    exact = exact_gumbel(*KEYS, num_ids)
+    plain = -(-torch.log1p(-exact_uniforms(*KEYS, num_ids).float())).log()
     plain = torch.where(plain.isfinite(), plain, exact.float())
     bound = 2 * (plain.double() - exact).abs().max() + 1e-6
     assert (out.cpu().double() - exact).abs().max() <= bound
@@ -72,37 +82,15 @@ def test_tiles_make_no_difference(block_v: int, device: torch.device) -> None:
 def test_a_view_is_written_to_and_nothing_beside_it(device: torch.device) -> None:
     wide = torch.full((5, 40), -1.0, dtype=torch.float64, device=device)
     uniforms(*moved(*KEYS, device), 33, out=wide[:, 3:36])
-    assert torch.equal(wide[:, 3:36].cpu(), uniforms_reference(*KEYS, 33))
+    assert torch.equal(wide[:, 3:36].cpu(), exact_uniforms(*KEYS, 33))
     assert (wide[:, :3] == -1).all()
     assert (wide[:, 36:] == -1).all()
-
-
-def test_uniforms_equal_those_of_core_bit_for_bit(device: torch.device) -> None:
-    core = pytest.importorskip("specdec.noise")
-    keys, words = KEYS
-    masked = [key & 0xFFFFFFFF for key in (keys.positions, keys.samples, words)]
-    expected = core.uniforms(keys.seeds, *masked, 1001)
-    assert torch.equal(uniforms(*moved(keys, words, device), 1001).cpu(), expected)
-
-
-def test_gumbel_noise_is_that_of_core_to_the_last_bits(device: torch.device) -> None:
-    core = pytest.importorskip("specdec.noise")
-    keys, words = keys_of((5, 7, 0, 0), (6, 8, 1, 9))
-    expected = -core.exponentials(*keys, words, 999).log()
-    found = gumbel_noise(*moved(keys, words, device), 999)
-    assert (found.cpu() - expected).abs().max() < 3e-6
-
-
-def test_words_equal_those_of_core() -> None:
-    core = pytest.importorskip("specdec.noise")
-    assert {stream.name: stream.value for stream in Stream} == {s.name: s.value for s in core.Stream}
-    assert node_word(Stream.RESIDUAL, 9) == core.node_word(core.Stream.RESIDUAL, 9)
 
 
 def test_both_ends_of_the_uniforms_keep_their_exponentials(device: torch.device) -> None:
     """The smallest and the largest of many draws, where float32 loses bits of 1 - u, or of u."""
     keys, words = keys_of((3, 0, 0, 0))
-    exact = gumbel_noise_reference(keys, words, 400_000)
+    exact = exact_gumbel(keys, words, 400_000)
     found = gumbel_noise(*moved(keys, words, device), 400_000).cpu().double()
     ends = torch.cat((exact.topk(50).indices[0], (-exact).topk(50).indices[0]))
     assert ((found - exact).abs() / exact.abs().clamp(min=1))[0, ends].max() < 5e-7

@@ -1,62 +1,23 @@
-"""`rejection_verify` against plain Python, core and the target's distribution: the reference, and the kernel where it runs."""
+"""`rejection_verify` against core and the target's distribution: the reference, and the kernel where it runs."""
 
 import pytest
 import torch
-from kernelchains import chains, law_of, of_core
+from kernelchains import chains, of_core
 from kernelcheck import NAN, POISON, keys_for
 
+from specdec import DraftSampling
 from specdec_kernels.triton import ChainVerdict
-from specdec_kernels.triton.noise import NoiseKeys, Stream, node_word
-from specdec_kernels.triton.noise.reference import exponentials_reference, uniforms_reference
+from specdec_kernels.triton.noise import NoiseKeys
 from specdec_kernels.triton.rejection_verify import rejection_verify
 from specdec_kernels.triton.rejection_verify.config import LaunchConfig
+from specdec_kernels.triton.rejection_verify.reference import rejection_verify_reference
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
 
 
-def naive(logits, draft, row_starts, num_nodes, temperatures, keys, q, has_probs):
-    """What `rejection_verify` promises, one node at a time; refuses draws that rounding could decide otherwise."""
-    counts, rows = [], []
-    vocab_size, width = logits.shape[1], draft.shape[1]
-    for b, (start, count) in enumerate(zip(row_starts.tolist(), num_nodes.tolist(), strict=True)):
-        own = NoiseKeys(*(key[b : b + 1] for key in keys))
-        is_drawn = q is not None and temperatures[b] > 0 and (has_probs is None or bool(has_probs[b]))
-        emitted: list[int] = []
-        for place in range(count + 1):
-            rest = p = law_of(logits[start + place], temperatures[b])
-            if place < count:
-                token = int(draft[b, place])
-                law = torch.zeros(max(vocab_size, 1 if q is None else q.shape[2])).double()
-                if is_drawn:
-                    law[: q.shape[2]] = q[b, place].double()
-                elif 0 <= token < vocab_size:
-                    law[token] = 1.0
-                is_possible = 0 <= token < vocab_size and law[token] > 0
-                ratio = float(p[token] / law[token]) if is_possible else 0.0
-                word = torch.tensor([node_word(Stream.ACCEPT, place)])
-                uniform = float(uniforms_reference(own, word, 1))
-                assert abs(uniform - ratio) > 1e-5
-                if uniform < ratio:
-                    emitted.append(token)
-                    continue
-                rest = (p - law[:vocab_size]).clamp_min(0.0)
-                rest = rest.where(rest > 1e-9, 0.0)
-                rest = p if rest.sum() == 0 else rest
-            word = torch.tensor([node_word(Stream.RESIDUAL, place)])
-            scores = exponentials_reference(own, word, vocab_size)[0] / rest
-            if vocab_size > 1:
-                first, second = scores.topk(2, largest=False).values.tolist()
-                assert not second < first * (1 + 1e-5)
-            emitted.append(int(scores.argmin()))
-            break
-        counts.append(len(emitted) - 1)
-        rows.append(emitted + [-1] * (width + 1 - len(emitted)))
-    return [counts, rows]
-
-
 def check(batch, temperatures, device, q=None, has_probs=None, keys=None, **options) -> ChainVerdict:
-    """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
+    """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
     size, width = batch[1].shape
     keys = keys_for(size) if keys is None else keys
     inputs = (*batch, torch.tensor(temperatures, dtype=torch.float32))
@@ -72,7 +33,8 @@ def check(batch, temperatures, device, q=None, has_probs=None, keys=None, **opti
         **options,
     )
     assert result is out
-    assert [tensor.tolist() for tensor in out] == naive(*inputs, keys, q, has_probs)
+    expected = rejection_verify_reference(*inputs, keys, q, has_probs)
+    assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
     return out
 
 
@@ -190,13 +152,13 @@ def test_views_and_requests_out_of_order(device: torch.device) -> None:
 
 @pytest.mark.parametrize("has_q", [False, True])
 def test_verdicts_are_those_of_core(has_q: bool, device: torch.device) -> None:
-    sampling = pytest.importorskip("specdec.interfaces.draft").DraftSampling.IID
     torch.manual_seed(9)
     batch, q = chains(16, 4, 30, 0.7)
     has_probs, law = torch.rand(16) < 0.8, torch.nn.functional.pad(q, (0, 0, 0, 1))
-    fields = {"sampling": sampling, "node_probs": law, "has_probs": has_probs} if has_q else {}
-    nodes, tokens = of_core("probabilistic", batch, keys_for(16), **fields)
-    out = check(batch, [1.0] * 16, device, q if has_q else None, has_probs if has_q else None)
+    fields = {"sampling": DraftSampling.IID, "node_probs": law, "has_probs": has_probs} if has_q else {}
+    temperatures = [1.0, 0.7, 0.0, 1.5] * 4
+    nodes, tokens = of_core("probabilistic", batch, temperatures, keys_for(16), **fields)
+    out = check(batch, temperatures, device, q if has_q else None, has_probs if has_q else None)
     counts = out.num_accepted.tolist()
     assert counts == [len(row) for row in nodes]
     assert [row[: n + 1] for row, n in zip(out.token_ids.tolist(), counts, strict=True)] == tokens

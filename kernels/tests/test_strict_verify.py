@@ -1,15 +1,16 @@
-"""`strict_verify` against plain Python and core: the reference everywhere, the kernel under the interpreter and on a GPU."""
+"""`strict_verify` against core: the reference everywhere, the kernel under the interpreter and on a GPU."""
 
 import pytest
 import torch
 from kernelchains import of_core
 from kernelcheck import POISON, keys_for
 
+from specdec.noise import exponentials
 from specdec_kernels.triton.gumbel_sample.reference import gumbel_sample_reference, heated_logits
 from specdec_kernels.triton.noise import NoiseKeys
-from specdec_kernels.triton.noise.reference import gumbel_noise_reference
 from specdec_kernels.triton.strict_verify import PathVerdict, strict_verify
 from specdec_kernels.triton.strict_verify.config import LaunchConfig
+from specdec_kernels.triton.strict_verify.reference import strict_verify_reference
 
 # Infinities are part of the arithmetic here; the interpreter's numpy warns of them where a GPU goes on.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in :RuntimeWarning")
@@ -25,7 +26,7 @@ def drawn_after(logits, start, temperature, keys, request, depth) -> list[int]:
         keys.samples[request].expand(count),
     )
     temperatures = torch.full((count,), float(temperature))
-    noise = gumbel_noise_reference(by_row, torch.zeros_like(by_row.seeds), rows.shape[1])
+    noise = -exponentials(*by_row, torch.zeros_like(by_row.seeds), rows.shape[1]).log()
     scores = heated_logits(rows, temperatures) + noise
     if temperature > 0 and rows.shape[1] > 1:
         first, second = scores.topk(2, 1).values.unbind(1)
@@ -40,29 +41,10 @@ def depths_of(parents: list[int]) -> list[int]:
     return depths
 
 
-def naive(logits, draft, row_starts, num_nodes, temperatures, keys, parents) -> list[list[list[int]]]:
-    """What `strict_verify` promises, one node at a time."""
-    counts, tokens, nodes = [], [], []
-    width = draft.shape[1]
-    for b, (start, count) in enumerate(zip(row_starts.tolist(), num_nodes.tolist(), strict=True)):
-        links = list(range(-1, count - 1)) if parents is None else parents[b, :count].tolist()
-        drawn = drawn_after(logits, start, temperatures[b], keys, b, depths_of(links))
-        paths: dict[int, list[int]] = {-1: []}
-        for node, parent in enumerate(links):
-            if parent in paths and draft[b, node] == drawn[parent + 1]:
-                paths[node] = [*paths[parent], node]
-        path = max(paths.values(), key=len)  # the first of equally long ones
-        emitted = [int(draft[b, node]) for node in path] + [drawn[path[-1] + 1 if path else 0]]
-        counts.append(len(path))
-        tokens.append(emitted + [-1] * (width + 1 - len(emitted)))
-        nodes.append(path + [-1] * (width - len(path)))
-    return [counts, tokens, nodes]
-
-
 def check(
     logits, draft, row_starts, num_nodes, temperatures, device, parents=None, keys=None, **options
 ) -> PathVerdict:
-    """Run on `device` into poisoned outputs, compare with `naive`, and return what came out."""
+    """Run on `device` into poisoned outputs, compare with the reference, and return what came out."""
     size, width = draft.shape
     keys = keys_for(size, -3) if keys is None else keys
     inputs = (logits, draft, row_starts, num_nodes, torch.tensor(temperatures, dtype=torch.float32))
@@ -76,7 +58,8 @@ def check(
         **options,
     )
     assert result is out
-    assert [tensor.tolist() for tensor in out] == naive(*inputs, keys, parents)
+    expected = strict_verify_reference(*inputs, keys, parents)
+    assert [tensor.tolist() for tensor in out] == [tensor.tolist() for tensor in expected]
     return out
 
 
@@ -195,15 +178,13 @@ def test_views_and_requests_out_of_order(device: torch.device) -> None:
     draft, parents = (torch.cat((t[order], t[order]), 1)[:, :6] for t in (draft, parents))
     assert not draft.is_contiguous()
     keys = NoiseKeys(*(key[order] for key in keys_for(4, -3)))
-    straight = naive(*batch[:4], torch.ones(4), keys_for(4, -3), None)
-    assert straight
     check(wide[:, 2:5], draft, starts[order], nodes[order], temperatures, device, parents, keys)
 
 
 def test_verdicts_are_those_of_core(device: torch.device) -> None:
     torch.manual_seed(9)
-    batch, parents = random_tree(12, 9, 4, [1.0] * 12)
-    nodes, tokens = of_core("strict", batch[:4], keys_for(12, -3), parents)
+    batch, parents = random_tree(12, 9, 4, [1.0, 0.7, 0.0, 1.5] * 3)
+    nodes, tokens = of_core("strict", batch[:4], batch[4], keys_for(12, -3), parents=parents)
     found = check(*batch, device, parents)
     counts = found.num_accepted.tolist()
     assert [row[:n] for row, n in zip(found.accepted_nodes.tolist(), counts, strict=True)] == nodes

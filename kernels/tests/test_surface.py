@@ -41,7 +41,8 @@ def test_an_operation_called_as_its_folder_is_the_function_whatever_was_imported
 @pytest.mark.parametrize("op", OPS)
 def test_operations_are_built_alike(op: str) -> None:
     files = {file.name for file in (SOURCE / op).glob("*.py")}
-    assert files >= {"__init__.py", "config.py", "kernel.py", "reference.py"}
+    assert files >= {"__init__.py", "config.py", "kernel.py"}
+    assert "reference.py" in files or op == "noise"  # whose reference is specdec.noise
     config = import_module(f"specdec_kernels.triton.{op}.config")
     assert list(inspect.signature(config.heuristic).parameters) == list(
         inspect.signature(config.candidates).parameters

@@ -8,16 +8,8 @@ import torch
 
 from device.kernel_case import KernelCase, Problem, num_bytes
 from device.sizes import Sizes
-from specdec_kernels.triton import (
-    Cuts,
-    NoiseKeys,
-    Stream,
-    gumbel_noise,
-    gumbel_sample,
-    node_word,
-    process_logits,
-    uniforms,
-)
+from specdec.noise import Stream, node_word
+from specdec_kernels.triton import Cuts, NoiseKeys, gumbel_noise, gumbel_sample, process_logits, uniforms
 
 _LOG_BITS = 1e-5
 """Devices and numpy differ in the last bits of `log` and `exp`."""

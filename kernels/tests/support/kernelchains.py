@@ -1,25 +1,17 @@
-"""What the tests of verification share: chains with their q, distributions of rows, and the verdicts of core's samplers."""
+"""What the tests of verification share: chains with their q, and the verdicts of core's samplers."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
-import pytest
 import torch
 
+from specdec import SamplingParams, registry
+from specdec.interfaces import CheckedDraft, DrawnNodes, SamplerConfig, Scores, VerifyBatch
 from specdec_kernels.triton import NoiseKeys
 
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """Logits, drafted ids, first rows and numbers of nodes."""
-
-
-def law_of(row: torch.Tensor, temperature: float) -> torch.Tensor:
-    """p of one row of logits; at temperature 0 all on the best id."""
-    row = row.double().nan_to_num(-torch.inf)
-    if temperature > 0:
-        return torch.softmax(row / temperature, -1)
-    return torch.nn.functional.one_hot(row.argmax(), len(row)).double()
 
 
 def chains(
@@ -48,25 +40,26 @@ def chains(
 
 
 def of_core(
-    method: str, batch: Batch, keys: NoiseKeys, parents: torch.Tensor | None = None, **fields: Any
+    method: str,
+    batch: Batch,
+    temperatures: list[float],
+    keys: NoiseKeys,
+    parents: torch.Tensor | None = None,
+    **fields: Any,
 ) -> list[list[list[int]]]:
     """The verdict of one of core's samplers: accepted nodes and emitted tokens of every request."""
-    pytest.importorskip("specdec")
-    from specdec import SamplingParams
-    from specdec.interfaces.draft import CheckedDraft, DrawnNodes
-    from specdec.interfaces.sampler import SamplerConfig, VerifyBatch
-    from specdec.interfaces.scorer import Scores
-
     logits, draft, starts, counts = batch
+    divisors = torch.ones(len(logits), 1)
+    for start, count, temperature in zip(starts.tolist(), counts.tolist(), temperatures, strict=True):
+        divisors[start : start + count + 1] = temperature or 1.0
     rows = [tuple(row[:count]) for row, count in zip(draft.tolist(), counts.tolist(), strict=True)]
     links = None
     if parents is not None:
         links = tuple(tuple(row[:n]) for row, n in zip(parents.tolist(), counts.tolist(), strict=True))
-    params = [SamplingParams(temperature=1.0)] * len(rows)
+    params = [SamplingParams(temperature=temperature) for temperature in temperatures]
     seeds, positions, samples = (key.tolist() for key in keys)
-    sampler = getattr(import_module(f"specdec.samplers.{method}"), f"{method.title()}Sampler")
-    verdict = sampler(SamplerConfig()).verify(
-        Scores(logits, starts.tolist(), logits, []),
+    verdict = registry.sampler(method)(SamplerConfig()).verify(
+        Scores(logits / divisors, starts.tolist(), logits, []),
         CheckedDraft(tuple(rows), links, DrawnNodes(draft, **fields) if fields else None),
         VerifyBatch(counts.tolist(), positions, seeds, samples, params, False),
     )

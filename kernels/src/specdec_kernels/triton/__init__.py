@@ -13,7 +13,7 @@ from specdec_kernels.triton.kv_compact import kv_compact
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.matmul_invariant import matmul_invariant
 from specdec_kernels.triton.ngram_match import ngram_match
-from specdec_kernels.triton.noise import NoiseKeys, Stream, gumbel_noise, node_word, uniforms
+from specdec_kernels.triton.noise import NoiseKeys, gumbel_noise, uniforms
 from specdec_kernels.triton.paged_attention import Workspace, make_workspace, pack_tree_mask, paged_attention
 from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process_logits
 from specdec_kernels.triton.rejection_verify import rejection_verify
@@ -34,7 +34,6 @@ __all__ = [
     "NormOutput",
     "PathVerdict",
     "Penalties",
-    "Stream",
     "Workspace",
     "block_verify",
     "gumbel_noise",
@@ -44,7 +43,6 @@ __all__ = [
     "make_workspace",
     "matmul_invariant",
     "ngram_match",
-    "node_word",
     "pack_tree_mask",
     "paged_attention",
     "process_logits",

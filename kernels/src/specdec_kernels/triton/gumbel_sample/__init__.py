@@ -33,7 +33,7 @@ def gumbel_sample(
         logits: `[R, V]` floating point, unit stride along V.
         temperatures: `[R]` float32, not negative.
         keys: of `[R]` rows; `positions` are the positions of the tokens to draw.
-        words: `[R]` int64 from `node_word`; None is the stream of the target, node 0.
+        words: `[R]` int64 from `specdec.noise.node_word`; None is the stream of the target, node 0.
         out: `[R]` int64 to write to; None allocates it.
         config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
 

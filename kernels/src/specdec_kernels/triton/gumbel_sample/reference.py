@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from specdec_kernels.triton.noise.keys import NoiseKeys
-from specdec_kernels.triton.noise.reference import gumbel_noise_reference
+from specdec.noise import exponentials
+from specdec_kernels.triton.noise.keys import NoiseKeys, counter_words
 
 
 def gumbel_sample_reference(
@@ -13,7 +13,7 @@ def gumbel_sample_reference(
 ) -> torch.Tensor:
     """Return token ids `[R]`; see `gumbel_sample`."""
     words = torch.zeros_like(keys.seeds) if words is None else words
-    noise = gumbel_noise_reference(keys, words, logits.shape[1])
+    noise = -exponentials(*counter_words(keys, words), logits.shape[1]).log()
     is_sampled = temperatures[:, None] > 0
     heated = heated_logits(logits, temperatures)
     scores = torch.where(is_sampled & (heated > -torch.inf), heated + noise, heated)

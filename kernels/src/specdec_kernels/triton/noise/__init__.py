@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import torch
 
+from specdec import noise
 from specdec_kernels.triton.arguments import check_tensor
 from specdec_kernels.triton.dispatch import Backend, backend_for
 from specdec_kernels.triton.noise.config import LaunchConfig, candidates, heuristic
-from specdec_kernels.triton.noise.keys import NoiseKeys, Stream, check_keys, node_word
-from specdec_kernels.triton.noise.reference import gumbel_noise_reference, uniforms_reference
+from specdec_kernels.triton.noise.keys import NoiseKeys, check_keys, counter_words
 from specdec_kernels.triton.tuned import launch_config
 
-__all__ = ["NoiseKeys", "Stream", "gumbel_noise", "node_word", "uniforms"]
+__all__ = ["NoiseKeys", "gumbel_noise", "uniforms"]
 
 
 def uniforms(
@@ -26,7 +26,7 @@ def uniforms(
 
     Args:
         keys: of `[R]` rows.
-        words: `[R]` int64 from `node_word`, used modulo 2^32.
+        words: `[R]` int64 from `specdec.noise.node_word`, used modulo 2^32.
         num_ids: V; ids are 0 to V - 1.
         out: float64 `[R, V]`, unit stride along V, to write to; None allocates it.
         config: launch parameters of the Triton kernel; None uses tuned ones or the heuristic.
@@ -81,8 +81,10 @@ def _fill(
     if num_rows == 0:
         return out
     if backend_for(words) is Backend.REFERENCE:
-        make = gumbel_noise_reference if is_gumbel else uniforms_reference
-        return out.copy_(make(keys, words, num_ids))
+        counters = counter_words(keys, words)
+        if is_gumbel:
+            return out.copy_(-noise.exponentials(*counters, num_ids).log())
+        return out.copy_(noise.uniforms(*counters, num_ids))
     from specdec_kernels.triton.noise.kernel import noise_triton  # imports Triton
 
     chosen = config or launch_config("noise", heuristic, candidates, words.device, num_ids)

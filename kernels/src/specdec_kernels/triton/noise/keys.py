@@ -1,31 +1,20 @@
 """Keys of random draws.
 
-Philox takes a 64-bit key and a 128-bit counter. The key is the request's seed. The counter's four words are (token id // 4,
-position, sample index, word), and the lane of the output block is token id % 4. The word identifies the purpose of a draw:
-its lowest three bits are the stream, the others a node index. `specdec.noise` uses the same numbers for streams and words, so
-both draw the same tokens.
+Philox 4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) takes a 64-bit key and a 128-bit
+counter. The key is the request's seed. The counter's four words are (token id // 4, position, sample index, word), and the lane
+of the output block is token id % 4. The word, from `specdec.noise.node_word`, is the purpose of a draw. The specification is
+`specdec.noise`, which draws the same tokens.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 
 from specdec_kernels.triton.arguments import check_tensor
 
-_STREAM_BITS = 3
-
-
-class Stream(IntEnum):
-    """Separate random streams, so no draw is used for two decisions."""
-
-    TARGET = 0
-    """Tokens that depend only on seed and position, and drafts coupled to them."""
-    DRAFT = 1
-    ACCEPT = 2
-    RESIDUAL = 3
+_MASK = 0xFFFFFFFF
 
 
 class NoiseKeys(NamedTuple):
@@ -49,6 +38,8 @@ def check_keys(keys: NoiseKeys, size: int, like: torch.Tensor) -> None:
         check_tensor(f"keys.{name}", tensor, (size,), (torch.int64,), like)
 
 
-def node_word(stream: Stream, node: int = 0) -> int:
-    """Return the counter word for a stream and a node index (0 for the first drafted node's parent)."""
-    return int(stream) | (node << _STREAM_BITS)
+def counter_words(
+    keys: NoiseKeys, words: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return seeds, positions, samples and words as `specdec.noise` takes them: all but the seeds modulo 2^32."""
+    return keys.seeds, keys.positions & _MASK, keys.samples & _MASK, words & _MASK

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from specdec.noise import Stream, exponentials, node_word, uniforms
 from specdec_kernels.triton.gumbel_sample.reference import best_ids, heated_logits
-from specdec_kernels.triton.noise.keys import NoiseKeys, Stream, node_word
-from specdec_kernels.triton.noise.reference import exponentials_reference, uniforms_reference
+from specdec_kernels.triton.noise.keys import NoiseKeys, counter_words
 from specdec_kernels.triton.results import PADDING_ID
 
 
@@ -96,7 +96,7 @@ def accept_uniforms(keys: NoiseKeys, width: int) -> torch.Tensor:
     size, nodes = len(keys.seeds), torch.arange(width, device=keys.seeds.device)
     words = node_word(Stream.ACCEPT) + nodes * (node_word(Stream.ACCEPT, 1) - Stream.ACCEPT)
     repeated = NoiseKeys(*(key.repeat_interleave(width) for key in keys))
-    return uniforms_reference(repeated, words.repeat(size), 1).reshape(size, width)
+    return uniforms(*counter_words(repeated, words.repeat(size)), 1).reshape(size, width)
 
 
 def emitted(
@@ -131,6 +131,5 @@ def residual_scores(
     rest = (target * weights[:, None] - q[batch, num_accepted, :-1]).clamp_min(0.0)
     rest = torch.where(rest.sum(1, keepdim=True) > 0, rest, target)
     words = node_word(Stream.RESIDUAL) + num_accepted * (node_word(Stream.RESIDUAL, 1) - Stream.RESIDUAL)
-    return torch.where(
-        rest > 0, exponentials_reference(keys, words, p.shape[2]) / rest.clamp_min(1e-300), torch.inf
-    )
+    drawn = exponentials(*counter_words(keys, words), p.shape[2])
+    return torch.where(rest > 0, drawn / rest.clamp_min(1e-300), torch.inf)
