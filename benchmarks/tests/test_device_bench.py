@@ -103,9 +103,10 @@ def test_goals_are_evaluated_from_the_numbers(result: dict[str, Any]) -> None:
 
 def test_the_picture_has_a_bar_for_every_part(written: Path, result: dict[str, Any]) -> None:
     picture = ElementTree.fromstring(written.with_suffix(".svg").read_text(encoding="utf-8"))
-    rectangles = list(picture.iter("{http://www.w3.org/2000/svg}rect"))
+    paths = list(picture.iter("{http://www.w3.org/2000/svg}path"))
     num_points = len(result["engine"]["points"])
-    assert len(rectangles) == 1 + 4 + 4 * num_points  # background, legend, parts
+    for colour in ("#4c9f70", "#4472c4", "#e08e45", "#b3b3b3"):  # of the parts, in bars and legend
+        assert sum(colour in path.get("style", "") for path in paths) == num_points + 1
     texts = "".join(picture.itertext())
     assert "batch 2: ms per step" in texts
     assert "(rehearsal)" in texts

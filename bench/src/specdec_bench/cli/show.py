@@ -8,7 +8,6 @@ from specdec import ConfigError
 from specdec.cli import no_drafts_message, print_json, warn
 from specdec_bench.cli.report import Report, Row
 from specdec_bench.cli.table import print_report
-from specdec_bench.page import render
 
 
 def show(report: Report, json: Path | None, html: Path | None) -> None:
@@ -57,4 +56,6 @@ def _write_json(report: Report, path: Path) -> None:
 
 
 def _write_html(report: Report, path: Path) -> None:
+    from specdec_bench.page import render  # imports Matplotlib
+
     path.write_text(render(report.shown, report.categories or [], report.environment), encoding="utf-8")

@@ -12,7 +12,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from specdec_bench.page.acceptance_chart import acceptance_chart
 from specdec_bench.page.speedup_chart import speedup_chart
 from specdec_bench.page.step_chart import step_chart
-from specdec_bench.page.svg import series
 
 Row = Mapping[str, Any]
 TOLD_APART = ("command", "versions", "suite")
@@ -51,7 +50,6 @@ def render(rows: Sequence[Row], categories: Sequence[Row], environment: Mapping[
         if any(row["acceptance_per_position"] for row in overall)
         else None,
         step_chart=step_chart(overall),
-        series=series,
         shown=_shown,
         interval=_interval,
         bounds=_bounds(environment),

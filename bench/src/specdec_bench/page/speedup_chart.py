@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
-from specdec_bench.page.svg import WIDTH, clipped, drawing, element, grid, line, plain, series, text, ticks
+from specdec_bench.page.figure import clipped, colour, drawing, series
 
-LEFT, RIGHT, TOP = 210, 90, 10
-ROW, HEADING = 20, 24
+ROW = 0.2
+"""Inches."""
 
 
 def speedup_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
@@ -19,34 +21,33 @@ def speedup_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
     Args:
         rows: the baseline first in each category; it is not drawn.
     """
-    baseline = rows[0]["name"]
     names = list(dict.fromkeys(row["name"] for row in rows))
-    shown = [row for row in rows if row["name"] != baseline]
-    marks = ticks(max([1.0, *(row["speedup_high"] for row in shown)]))
-    scale = (WIDTH - LEFT - RIGHT) / marks[-1]
-    parts: list[Markup] = []
-    y, category = float(TOP), None
-    for row in shown:
-        if row.get("category") != category:
-            category = row.get("category")
-            y += HEADING
-            parts.append(text(category, 0, y - 6, class_="heading"))
-        y += ROW
-        parts += _entry(row, y - ROW / 2, scale, names.index(row["name"]))
-    behind = grid([(LEFT + scale * mark, plain(mark)) for mark in marks], TOP, y + 4)
-    behind.append(line(LEFT + scale, TOP, LEFT + scale, y + 4, class_="reference"))
+    shown = [row for row in rows if row["name"] != names[0]]
+    entries: list[str | Mapping[str, Any]] = []
+    """Headings and rows, from the top."""
+    for category, members in groupby(shown, lambda row: row.get("category")):
+        entries += [*([] if category is None else [str(category)]), *members]
+
+    def fill(axes: Axes) -> None:
+        for y, entry in enumerate(entries):
+            if not isinstance(entry, str):
+                _point(axes, entry, y, series(names.index(entry["name"])))
+        axes.axvline(1.0, color=colour("ink"), linestyle="--", linewidth=1)
+        axes.set_xlim(0, 1.05 * max([1.0, *(row["speedup_high"] for row in shown)]))
+        axes.set_ylim(len(entries) - 0.5, -0.5)
+        labels = [entry if isinstance(entry, str) else clipped(entry["name"]) for entry in entries]
+        for label, entry in zip(axes.set_yticks(range(len(entries)), labels), entries, strict=True):
+            label.label1.set_fontweight("bold" if isinstance(entry, str) else "normal")
+        axes.grid(axis="x")
+
     title = "Speed-up over plain decoding by category and configuration, with 95 % bounds; the table below has the values"
-    return drawing([*behind, *parts], y + 30, title, "speedup-title")
+    return drawing(fill, ROW * len(entries) + 0.4, title, "speedup-title")
 
 
-def _entry(row: Mapping[str, Any], y: float, scale: float, index: int) -> list[Markup]:
-    low, middle, high = (LEFT + scale * row[key] for key in ("speedup_low", "speedup", "speedup_high"))
-    colour = series(index)
-    return [
-        text(clipped(row["name"]), LEFT - 10, y + 4, class_="label", text_anchor="end"),
-        line(low, y, high, y, class_=f"{colour} bounds"),
-        line(low, y - 4, low, y + 4, class_=f"{colour} bounds"),
-        line(high, y - 4, high, y + 4, class_=f"{colour} bounds"),
-        element("circle", cx=middle, cy=y, r=5, class_=f"{colour} point"),
-        text(f"{row['speedup']:.2f}", WIDTH - RIGHT + 20, y + 4, class_="value"),
-    ]
+def _point(axes: Axes, row: Mapping[str, Any], y: int, ink: str) -> None:
+    value = row["speedup"]
+    bounds = [[value - row["speedup_low"]], [row["speedup_high"] - value]]
+    axes.errorbar(value, y, xerr=bounds, fmt="o", color=ink, capsize=3, markersize=5)
+    axes.text(
+        1.02, y, f"{value:.2f}", transform=axes.get_yaxis_transform(), va="center", color=colour("faint")
+    )

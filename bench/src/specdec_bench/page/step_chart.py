@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
-from specdec_bench.page.svg import WIDTH, clipped, drawing, element, grid, line, plain, text, ticks
+from specdec_bench.page.figure import clipped, colour, drawing
 
 PARTS = ("propose", "score", "verify", "other")
-LEFT, RIGHT, TOP = 210, 80, 10
-ROW, BAR = 34, 18
+ROW = 0.34
+"""Inches."""
 
 
 def step_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
@@ -20,27 +21,32 @@ def step_chart(rows: Sequence[Mapping[str, Any]]) -> Markup:
     Args:
         rows: one per configuration.
     """
-    totals = [sum(max(0.0, row[f"{part}_ms"]) for part in PARTS) for row in rows]
-    marks = ticks(max(totals))
-    scale = (WIDTH - LEFT - RIGHT) / marks[-1]
-    bottom = float(TOP + ROW * len(rows))
-    parts = grid([(LEFT + scale * mark, plain(mark)) for mark in marks], TOP, bottom)
-    for index, (row, total) in enumerate(zip(rows, totals, strict=True)):
-        y = TOP + ROW * index + (ROW - BAR) / 2
-        parts.append(text(clipped(row["name"]), LEFT - 10, y + BAR - 5, class_="label", text_anchor="end"))
-        x = float(LEFT)
-        for part in PARTS:
-            width = scale * max(0.0, row[f"{part}_ms"])
-            parts.append(element("rect", x=x, y=y, width=width, height=BAR, class_=part))
-            if part == "propose" and row["forward_ms"] is not None:
-                end = x + width + scale * row["forward_ms"]
-                forward = line(end, y - 5, end, y + BAR + 5, class_="forward")
-            x += width
-        if row["forward_ms"] is not None:
-            parts.append(forward)
-        parts.append(text(f"{total:.3g} ms", x + 8, y + BAR - 5, class_="value"))
+
+    def fill(axes: Axes) -> None:
+        for y, row in enumerate(rows):
+            end = 0.0
+            for part in PARTS:
+                width = max(0.0, row[f"{part}_ms"])
+                axes.barh(y, width, 0.55, left=end, color=colour(part))
+                end += width
+            if row["forward_ms"] is not None:
+                forward = max(0.0, row["propose_ms"]) + row["forward_ms"]
+                axes.vlines(forward, y - 0.42, y + 0.42, color=colour("ink"), linewidth=2)
+            axes.annotate(
+                f"{end:.3g} ms",
+                (end, y),
+                (6, 0),
+                textcoords="offset points",
+                va="center",
+                color=colour("faint"),
+            )
+        axes.set_yticks(range(len(rows)), [clipped(row["name"]) for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlim(left=0)
+        axes.grid(axis="x")
+
     title = (
         "Median time of a step in milliseconds by configuration: proposing, scoring, verifying and all other work, with the "
         "end of the bare forward pass marked; the table below has the values"
     )
-    return drawing(parts, bottom + 30, title, "step-title")
+    return drawing(fill, ROW * len(rows) + 0.5, title, "step-title")
