@@ -98,7 +98,7 @@ bench-cpu: install ## the same, small and on the zoo: a rehearsal
 	$(BIN)/python benchmarks/device_bench.py cpu
 
 zoo: install ## train the zoo's models from nothing
-	$(BIN)/python -m specdec_train.zoo
+	PYTHONPATH=scripts $(BIN)/python -m zoo_recipe
 
 MINUTES ?= 600
 PROMPTS ?=

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from zoo_recipe.draft_recipe import DRAFTS, SHIPPED_DRAFTS
 
 import specdec_zoo
 from specdec_train.distillation import acceptance
-from specdec_train.draft_recipe import DRAFTS, SHIPPED_DRAFTS
 
 SHARED = [name for name in SHIPPED_DRAFTS if DRAFTS[name].kind != "own_vocabulary"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from zoo_recipe.draft_run import load_artefact
 
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams
-from specdec_train.draft_run import load_artefact
 from specdec_train.heads.recipe import ZOO_HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader

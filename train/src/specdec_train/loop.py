@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,53 @@ class LoopConfig:
     checkpoint_every: int
     checkpoint_seconds: float = 120.0
     eval_seconds: float | None = None
+
+
+class Plan(Protocol):
+    """What every recipe says of its loop."""
+
+    @property
+    def max_steps(self) -> int:
+        """See `LoopConfig`."""
+
+    @property
+    def batch_size(self) -> int:
+        """See `LoopConfig`."""
+
+    @property
+    def micro_batch(self) -> int:
+        """See `LoopConfig`."""
+
+    @property
+    def max_grad_norm(self) -> float:
+        """See `LoopConfig`."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """See `LoopConfig`."""
+
+    @property
+    def eval_every(self) -> int:
+        """See `LoopConfig`."""
+
+    @property
+    def checkpoint_every(self) -> int:
+        """See `LoopConfig`."""
+
+
+def loop_config(title: str, recipe: Plan, max_minutes: float | None) -> LoopConfig:
+    """Convert a recipe to the configuration of the training loop."""
+    return LoopConfig(
+        title=title,
+        max_steps=recipe.max_steps,
+        max_seconds=None if max_minutes is None else max_minutes * 60,
+        batch_size=recipe.batch_size,
+        micro_batch=recipe.micro_batch,
+        max_grad_norm=recipe.max_grad_norm,
+        schedule=recipe.schedule,
+        eval_every=recipe.eval_every,
+        checkpoint_every=recipe.checkpoint_every,
+    )
 
 
 @dataclass(frozen=True)

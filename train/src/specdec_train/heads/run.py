@@ -28,12 +28,10 @@ from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.replay import Replay
 from specdec_train.interruption import IsInterrupted, never
 from specdec_train.laws import divergence, rejection
-from specdec_train.loop import Evaluation, LossFunction, RunState, train
+from specdec_train.loop import Evaluation, LossFunction, RunState, loop_config, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments
-from specdec_train.precision import autocast
-from specdec_train.run import loop_config
-from specdec_train.target import round_to_bfloat16
+from specdec_train.precision import autocast, round_to_bfloat16
 
 _STRETCH = 32
 """Positions per stretch of a replayed batch."""

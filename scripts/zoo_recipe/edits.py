@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from specdec_train.corpus import SourceFile
-from specdec_train.functions import Function, functions
+from zoo_recipe.corpus import SourceFile
+from zoo_recipe.functions import Function, functions
 
 _MAX_BYTES = 1000
 _MIN_LINES = 4

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from transformers import PreTrainedTokenizerFast
 
-from specdec_train.corpus import SourceFile
-from specdec_train.edits import Edit, file_edits
-from specdec_train.regions import KINDS as REGION_KINDS
-from specdec_train.regions import Region, regions
-from specdec_train.tokenizer import ASSISTANT, USER, encode
+from zoo_recipe.corpus import SourceFile
+from zoo_recipe.edits import Edit, file_edits
+from zoo_recipe.regions import KINDS as REGION_KINDS
+from zoo_recipe.regions import Region, regions
+from zoo_recipe.tokenizer import ASSISTANT, USER, encode
 
 KINDS = (*REGION_KINDS, "edit")
 

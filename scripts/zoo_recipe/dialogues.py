@@ -6,10 +6,10 @@ import ast
 import random
 from collections.abc import Iterator, Sequence
 
-from specdec_train.corpus import SourceFile
-from specdec_train.edits import file_edits
-from specdec_train.functions import functions
-from specdec_train.tokenizer import ASSISTANT, USER
+from zoo_recipe.corpus import SourceFile
+from zoo_recipe.edits import file_edits
+from zoo_recipe.functions import functions
+from zoo_recipe.tokenizer import ASSISTANT, USER
 
 _MAX_BYTES = 2000
 

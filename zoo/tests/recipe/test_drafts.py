@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch.nn.functional import kl_div, log_softmax
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+from zoo_recipe.__main__ import build_draft, build_zoo, main
+from zoo_recipe.draft_recipe import DRAFTS
+from zoo_recipe.draft_run import train_draft
+from zoo_recipe.recipe import ModelShape, Recipe
+from zoo_recipe.target import build_target, target_config
 
 from specdec_train.distillation import acceptance, distillation_loss, parallel_logits, parallel_loss
-from specdec_train.draft_recipe import DRAFTS
-from specdec_train.draft_run import train_draft
-from specdec_train.recipe import ModelShape, Recipe
-from specdec_train.target import build_target, target_config
-from specdec_train.zoo import build_draft, build_zoo, main
 
 SHAPE = ModelShape(hidden_size=16, num_layers=2, num_heads=2, num_kv_heads=1, intermediate_size=24)
 MASK = 3

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from specdec_train.recipe import ModelShape
-from specdec_train.repeats import Repeats
 from specdec_train.schedule import Schedule
+from zoo_recipe.recipe import ModelShape
+from zoo_recipe.repeats import Repeats
 
 DraftKind = Literal["causal", "parallel", "own_vocabulary"]
 

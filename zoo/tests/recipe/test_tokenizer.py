@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-from specdec_train.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, encode, load_tokenizer, train_tokenizer
+from zoo_recipe.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, encode, load_tokenizer, train_tokenizer
 
 SOURCE = '''
 class Thing:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from transformers import LlamaForCausalLM
-
-from specdec_train.growth import Growth, grown
-from specdec_train.recipe import ModelShape
-from specdec_train.target import build_target, next_token_loss, target_config
+from zoo_recipe.growth import Growth, grown
+from zoo_recipe.recipe import ModelShape
+from zoo_recipe.target import build_target, next_token_loss, target_config
 
 SHAPE = ModelShape(hidden_size=32, num_layers=4, num_heads=2, num_kv_heads=1, intermediate_size=48)
 TOKENS = torch.tensor([[1, 5, 7, 2, 9, 11, 3]])

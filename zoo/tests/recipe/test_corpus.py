@@ -6,8 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-
-from specdec_train.corpus import read_corpus, split_of, stdlib_root
+from zoo_recipe.corpus import read_corpus, split_of, stdlib_root
 
 
 def test_split_is_disjoint_and_large_enough() -> None:

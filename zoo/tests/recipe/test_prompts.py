@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
-
-from specdec_train.corpus import SourceFile
-from specdec_train.prompts import KINDS, MAX_TOKENS, MIN_TOKENS, cut_prompts
-from specdec_train.regions import KINDS as REGION_KINDS
-from specdec_train.regions import regions
-from specdec_train.tokenizer import encode, train_tokenizer
+from zoo_recipe.corpus import SourceFile
+from zoo_recipe.prompts import KINDS, MAX_TOKENS, MIN_TOKENS, cut_prompts
+from zoo_recipe.regions import KINDS as REGION_KINDS
+from zoo_recipe.regions import regions
+from zoo_recipe.tokenizer import encode, train_tokenizer
 
 BODY = "\n".join(f"    step_{i} = compute(value, {i})" for i in range(12))
 DOC = "\n".join(

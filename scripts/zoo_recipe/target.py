@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specdec_train.packing import micro_batches
-from specdec_train.recipe import ModelShape
-
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
+from zoo_recipe.recipe import ModelShape
 
 
 def target_config(shape: ModelShape, *, vocab_size: int, end_of_text: int) -> LlamaConfig:
@@ -69,12 +65,3 @@ def heldout_loss(model: LlamaForCausalLM, tokens: Tensor, micro_batch: int) -> f
     for part in micro_batches(tokens, micro_batch):
         total += next_token_loss(model, part).item() * len(part)
     return total / len(tokens)
-
-
-def round_to_bfloat16(model: ModuleT) -> ModuleT:
-    """Round trained weights in place to bfloat16 values, stored in float32 for fast arithmetic on CPUs."""
-    with torch.no_grad():
-        for param in model.parameters():
-            if param.requires_grad:
-                param.copy_(param.bfloat16())
-    return model

@@ -1,4 +1,4 @@
-"""`python -m specdec_train.zoo`: the zoo's models from nothing, or from where a killed run stopped."""
+"""`python -m zoo_recipe`: the zoo's models from nothing, or from where a killed run stopped."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from specdec_train.corpus import read_corpus, stdlib_root
-from specdec_train.documents import training_texts
-from specdec_train.draft_recipe import DRAFTS, SHIPPED_DRAFTS, DraftRecipe
-from specdec_train.draft_run import TrainedDraft, load_artefact, train_draft
 from specdec_train.export import export_model, replaced_folder
 from specdec_train.heads.data import text_data
 from specdec_train.heads.made import to_bfloat16
 from specdec_train.heads.recipe import ZOO_HEADS, HeadRecipe
 from specdec_train.heads.run import TrainedHead, facts_of, train_head
-from specdec_train.manifest import (
+from zoo_recipe.corpus import read_corpus, stdlib_root
+from zoo_recipe.documents import training_texts
+from zoo_recipe.draft_recipe import DRAFTS, SHIPPED_DRAFTS, DraftRecipe
+from zoo_recipe.draft_run import TrainedDraft, load_artefact, train_draft
+from zoo_recipe.manifest import (
     corpus_facts,
     environment_facts,
     file_facts,
@@ -29,11 +29,11 @@ from specdec_train.manifest import (
     update_log,
     update_manifest,
 )
-from specdec_train.prompts import cut_prompts, write_prompts
-from specdec_train.recipe import Recipe
-from specdec_train.run import TrainedTarget, train_target
-from specdec_train.target import next_token_loss
-from specdec_train.tokenizer import END_OF_TEXT, encode, load_tokenizer
+from zoo_recipe.prompts import cut_prompts, write_prompts
+from zoo_recipe.recipe import Recipe
+from zoo_recipe.run import TrainedTarget, train_target
+from zoo_recipe.target import next_token_loss
+from zoo_recipe.tokenizer import END_OF_TEXT, encode, load_tokenizer
 
 NUM_MEASURED_PROMPTS = 24
 DEFAULT_OUT = Path("zoo/src/specdec_zoo")
@@ -200,7 +200,7 @@ def build_head(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Command-line entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m specdec_train.zoo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="PYTHONPATH=scripts python -m zoo_recipe", description=__doc__)
     parser.add_argument("--out", type=Path, help=f"folder to write into (default: {DEFAULT_OUT.as_posix()})")
     parser.add_argument(
         "--work", type=Path, help="folder for checkpoints (default: build/zoo, tiny: build/zoo-tiny)"
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     disable_progress_bar()
     out: Path = options.out or DEFAULT_OUT
-    words = ["python -m specdec_train.zoo"]
+    words = ["PYTHONPATH=scripts python -m zoo_recipe"]
     words += [f"--out {options.out.as_posix()}"] if options.out else []
     words += ["--tiny"] * options.tiny
     words += [f"--max-minutes {options.max_minutes:g}"] if options.max_minutes is not None else []

@@ -13,13 +13,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from specdec_train.corpus import Corpus
-from specdec_train.draft_recipe import DraftRecipe
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.loop import RunState
 from specdec_train.precision import matmul_dtype
-from specdec_train.prompts import Prompt
-from specdec_train.recipe import Recipe
+from zoo_recipe.corpus import Corpus
+from zoo_recipe.draft_recipe import DraftRecipe
+from zoo_recipe.prompts import Prompt
+from zoo_recipe.recipe import Recipe
 
 _LIBRARIES = ("safetensors", "tokenizers", "torch", "transformers")
 

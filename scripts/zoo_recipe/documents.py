@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from specdec_train.corpus import Corpus
-from specdec_train.dialogues import dialogues
-from specdec_train.recipe import Recipe
+from zoo_recipe.corpus import Corpus
+from zoo_recipe.dialogues import dialogues
+from zoo_recipe.recipe import Recipe
 
 
 def training_texts(corpus: Corpus, recipe: Recipe) -> list[str]:

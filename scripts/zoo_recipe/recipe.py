@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specdec_train.growth import Growth
-from specdec_train.repeats import Repeats
 from specdec_train.schedule import Schedule
+from zoo_recipe.growth import Growth
+from zoo_recipe.repeats import Repeats
 
 
 @dataclass(frozen=True)

@@ -14,23 +14,23 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdec_train.claim import claim
-from specdec_train.corpus import read_corpus, stdlib_root
 from specdec_train.distillation import acceptance, distillation_loss, parallel_loss
-from specdec_train.documents import training_texts
-from specdec_train.draft_recipe import DraftRecipe
-from specdec_train.loop import Evaluation, RunState, train
+from specdec_train.loop import Evaluation, RunState, loop_config, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, micro_batches, windows
-from specdec_train.recipe import Recipe
-from specdec_train.run import HeldoutLoss, loop_config, run_tokenizer
-from specdec_train.target import (
+from specdec_train.precision import round_to_bfloat16
+from zoo_recipe.corpus import read_corpus, stdlib_root
+from zoo_recipe.documents import training_texts
+from zoo_recipe.draft_recipe import DraftRecipe
+from zoo_recipe.recipe import Recipe
+from zoo_recipe.run import HeldoutLoss, run_tokenizer
+from zoo_recipe.target import (
     build_target,
     heldout_loss,
     next_token_loss,
-    round_to_bfloat16,
     target_config,
 )
-from specdec_train.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer
+from zoo_recipe.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _mean(loss: Callable[[Tensor], Tensor], tokens: Tensor, micro_batch: int) ->
 def load_artefact(folder: Path) -> LlamaForCausalLM:
     """Load an artefact in float32."""
     if not (folder / "config.json").exists():
-        raise ValueError(f"{folder} holds no model: train it first (python -m specdec_train.zoo)")
+        raise ValueError(f"{folder} holds no model: train it first (python -m zoo_recipe)")
     model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model
 

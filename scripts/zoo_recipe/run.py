@@ -11,23 +11,21 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdec_train.claim import claim
-from specdec_train.corpus import Corpus, read_corpus, stdlib_root
-from specdec_train.documents import training_texts
-from specdec_train.draft_recipe import DraftRecipe
-from specdec_train.growth import Growth, grown
-from specdec_train.heads.recipe import HeadRecipe
-from specdec_train.loop import Evaluation, LoopConfig, RunState, train
+from specdec_train.loop import Evaluation, LoopConfig, RunState, loop_config, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments, windows
-from specdec_train.recipe import Recipe
-from specdec_train.target import (
+from specdec_train.precision import round_to_bfloat16
+from zoo_recipe.corpus import Corpus, read_corpus, stdlib_root
+from zoo_recipe.documents import training_texts
+from zoo_recipe.growth import Growth, grown
+from zoo_recipe.recipe import Recipe
+from zoo_recipe.target import (
     build_target,
     heldout_loss,
     next_token_loss,
-    round_to_bfloat16,
     target_config,
 )
-from specdec_train.tokenizer import END_OF_TEXT, encode, load_tokenizer, train_tokenizer
+from zoo_recipe.tokenizer import END_OF_TEXT, encode, load_tokenizer, train_tokenizer
 
 _GROWN = "grown"
 """Folder of the checkpoints after the growth."""
@@ -164,20 +162,3 @@ def run_tokenizer(
         (file.text for file in corpus.split("train")), vocab_size=vocab_size, max_length=max_length
     ).save_pretrained(folder)
     return load_tokenizer(folder)
-
-
-def loop_config(
-    title: str, recipe: Recipe | DraftRecipe | HeadRecipe, max_minutes: float | None
-) -> LoopConfig:
-    """Convert a recipe to the configuration of the training loop."""
-    return LoopConfig(
-        title=title,
-        max_steps=recipe.max_steps,
-        max_seconds=None if max_minutes is None else max_minutes * 60,
-        batch_size=recipe.batch_size,
-        micro_batch=recipe.micro_batch,
-        max_grad_norm=recipe.max_grad_norm,
-        schedule=recipe.schedule,
-        eval_every=recipe.eval_every,
-        checkpoint_every=recipe.checkpoint_every,
-    )

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-
-from specdec_train.corpus import read_corpus, stdlib_root
-from specdec_train.dialogues import dialogues
-from specdec_train.recipe import Recipe
-from specdec_train.run import TrainedTarget, train_target
-from specdec_train.target import next_token_loss
-from specdec_train.zoo import build_zoo, main
+from zoo_recipe.__main__ import build_zoo, main
+from zoo_recipe.corpus import read_corpus, stdlib_root
+from zoo_recipe.dialogues import dialogues
+from zoo_recipe.recipe import Recipe
+from zoo_recipe.run import TrainedTarget, train_target
+from zoo_recipe.target import next_token_loss
 
 
 @dataclass(frozen=True)

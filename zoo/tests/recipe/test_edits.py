@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from specdec_train.corpus import SourceFile
-from specdec_train.edits import file_edits
+from zoo_recipe.corpus import SourceFile
+from zoo_recipe.edits import file_edits
 
 RENAMED = """def area(width, height):
     # width in metres

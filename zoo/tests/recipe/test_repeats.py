@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import torch
-
-from specdec_train.repeats import Repeats
+from zoo_recipe.repeats import Repeats
 
 
 def test_one_window_of_some_steps_repeats_itself() -> None:

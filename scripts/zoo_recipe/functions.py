@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from specdec_train.corpus import SourceFile
+from zoo_recipe.corpus import SourceFile
 
 
 @dataclass(frozen=True)
