@@ -16,6 +16,7 @@ from specdec.engine.sequence import Sequence
 from specdec.interfaces import KVCache, LayerShape
 from specdec.logits.logprobs import LogprobRecord
 from specdec.runner.prefix_cache import PrefixCache
+from specdec.runner.slot_pool import _Run
 from specdec.sampling_params import SamplingParams
 
 POISON = -1000.0
@@ -43,6 +44,10 @@ def test_a_prefix_is_found_by_content_and_by_what_precedes_it() -> None:
     assert cache.match(ids(1, 2, 3, 4, 5), 5) == []
     cache.forget(0, 30)
     assert cache.match(ids(3, 4), 2) == []
+
+
+def run_of(kv: KVManager, sequence: Sequence) -> _Run:
+    return kv._pool._runs[sequence]
 
 
 SIZE = 4
@@ -115,7 +120,7 @@ class Placement(RuleBasedStateMachine):
             return False
         tokens = sequence.token_ids
         start = sequence.num_computed
-        assert start + chunk + nodes <= sequence.num_blocks * SIZE, "rows beyond the run"
+        assert start + chunk + nodes <= run_of(self.kv, sequence).num_blocks * SIZE, "rows beyond the run"
         rows = np.concatenate((markers(tokens)[start : start + chunk], np.full(nodes, POISON)))
         first = sequence.first_slot + start
         for layer in range(2):
@@ -142,7 +147,7 @@ class Placement(RuleBasedStateMachine):
         sequence = data.draw(st.sampled_from(self.placed))
         self.placed.remove(sequence)
         self.kv.release(sequence)
-        assert sequence.num_computed == sequence.num_blocks == 0
+        assert (sequence.num_computed, sequence.first_slot) == (0, -1)
         if comes_back:
             self.admit(sequence, chunk)
 
@@ -157,10 +162,10 @@ class Placement(RuleBasedStateMachine):
     def rows_are_those_of_their_tokens_and_runs_are_apart(self) -> None:
         if not hasattr(self, "kv"):
             return
-        runs = sorted((s.first_slot // SIZE, s.num_blocks) for s in self.placed)
+        runs = sorted((s.first_slot // SIZE, run_of(self.kv, s).num_blocks) for s in self.placed)
         assert all(a + n <= b for (a, n), (b, _) in itertools.pairwise(runs))
         assert all(a >= 0 and a + n <= NUM_BLOCKS for a, n in runs)
-        assert self.kv.num_free_blocks == NUM_BLOCKS - sum(n for _, n in runs)
+        assert self.kv.num_free_slots == SIZE * (NUM_BLOCKS - sum(n for _, n in runs))
         for sequence in self.placed:
             self.check_rows(sequence)
 
@@ -195,9 +200,9 @@ def test_a_prefix_longer_than_the_first_chunk_gets_the_room_it_needs() -> None:
     second = made(400, 410)
     assert kv.admit(second, 8)  # a small token budget
     assert second.num_computed == 396  # all whole blocks before the last token
-    assert second.num_blocks * SIZE >= second.num_computed + 4
+    assert run_of(kv, second).num_blocks * SIZE >= second.num_computed + 4
     assert second.num_cached_prompt_tokens == 396
-    taken = range(first.first_slot // SIZE, first.first_slot // SIZE + first.num_blocks)
+    taken = range(first.first_slot // SIZE, first.first_slot // SIZE + run_of(kv, first).num_blocks)
     assert second.first_slot // SIZE not in taken
 
 
@@ -284,14 +289,14 @@ def test_growth_moves_rows_when_the_way_is_blocked(size) -> None:
     for tensor in (cache.keys[0], cache.values[0]):
         tensor[old : old + 4] = torch.arange(4.0)[:, None, None]
     first.num_computed = 4
-    room = first.num_blocks * size
-    free = kv.num_free_blocks
+    room = run_of(kv, first).num_blocks * size
     assert kv.reserve(first, room)
     assert first.first_slot == old
     assert kv.reserve(first, room + 1)
     assert first.first_slot != old
-    assert first.num_blocks == room // size + 1
-    assert kv.num_free_blocks == free - 1
+    counts = [run_of(kv, sequence).num_blocks for sequence in (first, second)]
+    assert counts[0] > room // size
+    assert kv.num_free_slots == kv.num_slots - size * sum(counts)
     for tensor in (cache.keys[0], cache.values[0]):
         rows = tensor[first.first_slot : first.first_slot + 5].flatten().tolist()
         assert rows == [0, 1, 2, 3, POISON]
@@ -302,7 +307,7 @@ def fill(kv: KVManager, sequence: Sequence) -> None:
     """Write a sequence's rows and make them known."""
     first = sequence.first_slot
     rows = torch.from_numpy(markers(sequence.token_ids)).float()[:, None, None]
-    for tensor in (kv._cache.keys[0], kv._cache.values[0]):
+    for tensor in (kv._pool._cache.keys[0], kv._pool._cache.values[0]):
         tensor[first : first + sequence.num_tokens] = rows
     computed(kv, sequence)
 
@@ -310,7 +315,7 @@ def fill(kv: KVManager, sequence: Sequence) -> None:
 def check_marks(kv: KVManager, sequence: Sequence) -> None:
     first = sequence.first_slot
     want = markers(sequence.token_ids)[: sequence.num_computed].tolist()
-    for tensor in (kv._cache.keys[0], kv._cache.values[0]):
+    for tensor in (kv._pool._cache.keys[0], kv._pool._cache.values[0]):
         assert tensor[first : first + sequence.num_computed].flatten().tolist() == want
 
 
@@ -351,11 +356,11 @@ def test_a_block_that_copying_overwrote_ends_the_prefix() -> None:
     kv = manager(40)
     sequence = made(12, 20)
     marks = torch.from_numpy(markers(sequence.token_ids)).float()[:, None, None]
-    prefixes = kv._prefixes
+    prefixes = kv._pool._prefixes
     assert prefixes is not None
     key = prefixes.publish(0, sequence.token_ids[:4], 1)
     prefixes.publish(key, sequence.token_ids[4:8], 0)
-    for tensor in (kv._cache.keys[0], kv._cache.values[0]):
+    for tensor in (kv._pool._cache.keys[0], kv._pool._cache.values[0]):
         tensor[4:8], tensor[0:4] = marks[:4], marks[4:8]
     assert kv.admit(sequence, 12)
     assert sequence.first_slot == 0

@@ -165,7 +165,7 @@ class Engine:
             return CheckedDraft.empty(len(scheduled.decoding))
         if speculation.delivery.needs_hidden:
             for sequence in scheduled.preempted:
-                if not sequence.num_blocks:  # else it has been placed again and restarts from there
+                if sequence.first_slot < 0:  # else it has been placed again and restarts from there
                     speculation.delivery.forget(sequence)
         draft = speculation.propose(
             scheduled.sequences, scheduled.max_nodes, ended=self._ended, chunks=scheduled.chunks

@@ -57,7 +57,7 @@ class Scheduler:
     @property
     def kv_cache_usage(self) -> float:
         """Fraction of the KV cache that belongs to sequences, 0 to 1."""
-        return 1.0 - self._kv.num_free_blocks * self._kv.block_size / self._kv.num_slots
+        return 1.0 - self._kv.num_free_slots / self._kv.num_slots
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence.

@@ -53,19 +53,16 @@ class Sequence:
         "logprobs",
         "max_num_tokens",
         "num_accepted_tokens",
-        "num_blocks",
         "num_cached_prompt_tokens",
         "num_computed",
         "num_draft_tokens",
         "num_drafts",
         "num_missing",
         "num_prompt_tokens",
-        "num_published",
         "num_tokens",
         "output_token_ids",
         "params",
         "parent_id",
-        "prefix_key",
         "priority",
         "prompt_logprobs",
         "request_id",
@@ -115,9 +112,7 @@ class Sequence:
         self.num_computed = 0
         """Number of tokens whose keys and values are in the cache."""
         self.first_slot = -1
-        self.num_blocks = 0
-        self.num_published = 0
-        self.prefix_key = 0
+        """-1 while it has no place in the cache."""
         self.num_cached_prompt_tokens = 0
         self.delivered = 0
         """Number of tokens delivered to the proposer."""

@@ -1,11 +1,12 @@
-"""Allocates slots for requests in the cache of a proposer's own model."""
+"""Places the rows of requests in a KV cache, the target's or that of a proposer's model."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from specdec.interfaces.kv_cache import KVCache
+from specdec.interfaces.score_batch import SlotCache
 from specdec.runner.block_allocator import BlockAllocator
 from specdec.runner.prefix_cache import Ids, PrefixCache
 
@@ -23,6 +24,8 @@ class _Run:
     num_blocks: int
     num_needed: int
     """Blocks of the run that the request needs; the rest is headroom."""
+    most_blocks: int
+    """Blocks that the request can ever need."""
     keys: list[int] = field(default_factory=list)
     """Keys of its published prefixes, each one block longer than the one before."""
 
@@ -30,28 +33,68 @@ class _Run:
 class SlotPool:
     """Gives each request one contiguous run of cache slots, which grows with the request and moves if necessary.
 
-    Runs have headroom, which is reclaimed when another request needs the room. Until published rows are overwritten,
+    Runs have headroom, which can be reclaimed when another request needs the room. Until published rows are overwritten,
     a later request with the same prefix can reuse them.
 
     Args:
         cache: the cache of the model.
         prefix_block_size: ids per prefix cache block (`TargetInfo.prefix_block_size`); 0 disables prefix reuse.
+        block_size: ids per block without prefix reuse.
+        reclaims: whether headroom is reclaimed.
     """
 
-    def __init__(self, cache: KVCache, prefix_block_size: int = 0) -> None:
+    def __init__(
+        self,
+        cache: SlotCache,
+        prefix_block_size: int = 0,
+        *,
+        block_size: int = _BLOCK_SIZE,
+        reclaims: bool = True,
+    ) -> None:
         self._cache = cache
-        self._block_size = prefix_block_size or _BLOCK_SIZE
+        self._block_size = prefix_block_size or block_size
         self._blocks = BlockAllocator(cache.num_slots // self._block_size)
         self._prefixes = PrefixCache(self._block_size)
         self._keeps_prefixes = prefix_block_size > 0
-        self._runs: dict[str, _Run] = {}
+        self._reclaims = reclaims
+        self._runs: dict[Hashable, _Run] = {}
         self._has_warned = False
 
-    def first_slot(self, request_id: str) -> int:
+    @property
+    def num_slots(self) -> int:
+        """Number of slots of the whole cache."""
+        return self._blocks.num_blocks * self._block_size
+
+    @property
+    def num_free_slots(self) -> int:
+        """Number of slots that belong to no request."""
+        return self._blocks.num_free * self._block_size
+
+    def place(
+        self, request_id: Hashable, ids: Ids, *, num_rows: int, num_new: int, most_slots: int
+    ) -> int | None:
+        """Give a request a run with the rows of the longest cached prefix of its `ids` `[n]`.
+
+        Args:
+            request_id: the request; it has no run.
+            ids: with none, no prefix is reused.
+            num_rows: rows that the request has.
+            num_new: how many of them must fit behind the prefix.
+            most_slots: rows that the request can ever need; no headroom is kept beyond.
+
+        Returns:
+            the number of rows of the prefix; None if there is no room, and it gets no run.
+        """
+        blocks = self._prefixes.match(ids, len(ids))
+        needed = self._blocks_for(min(num_rows, len(blocks) * self._block_size + num_new))
+        run = self._place(request_id, needed, self._blocks_for(most_slots), blocks)
+        return None if run is None else len(run.keys) * self._block_size
+
+    def first_slot(self, request_id: Hashable) -> int:
         """Return the slot of position 0 of a request that has a run."""
         return self._runs[request_id].start * self._block_size
 
-    def reserve(self, request_id: str, num_slots: int, num_kept: int) -> bool:
+    def reserve(self, request_id: Hashable, num_slots: int, num_kept: int) -> bool:
         """Make room for `num_slots` rows of a request; returns False without changing its run if there is no room.
 
         Args:
@@ -59,10 +102,10 @@ class SlotPool:
             num_slots: total number of rows it needs.
             num_kept: rows that are copied if its run has to move.
         """
-        needed = -(-num_slots // self._block_size)
+        needed = self._blocks_for(num_slots)
         run = self._runs.get(request_id)
         if run is None:
-            return self._place(request_id, needed) is not None
+            return self._place(request_id, needed, self._blocks.num_blocks) is not None
         if needed > run.num_blocks and not self._grow(run, needed, num_kept):
             self._trim()
             if not self._grow(run, needed, num_kept):
@@ -72,7 +115,7 @@ class SlotPool:
         run.num_needed = needed
         return True
 
-    def resume(self, request_id: str, ids: Ids) -> int | None:
+    def resume(self, request_id: Hashable, ids: Ids) -> int | None:
         """Give a request a new run with the rows of the longest cached prefix of its `ids` `[n]`.
 
         Returns:
@@ -82,14 +125,14 @@ class SlotPool:
         blocks = self._prefixes.match(ids, len(ids))
         if not blocks:
             return 0
-        run = self._place(request_id, len(blocks), blocks)
+        run = self._place(request_id, len(blocks), self._blocks.num_blocks, blocks)
         return None if run is None else len(run.keys) * self._block_size
 
-    def is_publishable(self, request_id: str, num_rows: int) -> bool:
+    def is_publishable(self, request_id: Hashable, num_rows: int) -> bool:
         """Return whether the first `num_rows` rows of a request fill a block that has not been published."""
         return self._keeps_prefixes and num_rows // self._block_size > len(self._runs[request_id].keys)
 
-    def publish(self, request_id: str, ids: Ids) -> None:
+    def publish(self, request_id: Hashable, ids: Ids) -> None:
         """Publish the full blocks of a request's rows for prefix reuse.
 
         Args:
@@ -105,7 +148,7 @@ class SlotPool:
             block_ids = ids[index * size : (index + 1) * size]
             run.keys.append(self._prefixes.publish(parent, block_ids, run.start + index))
 
-    def forget_from(self, request_id: str, num_ids: int) -> None:
+    def forget_from(self, request_id: Hashable, num_ids: int) -> None:
         """Unpublish a request's rows behind its first `num_ids` ids, because other rows will overwrite them."""
         run = self._runs.get(request_id)
         if run is not None:
@@ -113,7 +156,11 @@ class SlotPool:
             self._prefixes.forget(run.start + kept, max(0, len(run.keys) - kept))
             del run.keys[kept:]
 
-    def gather_room(self, request_id: str) -> None:
+    def rewrite_from(self, request_id: Hashable, num_ids: int) -> None:
+        """Note that a request computes its rows behind the first `num_ids` ids again, to the same values."""
+        del self._runs[request_id].keys[num_ids // self._block_size :]
+
+    def gather_room(self, request_id: Hashable) -> None:
         """Compact all runs so that all free blocks follow the run of a request, which can then grow.
 
         The first slots of all requests change. This copies most of the cache; use it only when `reserve` has found
@@ -156,32 +203,34 @@ class SlotPool:
                 "once); num_gpu_blocks_override or gpu_memory_utilization make room, max_num_seqs has fewer run", num_rows,
             )  # fmt: skip
 
-    def release(self, request_id: str) -> None:
+    def release(self, request_id: Hashable) -> None:
         """Free a request's slots, if it has any. Its published rows stay reusable."""
         run = self._runs.pop(request_id, None)
         if run is not None:
             self._blocks.free(run.start, run.num_blocks)
 
-    def _place(self, request_id: str, needed: int, blocks: list[int] | None = None) -> _Run | None:
+    def _place(
+        self, request_id: Hashable, needed: int, most: int, blocks: list[int] | None = None
+    ) -> _Run | None:
         """Give a request a run, with headroom if possible, and copy the rows of cached blocks into it."""
-        found = self._allocate(needed)
+        found = self._allocate(needed, most)
         if found is None:
             self._trim()
-            found = self._allocate(needed)
+            found = self._allocate(needed, most)
         if found is None:
             return None
-        run = self._runs[request_id] = _Run(*found, needed)
+        run = self._runs[request_id] = _Run(*found, needed, most)
         # Cached prefixes in the headroom stay valid until the request needs the headroom.
         run.keys = self._prefixes.take_over(self._cache, blocks or [], run.start, needed)
         return run
 
     def _grow(self, run: _Run, needed: int, num_kept: int) -> bool:
         """Extend a run, with headroom if possible."""
-        for wanted in (needed + _HEADROOM_BLOCKS, needed):
+        for wanted in _sizes(needed, run.most_blocks):
             if self._blocks.extend(run.start + run.num_blocks, wanted - run.num_blocks):
                 run.num_blocks = wanted
                 return True
-        found = self._allocate(needed)
+        found = self._allocate(needed, run.most_blocks)
         if found is None:
             return False
         start, num_blocks = found
@@ -193,16 +242,24 @@ class SlotPool:
         run.start, run.num_blocks = start, num_blocks
         return True
 
-    def _allocate(self, needed: int) -> tuple[int, int] | None:
-        for wanted in (needed + _HEADROOM_BLOCKS, needed):
+    def _allocate(self, needed: int, most: int) -> tuple[int, int] | None:
+        for wanted in _sizes(needed, most):
             start = self._blocks.allocate(wanted)
             if start is not None:
                 return start, wanted
         return None
 
+    def _blocks_for(self, num_slots: int) -> int:
+        return -(-num_slots // self._block_size)
+
     def _trim(self) -> None:
-        """Free the headroom of all runs."""
-        for run in self._runs.values():
+        """Free the headroom of all runs, if it is reclaimed."""
+        for run in self._runs.values() if self._reclaims else ():
             if run.num_blocks > run.num_needed:
                 self._blocks.free(run.start + run.num_needed, run.num_blocks - run.num_needed)
                 run.num_blocks = run.num_needed
+
+
+def _sizes(needed: int, most: int) -> tuple[int, int]:
+    """Return the numbers of blocks to try for a run: with headroom, then without."""
+    return max(needed, min(needed + _HEADROOM_BLOCKS, most)), needed
