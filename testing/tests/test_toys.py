@@ -11,7 +11,7 @@ from specdec_testing.runner import PromiseVerdict, run_suite
 
 NEEDS = {
     "test_tokens_follow_their_q": Capability.DRAFT_PROBS,
-    "test_q_is_a_law": Capability.DRAFT_PROBS,
+    "test_q_is_a_distribution": Capability.DRAFT_PROBS,
     "test_no_draw_is_used_twice": Capability.DRAFT_PROBS,
     "test_q_is_declared": Capability.DRAFT_PROBS,
     "test_trees_are_declared": Capability.TREE,

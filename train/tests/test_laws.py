@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from specdec_train import laws as laws_module
-from specdec_train.laws import divergence, laws_of, rejection
+from specdec_train.target_probs import divergence, rejection, target_probs_of
 
 
 @pytest.mark.parametrize("rows", [torch.arange(5), torch.tensor([8, 0, 3, 3, 1])])
@@ -19,7 +19,7 @@ def test_loss_and_gradient_are_torchs(ids, dtype, rows) -> None:
     among = wanted if ids is None else wanted[..., ids]
     values = (2 * torch.randn(5, among.shape[-1])).to(dtype)
     ours, theirs = (values.clone().requires_grad_() for _ in range(2))
-    loss = divergence(ours, laws_of(among), rows)
+    loss = divergence(ours, target_probs_of(among), rows)
     expected = F.kl_div(
         torch.log_softmax(theirs.float(), -1),
         torch.log_softmax(among[rows], -1),
@@ -35,7 +35,7 @@ def test_loss_and_gradient_are_torchs(ids, dtype, rows) -> None:
 
 def test_the_target_itself_is_no_distance_away() -> None:
     wanted = 5 * torch.randn(4, 30)
-    assert divergence(wanted, laws_of(wanted), torch.arange(4)).abs() < 1e-5
+    assert divergence(wanted, target_probs_of(wanted), torch.arange(4)).abs() < 1e-5
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
@@ -50,7 +50,7 @@ def test_rejection_is_the_log_of_the_mass_in_common(ids, dtype, is_compiled, mon
     law = torch.softmax(among, -1)[rows]
     values = (2 * torch.randn(5, law.shape[-1])).to(dtype)
     ours, theirs = (values.clone().requires_grad_() for _ in range(2))
-    loss = rejection(ours, laws_of(among), rows)
+    loss = rejection(ours, target_probs_of(among), rows)
     expected = -torch.minimum(torch.softmax(theirs.float(), -1), law).sum(-1).log().mean()
     torch.testing.assert_close(loss, expected)
     (3 * loss).backward()
@@ -66,7 +66,7 @@ def test_a_guess_with_nothing_in_common_has_a_loss_and_a_gradient(is_compiled, m
     wanted, guess = torch.full((1, 8), -200.0), torch.full((1, 8), -200.0)
     wanted[..., 0], guess[..., 1] = 0.0, 0.0
     guess.requires_grad_()
-    loss = rejection(guess, laws_of(wanted), torch.zeros(1, dtype=torch.int64))
+    loss = rejection(guess, target_probs_of(wanted), torch.zeros(1, dtype=torch.int64))
     loss.backward()
     assert torch.isfinite(loss)
     assert torch.isfinite(guess.grad).all()

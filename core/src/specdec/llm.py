@@ -75,7 +75,7 @@ class LLM:
         self._parts, self._intake = build(model, speculative_config, arguments)
         release_threads()  # `generate` may run on another thread; here and below
         self._turns = Turns()
-        self._news: dict[str, deque[RequestOutput]] = {}
+        self._outputs: dict[str, deque[RequestOutput]] = {}
         self._left: list[str] = []
 
     def generate(
@@ -108,10 +108,13 @@ class LLM:
             with numbered("prompts", i, len(many)):
                 prepared.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
         done: dict[str, RequestOutput] = {}
-        with self._queued(prepared, done) as news, Progress(disable=not use_tqdm, transient=True) as progress:
+        with (
+            self._queued(prepared, done) as outputs,
+            Progress(disable=not use_tqdm, transient=True) as progress,
+        ):
             task = progress.add_task("generate", total=len(prepared))
             while len(done) < len(prepared):
-                output = self._next(news)
+                output = self._next(outputs)
                 done[output.request_id] = output
                 progress.advance(task)
         return [done[request.request_id] for request, _ in prepared]
@@ -151,9 +154,9 @@ class LLM:
         """Yield the request's output once per step; closing the iterator early aborts the request."""
         prepared = self._prepare(prompt, sampling_params or SamplingParams(), is_streaming=True)
         done: dict[str, RequestOutput] = {}
-        with self._queued([prepared], done) as news:
+        with self._queued([prepared], done) as outputs:
             while not done:
-                output = self._next(news)
+                output = self._next(outputs)
                 if output.finished:
                     done[output.request_id] = output
                 yield output
@@ -167,16 +170,16 @@ class LLM:
     ) -> Iterator[deque[RequestOutput]]:
         """Queue requests and yield the queue of their outputs; in the end abort those that are not in `done`."""
         names = [request.request_id for request, _ in prepared]
-        news: deque[RequestOutput] = deque()
-        self._news |= dict.fromkeys(names, news)
+        outputs: deque[RequestOutput] = deque()
+        self._outputs |= dict.fromkeys(names, outputs)
         try:
             with self._turn() as engine:
                 for request, watches in prepared:
                     engine.add(request, watches)
-            yield news
+            yield outputs
         finally:
             for name in names:
-                del self._news[name]
+                del self._outputs[name]
             self._left += [name for name in names if name not in done]
             if self._parts is not None and not is_fork():
                 # The garbage collector may close a stream in the middle of a step, which aborts at its own end.
@@ -185,16 +188,16 @@ class LLM:
                         pass
                 release_threads()
 
-    def _next(self, news: deque[RequestOutput]) -> RequestOutput:
+    def _next(self, outputs: deque[RequestOutput]) -> RequestOutput:
         """Return the next output of a queue, running steps until there is one."""
-        while not news:
+        while not outputs:
             with self._turn() as engine:
                 for output in (
-                    () if news else engine.step()
+                    () if outputs else engine.step()
                 ):  # another thread's step may have filled the queue
-                    if output.request_id in self._news:
-                        self._news[output.request_id].append(output)
-        return news.popleft()
+                    if output.request_id in self._outputs:
+                        self._outputs[output.request_id].append(output)
+        return outputs.popleft()
 
     @contextmanager
     def _turn(self) -> Iterator[StepEngine]:

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from speccheck.engines import engine_of, make_llm, scripted
 from speccheck.models import few_ids
-from speccheck.naive import Constraints, Law, text_law
+from speccheck.naive import Constraints, TextProbs, text_probs
 from speccheck.texts import excess_of_texts
 
 from specdec import SamplingParams
@@ -28,8 +28,8 @@ def model():
     return few_ids(VOCAB, flatness=0.25)
 
 
-def exact(model, params: SamplingParams) -> Law:
-    return text_law(
+def exact(model, params: SamplingParams) -> TextProbs:
+    return text_probs(
         model, PROMPT, params.model_copy(update={"max_tokens": LENGTH}), Constraints(), lambda text: False
     )
 

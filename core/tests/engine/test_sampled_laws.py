@@ -12,7 +12,7 @@ import pytest
 import torch
 from speccheck.engines import engine_of, make_llm, scripted, tokens_of
 from speccheck.models import few_ids
-from speccheck.naive import Constraints, Law, text_law
+from speccheck.naive import Constraints, TextProbs, text_probs
 from speccheck.texts import excess_of_texts
 
 from specdec import SamplingParams
@@ -126,10 +126,10 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def law(model) -> Law:
+def law(model) -> TextProbs:
     """The exact distribution of three tokens at temperature 0.9, the least likely id of each row left out."""
     short = params(1)[0].model_copy(update={"max_tokens": LENGTH})
-    return text_law(model, PROMPT, short, Constraints(), lambda text: False)
+    return text_probs(model, PROMPT, short, Constraints(), lambda text: False)
 
 
 def params(count: int = SAMPLES) -> list[SamplingParams]:

@@ -12,8 +12,8 @@ from lawcheck.world import CHAINS, TREES, Drafts, World, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
 from specdec.samplers.decide import decide
-from specdec.samplers.law import Law, Rule
 from specdec.samplers.links import NO_NODE, Links
+from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.tree import node_depths
 from specdec_kernels.cpu.verification.stops import stops_on_host
 
@@ -65,7 +65,7 @@ def test_both_sides_of_every_threshold(rule, expected, dtype, is_compiled, paren
         given = uniforms.numpy(), thresholds.double().numpy(), trial.parents, trial.counts
         stop = stops_on_host(*given, rule.value).tolist()
     else:
-        stop = decide(Law(thresholds, rule, trial.target_after), uniforms, trial).tolist()
+        stop = decide(Scheme(thresholds, rule, trial.target_after), uniforms, trial).tolist()
     assert stop[:count] == [expected(pattern, parents) for pattern in patterns]
     assert stop[count:] == [expected(pattern[:-1], parents[:-1]) for pattern in patterns]
 
@@ -77,7 +77,7 @@ def test_certain_and_impossible_nodes() -> None:
     lowest, highest = 0.5 / 2**32, 1 - 0.5 / 2**32
     for rule in Rule:
         for threshold, uniform, stop in ((1.0, highest, 1), (0.0, lowest, -1)):
-            law = Law(torch.full((2, 2), threshold), rule, trial.target_after)
+            law = Scheme(torch.full((2, 2), threshold), rule, trial.target_after)
             uniforms = torch.full((2, 2), uniform, dtype=torch.float64)
             assert decide(law, uniforms, trial).tolist() == [stop, stop]
 

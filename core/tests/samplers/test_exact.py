@@ -10,18 +10,18 @@ from lawcheck.exact import bias, outcome, worst_bias
 from lawcheck.world import CHAINS, TREES, World, all_drafts, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.block_law import block_law
-from specdec.samplers.law import Law
-from specdec.samplers.rejection import rejection_law
-from specdec_kernels.cpu.verification.schemes import host_law
+from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.rejection import rejection_scheme
+from specdec.samplers.scheme import Scheme
+from specdec_kernels.cpu.verification.schemes import compiled_scheme
 
 DETERMINISTIC, IID, WITHOUT = DraftSampling
 TOLERANCE = 1e-12
 VERIFIERS = {
-    "probabilistic": rejection_law,
-    "block": block_law,
-    "probabilistic, compiled": partial(host_law, is_block=False),
-    "block, compiled": partial(host_law, is_block=True),
+    "probabilistic": rejection_scheme,
+    "block": block_scheme,
+    "probabilistic, compiled": partial(compiled_scheme, is_block=False),
+    "block, compiled": partial(compiled_scheme, is_block=True),
 }
 
 
@@ -34,7 +34,7 @@ def error(name: str, world: World, parents: list[int], sampling: DraftSampling, 
     length = length_of(parents)
     drafts = all_drafts(world, parents, sampling)
     trial = on_trial(world, drafts, sampling, is_chain=parents in CHAINS, **given)
-    law: Law = VERIFIERS[name](trial)
+    law: Scheme = VERIFIERS[name](trial)
     result = outcome(law, world, drafts, length)
     if sampling is DETERMINISTIC:
         return worst_bias(result, world, length)
@@ -89,7 +89,7 @@ def test_block_verification_of_a_chain_is_that_of_a_tree_without_branches(sampli
         world = World.random(seed, 3, 4, zeros=0.3 * (seed % 2))
         drafts = all_drafts(world, [-1, 0, 1], sampling)
         chain, tree = (
-            block_law(on_trial(world, drafts, sampling, is_chain=is_chain)) for is_chain in (True, False)
+            block_scheme(on_trial(world, drafts, sampling, is_chain=is_chain)) for is_chain in (True, False)
         )
         assert (chain.thresholds - tree.thresholds).abs().max() < TOLERANCE
 

@@ -17,16 +17,16 @@ from lawcheck.exact import Decision, bias, by_children, in_order, outcome
 from lawcheck.world import CHAINS, Drafts, World, all_drafts, ancestors, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.block_law import block_law
-from specdec.samplers.law import Law
-from specdec.samplers.rejection import rejection_law
+from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.rejection import rejection_scheme
+from specdec.samplers.scheme import Scheme
 from specdec.samplers.sibling_walk import walk_siblings
 from specdec.samplers.trial import Trial
 
 IID, WITHOUT = DraftSampling.IID, DraftSampling.WITHOUT_REPLACEMENT
 EXACT, BIASED = 1e-12, 1e-3
 LENGTH = 4
-LAWS: dict[str, Callable[[Trial], Law]] = {"probabilistic": rejection_law, "block": block_law}
+LAWS: dict[str, Callable[[Trial], Scheme]] = {"probabilistic": rejection_scheme, "block": block_scheme}
 
 
 def worst(
@@ -37,7 +37,7 @@ def worst(
     return bias(outcome(law, world, drafts, LENGTH, decision), world, drafts, LENGTH)
 
 
-def swapped_residual(trial: Trial) -> Law:
+def swapped_residual(trial: Trial) -> Scheme:
     """Draws from max(q - p, 0)."""
 
     def emission(stop: torch.Tensor) -> torch.Tensor:
@@ -45,22 +45,22 @@ def swapped_residual(trial: Trial) -> Law:
         is_end = (stop + 1 == trial.num_nodes)[:, None]
         return torch.where(is_end, target, (law - target).clamp_min(0))
 
-    return replace(rejection_law(trial), emission=emission)
+    return replace(rejection_scheme(trial), emission=emission)
 
 
-def no_residual(trial: Trial) -> Law:
-    return replace(rejection_law(trial), emission=trial.target_after)
+def no_residual(trial: Trial) -> Scheme:
+    return replace(rejection_scheme(trial), emission=trial.target_after)
 
 
-def inverted_ratio(trial: Trial) -> Law:
-    law = rejection_law(trial)
+def inverted_ratio(trial: Trial) -> Scheme:
+    law = rejection_scheme(trial)
     q = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
     return replace(law, thresholds=(q / trial.target_of_nodes()).clamp_max(1.0))
 
 
-def weights_left_as_they_were(trial: Trial) -> Law:
+def weights_left_as_they_were(trial: Trial) -> Scheme:
     """A parent is judged by the weight it had before its children failed."""
-    return replace(block_law(trial), thresholds=walk_siblings(trial, is_block=True).chances)
+    return replace(block_scheme(trial), thresholds=walk_siblings(trial, is_block=True).acceptance)
 
 
 def deepest_leaf_first(thresholds: np.ndarray, parents: list[int]) -> np.ndarray:
@@ -74,9 +74,9 @@ WRONG_LAWS = {
     "swapped residual": (swapped_residual, None, [-1, 0]),
     "no residual": (no_residual, None, [-1, 0]),
     "inverted ratio": (inverted_ratio, None, [-1, 0]),
-    "rejection of a block law's thresholds": (block_law, by_children, [-1, 0, 1]),
+    "rejection of a block law's thresholds": (block_scheme, by_children, [-1, 0, 1]),
     "weights left as they were": (weights_left_as_they_were, None, UNEVEN),
-    "deepest leaf first": (block_law, deepest_leaf_first, UNEVEN),
+    "deepest leaf first": (block_scheme, deepest_leaf_first, UNEVEN),
 }
 
 

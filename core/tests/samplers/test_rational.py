@@ -15,18 +15,18 @@ from lawcheck.exact import outcome
 from lawcheck.world import World, all_drafts, on_trial
 
 from specdec.interfaces import DraftSampling
-from specdec.samplers.block_law import block_law
-from specdec.samplers.rejection import rejection_law
-from specdec_kernels.cpu.verification.schemes import host_law
+from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.rejection import rejection_scheme
+from specdec_kernels.cpu.verification.schemes import compiled_scheme
 
-Law = Sequence[Fraction]
-P: Law = (Fraction(1, 3), Fraction(2, 3))
-Q: Law = (Fraction(2, 3), Fraction(1, 3))
+Probs = Sequence[Fraction]
+P: Probs = (Fraction(1, 3), Fraction(2, 3))
+Q: Probs = (Fraction(2, 3), Fraction(1, 3))
 PUBLISHED = {2: ("11/9", "10/9"), 3: ("5/3", "38/27"), 4: ("166/81", "130/81")}
 """For each k the expected accepted tokens of block verification and of rejection."""
 
 
-def block_thresholds(draft: Sequence[int], p: Law, q: Law) -> list[Fraction]:
+def block_thresholds(draft: Sequence[int], p: Probs, q: Probs) -> list[Fraction]:
     """h_1 .. h_k of one draft."""
     weight, thresholds = Fraction(1), []
     for place, token in enumerate(draft):
@@ -37,11 +37,11 @@ def block_thresholds(draft: Sequence[int], p: Law, q: Law) -> list[Fraction]:
     return thresholds
 
 
-def rejection_thresholds(draft: Sequence[int], p: Law, q: Law) -> list[Fraction]:
+def rejection_thresholds(draft: Sequence[int], p: Probs, q: Probs) -> list[Fraction]:
     return [min(Fraction(1), p[token] / q[token]) for token in draft]
 
 
-def block_accepted(draft: Sequence[int], p: Law, q: Law) -> Fraction:
+def block_accepted(draft: Sequence[int], p: Probs, q: Probs) -> Fraction:
     total, left = Fraction(0), Fraction(1)
     for place, threshold in reversed(list(enumerate(block_thresholds(draft, p, q)))):
         total += left * threshold * (place + 1)
@@ -49,7 +49,7 @@ def block_accepted(draft: Sequence[int], p: Law, q: Law) -> Fraction:
     return total
 
 
-def rejection_accepted(draft: Sequence[int], p: Law, q: Law) -> Fraction:
+def rejection_accepted(draft: Sequence[int], p: Probs, q: Probs) -> Fraction:
     total, left = Fraction(0), Fraction(1)
     for threshold in rejection_thresholds(draft, p, q):
         left *= threshold
@@ -57,7 +57,7 @@ def rejection_accepted(draft: Sequence[int], p: Law, q: Law) -> Fraction:
     return total
 
 
-def chance(draft: Sequence[int], q: Law) -> Fraction:
+def chance(draft: Sequence[int], q: Probs) -> Fraction:
     product = Fraction(1)
     for token in draft:
         product *= q[token]
@@ -79,7 +79,7 @@ def test_the_twin_has_the_published_numbers(k) -> None:
 @pytest.mark.parametrize("k", PUBLISHED)
 @pytest.mark.parametrize(
     ("law_of", "thresholds_of", "place"),
-    [(block_law, block_thresholds, 0), (rejection_law, rejection_thresholds, 1)],
+    [(block_scheme, block_thresholds, 0), (rejection_scheme, rejection_thresholds, 1)],
 )
 def test_the_laws_that_ship_agree_with_the_twin(k, law_of, thresholds_of, place) -> None:
     world = constant_world(k + 1)
@@ -87,7 +87,7 @@ def test_the_laws_that_ship_agree_with_the_twin(k, law_of, thresholds_of, place)
     drafts = all_drafts(world, parents, DraftSampling.IID)
     for is_chain in (True, False):
         trial = on_trial(world, drafts, DraftSampling.IID, is_chain=is_chain)
-        law, compiled = law_of(trial), host_law(trial, is_block=law_of is block_law)
+        law, compiled = law_of(trial), compiled_scheme(trial, is_block=law_of is block_scheme)
         assert (law.thresholds - compiled.thresholds).abs().max() < 1e-12
         for tokens, thresholds in zip(drafts.tokens.tolist(), law.thresholds.tolist(), strict=True):
             twin = [float(threshold) for threshold in thresholds_of(tokens, P, Q)]
@@ -114,7 +114,10 @@ def test_agreement_on_random_laws() -> None:
         world = World(*floats)
         drafts = all_drafts(world, list(range(-1, k - 1)), DraftSampling.IID)
         trial = on_trial(world, drafts, DraftSampling.IID, is_chain=True)
-        for law_of, thresholds_of in ((block_law, block_thresholds), (rejection_law, rejection_thresholds)):
+        for law_of, thresholds_of in (
+            (block_scheme, block_thresholds),
+            (rejection_scheme, rejection_thresholds),
+        ):
             for tokens, got in zip(drafts.tokens.tolist(), law_of(trial).thresholds.tolist(), strict=True):
                 assert got == pytest.approx([float(t) for t in thresholds_of(tokens, p, q)], rel=0, abs=1e-12)
 
@@ -128,8 +131,8 @@ def test_block_verification_never_accepts_fewer(parents) -> None:
         trial = on_trial(
             world, drafts, DraftSampling.IID, is_chain=-1 not in parents[1:] and parents[-1] != 0
         )
-        block = outcome(block_law(trial), world, drafts, 4).mean_accepted(drafts)
-        plain = outcome(rejection_law(trial), world, drafts, 4).mean_accepted(drafts)
+        block = outcome(block_scheme(trial), world, drafts, 4).mean_accepted(drafts)
+        plain = outcome(rejection_scheme(trial), world, drafts, 4).mean_accepted(drafts)
         gains.append(block - plain)
     assert min(gains) > -1e-12
     assert max(gains) > 0.01

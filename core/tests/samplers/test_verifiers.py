@@ -25,17 +25,17 @@ from specdec.interfaces import (
     VerifyBatch,
 )
 from specdec.samplers.block import BlockSampler
-from specdec.samplers.block_law import block_law
+from specdec.samplers.block_scheme import block_scheme
 from specdec.samplers.decide import decide
 from specdec.samplers.emission import draw_tokens
 from specdec.samplers.probabilistic import ProbabilisticSampler
-from specdec.samplers.rejection import rejection_law
+from specdec.samplers.rejection import rejection_scheme
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec.samplers.tree import follow
 from specdec.samplers.trial import make_trial
 from specdec.samplers.typical import TypicalConfig, TypicalSampler
-from specdec_kernels.cpu.verification.schemes import host_law
+from specdec_kernels.cpu.verification.schemes import compiled_scheme
 
 LOSSLESS: list[Sampler] = [ProbabilisticSampler(SamplerConfig()), BlockSampler(SamplerConfig())]
 LOSSY: list[Sampler] = [
@@ -225,10 +225,10 @@ def test_logits_that_are_not_numbers_are_not_sampled_from(sampler) -> None:
 
 
 LAWS = {
-    "probabilistic": rejection_law,
-    "block": block_law,
-    "probabilistic, compiled": partial(host_law, is_block=False),
-    "block, compiled": partial(host_law, is_block=True),
+    "probabilistic": rejection_scheme,
+    "block": block_scheme,
+    "probabilistic, compiled": partial(compiled_scheme, is_block=False),
+    "block, compiled": partial(compiled_scheme, is_block=True),
 }
 
 

@@ -21,7 +21,7 @@ import transformers as hf
 
 from speccheck.engines import scripted
 from speccheck.models import copied, few_ids
-from speccheck.naive import Constraints, Law, greedy_text, text_law
+from speccheck.naive import Constraints, TextProbs, greedy_text, text_probs
 from speccheck.texts import excess_of_texts
 from specdec import LLM, SamplingParams
 
@@ -185,10 +185,10 @@ def is_end_of(name: str) -> Callable[[Sequence[int]], bool]:
 
 
 @cache
-def law_of(name: str) -> Law:
+def law_of(name: str) -> TextProbs:
     """Return the exact law of the texts under a parameter."""
     params = params_of(name, 0, is_drafted=True)
-    return text_law(copied(model()), PROMPT, params, PARAMETERS[name].constraints, is_end_of(name))
+    return text_probs(copied(model()), PROMPT, params, PARAMETERS[name].constraints, is_end_of(name))
 
 
 @cache

@@ -11,7 +11,7 @@ import transformers as hf
 
 from specdec import SamplingParams
 
-Law = dict[tuple[int, ...], float]
+TextProbs = dict[tuple[int, ...], float]
 """Probability of each text."""
 
 
@@ -81,13 +81,13 @@ def naive_law(logits: Sequence[float], params: SamplingParams) -> list[float]:
 
 
 @torch.inference_mode()
-def text_law(
+def text_probs(
     model: hf.PreTrainedModel,
     prompt: Sequence[int],
     params: SamplingParams,
     constraints: Constraints,
     is_end: Callable[[Sequence[int]], bool],
-) -> Law:
+) -> TextProbs:
     """Return the exact law of whole outputs, by enumeration, from the model in double precision.
 
     Args:
@@ -98,11 +98,11 @@ def text_law(
         is_end: whether an output ends here, however long it may become.
     """
     assert params.max_tokens is not None
-    open_texts: Law = {(): 1.0}
-    done: Law = {}
+    open_texts: TextProbs = {(): 1.0}
+    done: TextProbs = {}
     wide = model.double()
     while open_texts:
-        longer: Law = {}
+        longer: TextProbs = {}
         for text, probability in open_texts.items():
             logits = wide(torch.tensor([[*prompt, *text]]), use_cache=False).logits[0, -1].tolist()
             row = naive_law(naive_logits(logits, params, prompt, text, constraints), params)
@@ -123,7 +123,7 @@ def greedy_text(
     constraints: Constraints,
     is_end: Callable[[Sequence[int]], bool],
 ) -> list[int]:
-    """Return the output of best tokens, ties to the lowest id; arguments as for `text_law`."""
+    """Return the output of best tokens, ties to the lowest id; arguments as for `text_probs`."""
     text: list[int] = []
     wide = model.double()
     while not text or not (is_end(text) or len(text) == params.max_tokens):

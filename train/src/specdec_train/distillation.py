@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from specdec_train.laws import divergence, laws_of
 from specdec_train.packing import micro_batches
+from specdec_train.target_probs import divergence, target_probs_of
 
 
 @torch.no_grad()
@@ -28,8 +28,8 @@ def distillation_loss(draft: LlamaForCausalLM, target: LlamaForCausalLM, tokens:
         tokens: ids `[B, T + 1]`; the last one is not read.
     """
     logits = draft(input_ids=tokens[:, :-1], use_cache=False).logits.flatten(0, 1)
-    laws = laws_of(target_logits(target, tokens).flatten(0, 1))
-    return divergence(logits, laws, torch.arange(len(logits), device=logits.device))
+    target_probs = target_probs_of(target_logits(target, tokens).flatten(0, 1))
+    return divergence(logits, target_probs, torch.arange(len(logits), device=logits.device))
 
 
 def parallel_loss(
@@ -44,12 +44,12 @@ def parallel_loss(
         num_parallel: guesses per position, K: one from the text token itself, K - 1 from mask tokens.
         mask_id: the id of the mask token.
     """
-    laws = laws_of(target_logits(target, tokens).flatten(0, 1))
+    target_probs = target_probs_of(target_logits(target, tokens).flatten(0, 1))
     logits = parallel_logits(draft, tokens[:, :-1], num_parallel=num_parallel, mask_id=mask_id)
     batch, _, length, _ = logits.shape
     rows = torch.arange(batch * length, device=logits.device).view(batch, length)
     parts = [
-        divergence(logits[:, j, : length - j].flatten(0, 1), laws, rows[:, j:].flatten())
+        divergence(logits[:, j, : length - j].flatten(0, 1), target_probs, rows[:, j:].flatten())
         for j in range(num_parallel)
     ]
     return torch.stack(parts).mean()

@@ -17,7 +17,7 @@ from specdec_train.heads.made import make
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.states import StateReader
-from specdec_train.laws import divergence, laws_of
+from specdec_train.target_probs import divergence, target_probs_of
 
 KINDS = {
     name: replace(recipe, num_steps=3, first_share=0.0, draft_vocab_size=40 if name == "eagle3" else 0)
@@ -51,7 +51,9 @@ def test_the_loss_is_the_mean_over_places_inside_answers(name, target, documents
         torch.testing.assert_close(some.logits, all_of.logits[keep], rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(some.wanted, all_of.wanted[keep], rtol=1e-3, atol=1e-4)
         among = some.wanted if made.target_ids is None else some.wanted[:, made.target_ids]
-        total += decay**step * divergence(some.logits, laws_of(among), torch.arange(len(among))).item()
+        total += (
+            decay**step * divergence(some.logits, target_probs_of(among), torch.arange(len(among))).item()
+        )
         weights += decay**step
     if name != "eagle":  # whose loss has the distance of states in it
         assert loss.item() == pytest.approx(total / weights, rel=1e-3)

@@ -13,7 +13,7 @@ from specdec_train.distillation import overlap
 from specdec_train.heads.made import make
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.states import StateReader
-from specdec_train.laws import divergence, laws_of
+from specdec_train.target_probs import divergence, target_probs_of
 
 RECURRENT = {
     name: replace(HEADS[name], num_steps=3, draft_vocab_size=40 if name == "eagle3" else 0)
@@ -87,7 +87,9 @@ def test_divergence_and_overlap_are_those_of_the_laws():
     p, q = wanted.softmax(-1), logits.softmax(-1)
     among = wanted[..., ids].softmax(-1)
     expected = (among * (among / q).log()).sum(-1).mean()
-    torch.testing.assert_close(divergence(logits, laws_of(wanted[..., ids]), torch.arange(2)), expected)
+    torch.testing.assert_close(
+        divergence(logits, target_probs_of(wanted[..., ids]), torch.arange(2)), expected
+    )
     sampled, greedy = overlap(logits, wanted, ids)
     torch.testing.assert_close(sampled, torch.minimum(p[..., ids], q).sum(-1))
     assert torch.equal(greedy.bool(), ids[logits.argmax(-1)] == wanted.argmax(-1))

@@ -13,7 +13,7 @@ from specdec_train.heads.make import make_eagle
 from specdec_train.heads.recipe import HEADS
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.run import train_head
-from specdec_train.laws import divergence, rejection
+from specdec_train.target_probs import divergence, rejection
 
 
 @pytest.mark.parametrize(("share", "single"), [(0.0, 0), (0.3, 3), (1.0, 10)])

@@ -53,10 +53,10 @@ class BatchLogits:
 
         owners = [row for row in rows for _ in range(len(self.drafts[row]) + 1)]
         index = torch.tensor(owners, dtype=torch.int64, device=self.final.device)
-        lawful: torch.Tensor = apply_top_k_top_p(
+        processed: torch.Tensor = apply_top_k_top_p(
             self._heated(self.places_of(rows), index), *self._cuts(index)
         )
-        return lawful
+        return processed
 
     def _heated(self, places: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
         logits = self.final[places].div_(self._sampling.temperature[owners].unsqueeze(1))

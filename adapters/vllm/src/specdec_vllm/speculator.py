@@ -179,9 +179,9 @@ class Speculator(BaseSpeculator):
             prompt = tokens[: request.num_prompt_tokens].cpu().numpy()
             hosted.start(name, prompt, request.params, seed=request.seed)
         before = hosted.num_tokens(name)
-        news = tokens[before:length].tolist()
-        if news and request.ended is None:
-            kept = request.until_end(news, before, hosted.info.max_model_len)
+        new_tokens = tokens[before:length].tolist()
+        if new_tokens and request.ended is None:
+            kept = request.until_end(new_tokens, before, hosted.info.max_model_len)
             hosted.commit(
                 name, kept, num_drafted=num_drafted, num_accepted=min(max(0, num_sampled - 1), len(kept))
             )

@@ -101,40 +101,46 @@ class Verifier(nn.Module):
         final[drafted], final[last] = target, bonus
         return final
 
-    def _verify(self, laws: BatchLogits) -> list[list[int]]:
+    def _verify(self, rows_of_batch: BatchLogits) -> list[list[int]]:
         batch = self._runner.input_batch
         requests = [self._request(name) for name in batch.req_ids]
-        laws.drawn = [row for row, r in enumerate(requests) if r.theirs.temperature >= MIN_TEMPERATURE]
+        rows_of_batch.drawn = [
+            row for row, r in enumerate(requests) if r.theirs.temperature >= MIN_TEMPERATURE
+        ]
         emitted: list[list[int]] = [[] for _ in requests]
-        if len(laws.drawn) < len(requests):
-            best = self.stock.sampler.greedy_sample(laws.final).tolist()
-            for row in set(range(len(requests))) - set(laws.drawn):
-                first, draft = laws.starts[row], laws.drafts[row]
+        if len(rows_of_batch.drawn) < len(requests):
+            best = self.stock.sampler.greedy_sample(rows_of_batch.final).tolist()
+            for row in set(range(len(requests))) - set(rows_of_batch.drawn):
+                first, draft = rows_of_batch.starts[row], rows_of_batch.drafts[row]
                 emitted[row] = _standing(draft, best[first : first + len(draft) + 1])
-        in_turn = [row for row in laws.drawn if requests[row].has_vllm_noise]
-        others = [row for row in laws.drawn if not requests[row].has_vllm_noise]
-        self._draw_in_turn(in_turn, laws, emitted)
+        in_turn = [row for row in rows_of_batch.drawn if requests[row].has_vllm_noise]
+        others = [row for row in rows_of_batch.drawn if not requests[row].has_vllm_noise]
+        self._draw_in_turn(in_turn, rows_of_batch, emitted)
         if others:
-            self._draw_by_sampler(others, laws, requests, emitted)
+            self._draw_by_sampler(others, rows_of_batch, requests, emitted)
         return emitted
 
-    def _draw_in_turn(self, rows: Sequence[int], laws: BatchLogits, emitted: list[list[int]]) -> None:
+    def _draw_in_turn(
+        self, rows: Sequence[int], rows_of_batch: BatchLogits, emitted: list[list[int]]
+    ) -> None:
         """Draw one token per request at a time, as vLLM does without drafts, while the drawn tokens equal the draft."""
         waiting, depth = list(rows), 0
         while waiting:
-            chosen = laws.draw(waiting, depth)
+            chosen = rows_of_batch.draw(waiting, depth)
             for row, token in zip(waiting, chosen, strict=True):
                 emitted[row].append(token)
-            waiting = [row for row in waiting if laws.drafts[row][depth : depth + 1] == emitted[row][depth:]]
+            waiting = [
+                row for row in waiting if rows_of_batch.drafts[row][depth : depth + 1] == emitted[row][depth:]
+            ]
             depth += 1
 
     def _draw_by_sampler(
-        self, rows: list[int], laws: BatchLogits, requests: list[Request], emitted: list[list[int]]
+        self, rows: list[int], rows_of_batch: BatchLogits, requests: list[Request], emitted: list[list[int]]
     ) -> None:
         batch = self._runner.input_batch
-        drafts = [laws.drafts[row] for row in rows]
+        drafts = [rows_of_batch.drafts[row] for row in rows]
         counts = [len(draft) for draft in drafts]
-        logits = laws.logits_of(rows)
+        logits = rows_of_batch.logits_of(rows)
         places = [sum(counts[:i]) + i for i in range(len(rows))]
         verdict = self._sampler.verify(
             Scores(logits=logits, row_starts=places, raw_logits=logits, first_rows=places),

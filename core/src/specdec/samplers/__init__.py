@@ -3,8 +3,8 @@
 from specdec.samplers.block import BlockSampler
 from specdec.samplers.draft_probs import HostProbs, normalised
 from specdec.samplers.emission import accept_uniforms, draw_tokens
-from specdec.samplers.law import Law, Rule
 from specdec.samplers.probabilistic import ProbabilisticSampler
+from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.strict import StrictSampler
 from specdec.samplers.synthetic import SyntheticConfig, SyntheticSampler
 from specdec.samplers.target_probs import raise_not_numbers
@@ -15,9 +15,9 @@ from specdec.samplers.verdicts import verdict_of, with_greedy_rows
 __all__ = [
     "BlockSampler",
     "HostProbs",
-    "Law",
     "ProbabilisticSampler",
     "Rule",
+    "Scheme",
     "StrictSampler",
     "SyntheticConfig",
     "SyntheticSampler",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specdec.interfaces.capability import Capability
-from specdec.samplers.block_law import block_law
-from specdec.samplers.law import Law
+from specdec.samplers.block_scheme import block_scheme
+from specdec.samplers.scheme import Scheme
 from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
@@ -21,6 +21,6 @@ class BlockSampler(Verifier):
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
-    def law(self, trial: Trial) -> Law:
+    def scheme(self, trial: Trial) -> Scheme:
         """Return the scheme of block verification."""
-        return block_law(trial)
+        return block_scheme(trial)

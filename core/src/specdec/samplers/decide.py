@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from specdec.samplers.law import Law, Rule
 from specdec.samplers.links import Links
+from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.trial import Trial
 
 
-def decide(law: Law, uniforms: torch.Tensor, trial: Trial) -> torch.Tensor:
+def decide(scheme: Scheme, uniforms: torch.Tensor, trial: Trial) -> torch.Tensor:
     """Return the last accepted node of each draft, `[B]`, -1 for none.
 
     Args:
-        law: thresholds and rule.
+        scheme: thresholds and rule.
         uniforms: `[B, N]` float64.
         trial: the drafts.
     """
-    passes = uniforms < law.thresholds
-    if law.rule is Rule.POST_ORDER:
+    passes = uniforms < scheme.thresholds
+    if scheme.rule is Rule.POST_ORDER:
         return first_in_post_order(passes, trial.links)
     # In a chain every child is a first child, so `DEEPEST` and `FIRST_CHILD` are the same.
-    if law.rule is Rule.DEEPEST and trial.links is not None:
+    if scheme.rule is Rule.DEEPEST and trial.links is not None:
         return deepest(passes, trial.links)
     return first_children(passes, trial.links)
 

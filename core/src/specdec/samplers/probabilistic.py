@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from specdec.interfaces.capability import Capability
-from specdec.samplers.law import Law
-from specdec.samplers.rejection import rejection_law
+from specdec.samplers.rejection import rejection_scheme
+from specdec.samplers.scheme import Scheme
 from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
@@ -23,6 +23,6 @@ class ProbabilisticSampler(Verifier):
     is_lossless: ClassVar[bool] = True
     capabilities: ClassVar[frozenset[Capability]] = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
-    def law(self, trial: Trial) -> Law:
+    def scheme(self, trial: Trial) -> Scheme:
         """Return the scheme of rejection sampling, recursive over siblings."""
-        return rejection_law(trial)
+        return rejection_scheme(trial)

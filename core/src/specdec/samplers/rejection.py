@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import torch
 
-from specdec.samplers.law import Law, Rule
+from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.sibling_walk import walk_siblings
 from specdec.samplers.trial import Trial
 
 
-def rejection_law(trial: Trial) -> Law:
+def rejection_scheme(trial: Trial) -> Scheme:
     """Return the scheme: thresholds are the acceptance probabilities of nodes when they are tried.
 
     A node is tried after its parent is accepted and its earlier siblings are rejected.
     """
     if trial.draft_probs is None:
-        return point_mass_law(trial)
+        return point_mass_scheme(trial)
     if trial.links is not None:
         walk = walk_siblings(trial, is_block=False)
-        return Law(walk.chances, Rule.FIRST_CHILD, walk.residual)
+        return Scheme(walk.acceptance, Rule.FIRST_CHILD, walk.residual)
     thresholds = ratios(trial).clamp_max(1.0)
-    return Law(thresholds, Rule.FIRST_CHILD, lambda stop: chain_residual(trial, stop, None))
+    return Scheme(thresholds, Rule.FIRST_CHILD, lambda stop: chain_residual(trial, stop, None))
 
 
 def ratios(trial: Trial) -> torch.Tensor:
     """Return `[B, N]`: p / q of every drafted id of a batch that carries q; 0 where q is 0."""
     assert trial.draft_probs is not None
     target = trial.target_of_nodes()
-    law = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
-    return torch.where(law > 0, target / law, 0.0)
+    q = trial.draft_probs.of_nodes(trial.parent_places, trial.token_ids, trial.columns)
+    return torch.where(q > 0, target / q, 0.0)
 
 
 def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
@@ -48,22 +48,22 @@ def chain_residual(trial: Trial, stop: torch.Tensor, weight: torch.Tensor | None
     assert trial.draft_probs is not None
     place = stop + 1
     target = trial.target_after(stop)
-    law = trial.draft_probs.row(place)
+    q = trial.draft_probs.row(place)
     is_drawn = trial.draft_probs.is_drawn
     is_tried = place < trial.num_nodes
     drafted = trial.columns.gather(1, place.clamp_max(trial.width - 1)[:, None])
     if is_drawn is None:
-        is_tried_law = is_tried
+        is_tried_drawn = is_tried
     else:
-        is_tried_law = is_tried & is_drawn
+        is_tried_drawn = is_tried & is_drawn
     rest = target if weight is None else target * weight[:, None]
-    rest = (rest - law.masked_fill(~is_tried_law[:, None], 0.0)).clamp_min_(0.0)
+    rest = (rest - q.masked_fill(~is_tried_drawn[:, None], 0.0)).clamp_min_(0.0)
     if is_drawn is not None:
         rest = taken_out(rest, drafted.masked_fill((~is_tried | is_drawn)[:, None], trial.vocab_size))
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, target)
 
 
-def point_mass_law(trial: Trial) -> Law:
+def point_mass_scheme(trial: Trial) -> Scheme:
     """Return the scheme for drafts without q: each node is a point mass, so q is 1 at its id.
 
     A node is then accepted with probability r, which is p without its earlier siblings. The probability that
@@ -83,7 +83,7 @@ def point_mass_law(trial: Trial) -> Law:
         rest = taken_out(after, trial.columns.masked_fill(~is_child, trial.vocab_size))
         return torch.where(rest.sum(-1, keepdim=True) > 0, rest, after)
 
-    return Law(thresholds, Rule.FIRST_CHILD, emission)
+    return Scheme(thresholds, Rule.FIRST_CHILD, emission)
 
 
 def _without_earlier_siblings(

@@ -21,7 +21,7 @@ class SiblingWalk:
     """The state of every node after all of its children have failed."""
 
     trial: Trial
-    chances: torch.Tensor
+    acceptance: torch.Tensor
     """`[B, N]`: acceptance probability of each node when it is tried."""
     weights: torch.Tensor
     """`[B, N + 1]`: P after the last committed token and after each node; 1 throughout for rejection."""
@@ -42,48 +42,48 @@ def walk_siblings(trial: Trial, *, is_block: bool) -> SiblingWalk:
     residuals = trial.probs.new_zeros(size, width + 2, trial.vocab_size + 1)
     residuals[:, :scratch, :-1] = trial.probs[trial.rows]
     weights = trial.probs.new_ones(size, width + 2)
-    chances = trial.probs.new_zeros(size, width)
-    laws = trial.draft_probs.wide_rows(width + 1)
+    acceptance = trial.probs.new_zeros(size, width)
+    q_rows = trial.draft_probs.wide_rows(width + 1)
     for node in range(width):
         place, column = trial.parent_places[:, node], trial.columns[:, node]
-        law = _law_of_node(trial, laws, node)
+        q = _q_of_node(trial, q_rows, node)
         weight = weights[batch, place]
         target = residuals[batch, place] * weight[:, None]
-        at_law = law[batch, column]
-        chance = torch.where(at_law > 0, target[batch, column] / at_law, 0.0).clamp_max(1.0)
-        chances[:, node] = chance
-        rest = (target - law).clamp_min_(0.0)
+        at_q = q[batch, column]
+        accepted = torch.where(at_q > 0, target[batch, column] / at_q, 0.0).clamp_max(1.0)
+        acceptance[:, node] = accepted
+        rest = (target - q).clamp_min_(0.0)
         mass = rest.sum(-1)
         kept = torch.where(trial.is_node[:, node], place, scratch)
         residuals[batch, kept] = rest * torch.where(mass > 0, 1.0 / mass, 0.0)[:, None]
         if is_block:
             weights[batch, kept] = torch.where(mass > 0, mass / (mass + (1.0 - weight)), 0.0)
-            weights[:, node + 1] = chance
+            weights[:, node + 1] = accepted
         if trial.draft_probs.is_taken_out:
-            _take_out(trial, laws, node)
-    return SiblingWalk(trial, chances, weights[:, :scratch], residuals)
+            _take_out(trial, q_rows, node)
+    return SiblingWalk(trial, acceptance, weights[:, :scratch], residuals)
 
 
-def _law_of_node(trial: Trial, laws: torch.Tensor, node: int) -> torch.Tensor:
+def _q_of_node(trial: Trial, q_rows: torch.Tensor, node: int) -> torch.Tensor:
     """Return `[B, V + 1]`: the distribution that a node was drawn from; a point mass for rows without q."""
     assert trial.draft_probs is not None
-    law = laws[trial.batch_index, trial.parent_places[:, node]]
+    q = q_rows[trial.batch_index, trial.parent_places[:, node]]
     if trial.draft_probs.is_taken_out:
-        mass = law.sum(-1, keepdim=True)
-        law = torch.where(mass > 0, law / mass, 0.0)
+        mass = q.sum(-1, keepdim=True)
+        q = torch.where(mass > 0, q / mass, 0.0)
     is_drawn = trial.draft_probs.is_drawn
     if is_drawn is None:
-        return law
-    point_mass = torch.zeros_like(law).scatter_(1, trial.columns[:, node, None], 1.0)
-    return torch.where(is_drawn[:, None], law, point_mass)
+        return q
+    point_mass = torch.zeros_like(q).scatter_(1, trial.columns[:, node, None], 1.0)
+    return torch.where(is_drawn[:, None], q, point_mass)
 
 
-def _take_out(trial: Trial, laws: torch.Tensor, node: int) -> None:
+def _take_out(trial: Trial, q_rows: torch.Tensor, node: int) -> None:
     """Remove a node's id from its parent's distribution for later siblings."""
     assert trial.draft_probs is not None
     place, column = trial.parent_places[:, node], trial.columns[:, node, None]
-    law = laws[trial.batch_index, place]
+    q = q_rows[trial.batch_index, place]
     # Ids outside the vocabulary share one column, so the id's own part of it is looked up.
     outside = trial.draft_probs.outside(place, trial.token_ids[:, node])
-    drawn = torch.where(column == trial.vocab_size, outside[:, None], law.gather(1, column))
-    laws[trial.batch_index, place] = law.scatter_add(1, column, -drawn).clamp_min_(0.0)
+    drawn = torch.where(column == trial.vocab_size, outside[:, None], q.gather(1, column))
+    q_rows[trial.batch_index, place] = q.scatter_add(1, column, -drawn).clamp_min_(0.0)

@@ -12,8 +12,8 @@ from pydantic import Field, field_validator
 
 from specdec.config.synthetic import check_rates
 from specdec.interfaces.sampler import SamplerConfig
-from specdec.samplers.law import Law, Rule
 from specdec.samplers.links import NO_NODE
+from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
@@ -43,14 +43,16 @@ class SyntheticSampler(Verifier):
     is_greedy_exact: ClassVar[bool] = False
     Config: ClassVar[type[SamplerConfig]] = SyntheticConfig
 
-    def law(self, trial: Trial) -> Law:
+    def scheme(self, trial: Trial) -> Scheme:
         """Return the scheme: thresholds are rates conditional on the token before being accepted."""
         assert isinstance(self.config, SyntheticConfig)
         rates = (1.0, *self.config.synthetic_acceptance_rates, 0.0)
         steps = np.array([now / before if before else 0.0 for before, now in pairwise(rates)])
         depths = _depths_of_first_children(trial)
         thresholds = np.where(depths > 0, steps[np.clip(depths - 1, 0, len(steps) - 1)], 0.0)
-        return Law(torch.from_numpy(thresholds).to(trial.probs.device), Rule.FIRST_CHILD, trial.target_after)
+        return Scheme(
+            torch.from_numpy(thresholds).to(trial.probs.device), Rule.FIRST_CHILD, trial.target_after
+        )
 
 
 def _depths_of_first_children(trial: Trial) -> npt.NDArray[np.int64]:

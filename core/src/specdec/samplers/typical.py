@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 
 from specdec.interfaces.sampler import SamplerConfig
-from specdec.samplers.law import Law, Rule
+from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.trial import Trial
 from specdec.samplers.verifier import Verifier
 
@@ -40,7 +40,7 @@ class TypicalSampler(Verifier):
     is_lossless: ClassVar[bool] = False
     Config: ClassVar[type[SamplerConfig]] = TypicalConfig
 
-    def law(self, trial: Trial) -> Law:
+    def scheme(self, trial: Trial) -> Scheme:
         """Return the scheme: thresholds are 0 or 1."""
         assert isinstance(self.config, TypicalConfig)
         # The logarithm of 0 is never taken; what replaces it is multiplied by 0.
@@ -51,4 +51,4 @@ class TypicalSampler(Verifier):
         )
         parent_rows = trial.rows.gather(1, trial.parent_places)
         thresholds = (trial.target_of_nodes() > floors[parent_rows]).to(trial.probs)
-        return Law(thresholds, Rule.DEEPEST, trial.target_after)
+        return Scheme(thresholds, Rule.DEEPEST, trial.target_after)

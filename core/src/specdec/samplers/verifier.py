@@ -11,7 +11,7 @@ from specdec.interfaces.scorer import Scores
 from specdec.samplers.built_in import BuiltIn
 from specdec.samplers.decide import decide
 from specdec.samplers.emission import accept_uniforms, draw_tokens
-from specdec.samplers.law import Law
+from specdec.samplers.scheme import Scheme
 from specdec.samplers.target_probs import raise_not_numbers
 from specdec.samplers.trial import Trial, make_trial
 from specdec.samplers.verdicts import greedy_verdict, verdict_of, with_greedy_rows
@@ -30,10 +30,10 @@ class Verifier(BuiltIn):
             return greedy_verdict(scores, draft)
         uses_q = Capability.DRAFT_PROBS in self.capabilities
         trial = make_trial(scores, draft, batch, uses_q=uses_q)
-        law = self.law(trial)
+        scheme = self.scheme(trial)
         uniforms = accept_uniforms(batch, trial.width, trial.probs.device)
-        stop = decide(law, uniforms, trial)
-        stops, tokens = draw_tokens(law.emission(stop), stop, batch)
+        stop = decide(scheme, uniforms, trial)
+        stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
         if min(tokens) < 0:
             raise_not_numbers()
         verdict = verdict_of(draft, stops, tokens)
@@ -42,5 +42,5 @@ class Verifier(BuiltIn):
         return with_greedy_rows(verdict, scores, draft, batch)
 
     @abstractmethod
-    def law(self, trial: Trial) -> Law:
+    def scheme(self, trial: Trial) -> Scheme:
         """Return the verification scheme of a batch of drafts, before any draw."""

@@ -6,8 +6,8 @@ from specdec_testing.proposers.caps import CapTests
 from specdec_testing.proposers.declarations import DeclarationTests
 from specdec_testing.proposers.delivery import DeliveryTests
 from specdec_testing.proposers.determinism import DeterminismTests
+from specdec_testing.proposers.distributions import DistributionTests
 from specdec_testing.proposers.engine import EngineTests
-from specdec_testing.proposers.laws import LawTests
 from specdec_testing.proposers.life import LifeTests
 from specdec_testing.proposers.prefix import PrefixTests
 
@@ -16,7 +16,14 @@ __all__ = ["ProposerConformance"]
 
 # pytest runs the tests of the last base first.
 class ProposerConformance(
-    EngineTests, LawTests, DeterminismTests, PrefixTests, LifeTests, DeliveryTests, CapTests, DeclarationTests
+    EngineTests,
+    DistributionTests,
+    DeterminismTests,
+    PrefixTests,
+    LifeTests,
+    DeliveryTests,
+    CapTests,
+    DeclarationTests,
 ):
     """The promises of a proposer, one test each.
 

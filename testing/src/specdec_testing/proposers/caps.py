@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specdec_testing.proposers.suite import ProposerSuite
+from specdec_testing.support.call_sequence import NUM_PROMPT_TOKENS
 from specdec_testing.support.feed import Ask
 from specdec_testing.support.rows import Row
-from specdec_testing.support.story import NUM_PROMPT_TOKENS
 from specdec_testing.support.texts import NUM_TEXTS
 from specdec_testing.support.verdicts import broken
 

@@ -7,10 +7,10 @@ import math
 from specdec.interfaces import NEEDED_CAPABILITIES, Capability
 from specdec_testing.proposers.suite import ProposerSuite
 from specdec_testing.support.borrowed import NotDeclared, borrowed
+from specdec_testing.support.call_sequence import call_sequence, play
 from specdec_testing.support.conformance import once_per_suite
 from specdec_testing.support.feed import Feed
 from specdec_testing.support.rows import Row
-from specdec_testing.support.story import play, story
 from specdec_testing.support.synchronisation import FindSynchronisation
 from specdec_testing.support.verdicts import broken, described, not_applicable
 
@@ -55,7 +55,7 @@ class DeclarationTests(ProposerSuite):
             broken(f"load does not work without what is not declared: {described(error)}")
         feed = Feed(proposer, self._target)
         name = self._add(feed, 0)
-        for ask in story(self._k):
+        for ask in call_sequence(self._k):
             feed.call({name: ask})
 
     def test_it_drafts(self) -> None:
@@ -119,7 +119,7 @@ class DeclarationTests(ProposerSuite):
         inner = feed.proposer.propose
         devices = set()
         with FindSynchronisation() as mode:
-            for ask in story(self._k):
+            for ask in call_sequence(self._k):
                 sequence = feed._sequence(name, ask)
                 draft = inner(feed._delivery.build([sequence], [ask.cap]))  # type: ignore[arg-type]  # what ON_DEVICE takes
                 feed.requests[name].delivered = sequence.delivered
@@ -135,8 +135,8 @@ class DeclarationTests(ProposerSuite):
         """The drafts for every text, from all calls that wanted a draft."""
         feed = self._feed()
         names = [self._add(feed, index) for index in range(len(self._texts))]
-        drafted = play(feed, dict.fromkeys(names, story(self._k)))
-        wanted = [turn for turn, ask in enumerate(story(self._k)) if ask.cap]
+        drafted = play(feed, dict.fromkeys(names, call_sequence(self._k)))
+        wanted = [turn for turn, ask in enumerate(call_sequence(self._k)) if ask.cap]
         return [row for name in names for turn in wanted if (row := drafted[name][turn]) is not None]
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from specdec_testing.proposers.suite import ProposerSuite
+from specdec_testing.support.call_sequence import call_sequence
 from specdec_testing.support.feed import Ask, Feed
 from specdec_testing.support.rows import Row
-from specdec_testing.support.story import story
 from specdec_testing.support.texts import NUM_TEXTS
 from specdec_testing.support.verdicts import broken
 
@@ -81,7 +81,7 @@ class DeliveryTests(ProposerSuite):
         feed = self._feed()
         feed.is_watching = True
         names = [self._add(feed, index) for index in range(2)]
-        for ask in story(self._k):
+        for ask in call_sequence(self._k):
             feed.call(dict.fromkeys(names, ask))
             if feed.written:
                 broken(f"propose wrote into ProposeBatch.{feed.written[0]}")
@@ -95,7 +95,7 @@ class DeliveryTests(ProposerSuite):
             feed = self._feed()
             feed.is_scribbling = True
             name = self._add(feed, index)
-            rows = [feed.call({name: ask})[name] for ask in story(self._k)]
+            rows = [feed.call({name: ask})[name] for ask in call_sequence(self._k)]
             if rows != self._alone(index):
                 broken("drafts change when the engine uses the memory of earlier batches for something else")
 

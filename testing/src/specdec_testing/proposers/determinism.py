@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from specdec_testing.proposers.suite import ProposerSuite
-from specdec_testing.support.story import play, story
+from specdec_testing.support.call_sequence import call_sequence, play
 from specdec_testing.support.verdicts import broken
 
 
@@ -30,7 +30,7 @@ class DeterminismTests(ProposerSuite):
                 torch.manual_seed(number)
                 feed = self._feed(has_feedback=True)
                 names = [self._add(feed, index) for index in range(4)]
-                runs.append(play(feed, dict.fromkeys(names, story(self._k))))
+                runs.append(play(feed, dict.fromkeys(names, call_sequence(self._k))))
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from statistics import median
 
 from specdec_testing.proposers.suite import ProposerSuite
+from specdec_testing.support.call_sequence import NUM_PROMPT_TOKENS, call_sequence, play
 from specdec_testing.support.feed import Feed
 from specdec_testing.support.generation import generate, plain
-from specdec_testing.support.story import NUM_PROMPT_TOKENS, play, story
 from specdec_testing.support.verdicts import broken, described
 
 NUM_PROMPTS = 5
@@ -40,7 +40,7 @@ class EngineTests(ProposerSuite):
         for size in (1, 4):
             feed = self._feed()
             names = [self._add(feed, index % len(self._texts), f"cost-{index}") for index in range(size)]
-            play(feed, dict.fromkeys(names, story(self._k)))
+            play(feed, dict.fromkeys(names, call_sequence(self._k)))
             record_property(f"microseconds_per_draft_at_batch_{size}", round(_microseconds(feed), 1))
 
     def _compare_texts(self, temperature: float) -> None:

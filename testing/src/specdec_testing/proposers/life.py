@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from specdec.interfaces import FinishReason
 from specdec_testing.proposers.suite import ProposerSuite
+from specdec_testing.support.call_sequence import CallSequence, call_sequence, play
 from specdec_testing.support.feed import Ask, Feed
 from specdec_testing.support.reachable import reachable_bytes
 from specdec_testing.support.rows import Row
-from specdec_testing.support.story import Story, play, story
 from specdec_testing.support.verdicts import broken
 
 ENDS = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.ABORT, FinishReason.ERROR)
@@ -27,7 +27,7 @@ class LifeTests(ProposerSuite):
         for is_reversed in (False, True):
             feed = self._feed()
             names = [self._add(feed, index) for index in range(4)]
-            drafted = play(feed, dict.fromkeys(names, story(self._k)), is_reversed=is_reversed)
+            drafted = play(feed, dict.fromkeys(names, call_sequence(self._k)), is_reversed=is_reversed)
             for index, name in enumerate(names):
                 where = "in a batch of 4" + ", its rows turned round now and then" * is_reversed
                 _compare(drafted[name], self._alone(index), where)
@@ -37,17 +37,17 @@ class LifeTests(ProposerSuite):
 
         To fix: do not key state by batch position, and drop only the state of the requests that `finish` names.
         """
-        whole = story(self._k)
+        whole = call_sequence(self._k)
         paused = [*whole[:4], None, None, *whole[4:]]
         feed = self._feed()
         names = [self._add(feed, index) for index in range(4)]
-        stories: dict[str, Story] = {
+        sequences_of_calls: dict[str, CallSequence] = {
             names[0]: [*whole[:5], FinishReason.ABORT],
             names[1]: paused,
             names[2]: [None, None, None, *whole],
             names[3]: [*[None] * 6, *whole],
         }
-        drafted = play(feed, stories)
+        drafted = play(feed, sequences_of_calls)
         for index, name in enumerate(names):
             asked = [row for row in drafted[name] if row is not None]
             _compare(asked, self._alone(index)[: len(asked)], "while others join and leave")
@@ -62,7 +62,7 @@ class LifeTests(ProposerSuite):
             for name in ("earlier", "never seen"):
                 feed = self._feed()
                 feed.add("earlier", self._texts[0], 40)
-                for ask in story(self._k)[:6]:
+                for ask in call_sequence(self._k)[:6]:
                     feed.call({"earlier": ask})
                 feed.finish(["earlier"], reason)
                 drafts.append(self._later(feed, self._texts[1], name))
@@ -81,7 +81,7 @@ class LifeTests(ProposerSuite):
         for reason in ENDS:
             feed.finish(["never seen"], reason)
         name = self._add(feed, 0)
-        feed.call({name: story(self._k)[0]})
+        feed.call({name: call_sequence(self._k)[0]})
         for _ in range(2):
             feed.finish([name], FinishReason.ERROR)
         feed.finish([], FinishReason.STOP)
@@ -92,7 +92,7 @@ class LifeTests(ProposerSuite):
         To fix: learn from a request in `finish`, and only with `FinishReason.STOP` or `LENGTH`.
         """
         text = self._texts[0]
-        for asks in (story(self._k), story(self._k)[:3]):
+        for asks in (call_sequence(self._k), call_sequence(self._k)[:3]):
             drafts: list[list[Row]] = []
             for has_aborted in (True, False):
                 feed = self._feed()
@@ -124,7 +124,7 @@ class LifeTests(ProposerSuite):
             names = [f"passing-{first}", f"passing-{first + 1}"]
             for name in names:
                 feed.add(name, self._texts[0], 40)
-            for ask in story(self._k)[:3]:
+            for ask in call_sequence(self._k)[:3]:
                 feed.call(dict.fromkeys(names, ask))
             feed.finish(names, (FinishReason.ABORT, FinishReason.ERROR)[first // 2 % 2])
         return reachable_bytes(feed.proposer)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from specdec.interfaces import FinishReason
 from specdec_testing.proposers.suite import ProposerSuite
+from specdec_testing.support.call_sequence import NUM_PROMPT_TOKENS, call_sequence
 from specdec_testing.support.feed import Ask
 from specdec_testing.support.rows import Row
-from specdec_testing.support.story import NUM_PROMPT_TOKENS, story
 from specdec_testing.support.verdicts import broken
 
 _NUM_CACHED, _NUM_SHARED = 32, 36
@@ -36,7 +36,7 @@ class PrefixTests(ProposerSuite):
         feed = self._feed()
         feed.add("left", [*text[:_NUM_SHARED], *other[_NUM_SHARED:]], NUM_PROMPT_TOKENS)
         feed.add("runs", [*text[: _NUM_CACHED // 2], *other[_NUM_CACHED // 2 :]], NUM_PROMPT_TOKENS)
-        for ask in story(self._k):
+        for ask in call_sequence(self._k):
             feed.call({"left": ask, "runs": ask})
         feed.finish(["left"], FinishReason.ABORT)
         feed.add("later", text, NUM_PROMPT_TOKENS)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from specdec.config import ZOO
 from specdec.interfaces import Capability, Proposer, TargetHandle
+from specdec_testing.support.call_sequence import NUM_PROMPT_TOKENS, call_sequence
 from specdec_testing.support.checked_proposer import CheckedProposer, checked_proposer
 from specdec_testing.support.conformance import Conformance, once_per_suite
 from specdec_testing.support.feed import Ask, Feed
 from specdec_testing.support.rows import Row
-from specdec_testing.support.story import NUM_PROMPT_TOKENS, story
 from specdec_testing.support.target import CheckTarget, Model, check_target
 from specdec_testing.support.texts import texts_for
 from specdec_testing.support.tiny import DEFAULT_MODEL
@@ -81,11 +81,11 @@ class ProposerSuite(Conformance):
         return feed.call({name: Ask(1, cap)})[name]
 
     def _alone(self, index: int) -> list[Row | None]:
-        """Return the drafts for text `index` without other requests, in each call of its story."""
+        """Return the drafts for text `index` without other requests, in each call of its call sequence."""
         if index not in self._known_alone:
             feed = self._feed()
             name = self._add(feed, index)
-            self._known_alone[index] = [feed.call({name: ask})[name] for ask in story(self._k)]
+            self._known_alone[index] = [feed.call({name: ask})[name] for ask in call_sequence(self._k)]
         return self._known_alone[index]
 
     @property

@@ -61,16 +61,16 @@ def fit(counts: torch.Tensor, expected: torch.Tensor) -> Fit:
     return Fit(statistic, len(expected) - 1, tuple(impossible))
 
 
-def excess(counts: npt.NDArray[np.integer], law: npt.NDArray[np.floating]) -> float:
+def excess(counts: npt.NDArray[np.integer], probs: npt.NDArray[np.floating]) -> float:
     """Return chi-square over ten standard deviations above its mean, `df + 10 * sqrt(2 * df)`: below 1 passes.
 
     This is for tests whose seeds are fixed; infinite if something impossible was observed.
 
     Args:
         counts: `[C]` observed count of each cell.
-        law: `[C]` probability of each cell.
+        probs: `[C]` probability of each cell.
     """
-    result = fit(torch.as_tensor(counts), torch.as_tensor(law) * int(counts.sum()))
+    result = fit(torch.as_tensor(counts), torch.as_tensor(probs) * int(counts.sum()))
     if result.impossible:
         return math.inf
     assert result.num_degrees > 1

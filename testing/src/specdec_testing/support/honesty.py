@@ -42,9 +42,9 @@ class Tally:
             present = [i for i, row in enumerate(rows) if len(row.tokens) > node and row.probs is not None]
             if not present:
                 return
-            laws = torch.stack([rows[i].law(node, self._vocab_size) for i in present])
+            distributions = torch.stack([rows[i].probs_of(node, self._vocab_size) for i in present])
             tokens = torch.tensor([rows[i].tokens[node] for i in present])
-            cells, masses, coarse, coarse_masses = _cells(laws, tokens)
+            cells, masses, coarse, coarse_masses = _cells(distributions, tokens)
             self._add(f"node {node}", cells, masses)
             if node:
                 offsets = torch.tensor([8 * before[i] for i in present])
@@ -73,16 +73,16 @@ class Tally:
 
 
 def _cells(
-    laws: torch.Tensor, tokens: torch.Tensor
+    distributions: torch.Tensor, tokens: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return each token's cell `[R]` and the cells' probabilities `[R, 64]`, then the same for 8 coarse cells."""
-    num_rows, size = laws.shape
+    num_rows, size = distributions.shape
     width = min(_OWN_CELL, size)
-    ids = laws.topk(width, -1).indices
+    ids = distributions.topk(width, -1).indices
     index = torch.arange(size).expand(num_rows, size)
     cell_of = _OWN_CELL + index % _OWN_CELL
     cell_of = cell_of.scatter(1, ids, torch.arange(width).expand(num_rows, width))
-    masses = torch.zeros(num_rows, 2 * _OWN_CELL, dtype=torch.float64).scatter_add_(1, cell_of, laws)
+    masses = torch.zeros(num_rows, 2 * _OWN_CELL, dtype=torch.float64).scatter_add_(1, cell_of, distributions)
     cells = cell_of.gather(1, tokens[:, None])[:, 0]
     coarse_of_cell = torch.bucketize(torch.arange(2 * _OWN_CELL), torch.tensor(_COARSE), right=True)
     coarse_masses = torch.zeros(num_rows, 8, dtype=torch.float64)

@@ -38,19 +38,19 @@ class Row:
             depths.append(1 if parent < 0 else depths[parent] + 1)
         return depths
 
-    def law(self, node: int, vocab_size: int) -> torch.Tensor:
+    def probs_of(self, node: int, vocab_size: int) -> torch.Tensor:
         """Return the distribution `[V]` over target ids that a node was drawn from; handles sampling without replacement."""
         assert self.probs is not None
-        law = self.probs[self.parents[node] + 1].double()
+        probs = self.probs[self.parents[node] + 1].double()
         if self.vocab_map is not None:
-            law = torch.zeros(vocab_size, dtype=torch.float64).index_add_(0, self.vocab_map, law)
+            probs = torch.zeros(vocab_size, dtype=torch.float64).index_add_(0, self.vocab_map, probs)
         if self.sampling is DraftSampling.WITHOUT_REPLACEMENT:
-            law = law.clone()
+            probs = probs.clone()
             for sibling in range(node):
                 if self.parents[sibling] == self.parents[node]:
-                    law[self.tokens[sibling]] = 0.0
-            law = law / law.sum()
-        return law
+                    probs[self.tokens[sibling]] = 0.0
+            probs = probs / probs.sum()
+        return probs
 
     def count_standing(self, future: Sequence[int]) -> int:
         """Return how many drafted tokens would be accepted if the text continues with `future`."""

@@ -67,14 +67,14 @@ class World:
             logits = logits.expand(num_texts, VOCAB_SIZE)
         self.logits = logits
 
-    def law(self) -> torch.Tensor:
+    def text_probs(self) -> torch.Tensor:
         """Return the probability of every text of `LENGTH` ids, ordered by number."""
         probs = torch.softmax(self.logits.double(), -1)
-        texts, law = torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.float64)
+        texts, text_probs = torch.zeros(1, dtype=torch.int64), torch.ones(1, dtype=torch.float64)
         for _ in range(LENGTH):
-            law = (law[:, None] * probs[texts]).flatten()
+            text_probs = (text_probs[:, None] * probs[texts]).flatten()
             texts = (VOCAB_SIZE * texts[:, None] + 1 + torch.arange(VOCAB_SIZE)).flatten()
-        return law
+        return text_probs
 
     def trial(
         self,

@@ -102,7 +102,7 @@ class OneDrawBehindTheKitsBack(Drawn):
         return (law.cumsum(-1) < uniforms[:, None]).sum(-1).clamp_max(law.shape[-1] - 1), law
 
 
-@breaks("test_q_is_a_law")
+@breaks("test_q_is_a_distribution")
 class HalfALaw(Drawn):
     def drafted(self, batch: ProposeBatch, caps: Sequence[int]) -> Draft:
         draft = super().drafted(batch, caps)
@@ -110,7 +110,7 @@ class HalfALaw(Drawn):
         return replace(draft, node_probs=draft.node_probs / 2)
 
 
-@breaks("test_q_is_a_law")
+@breaks("test_q_is_a_distribution")
 class LawsOneRowLate(Drawn):
     """Sharpens, so that q of the wrong row often gives the drawn token probability 0."""
 
@@ -121,7 +121,7 @@ class LawsOneRowLate(Drawn):
         return replace(draft, node_probs=torch.where(laws > 1e-6, laws, 0.0))
 
 
-@breaks("test_q_is_a_law")
+@breaks("test_q_is_a_distribution")
 class MapsTwoIdsToOne(Drawn):
     """Says of two ids of its own that they are the same one of the target's."""
 
@@ -131,7 +131,7 @@ class MapsTwoIdsToOne(Drawn):
         return replace(super().drafted(batch, caps), vocab_map=vocab_map)
 
 
-@breaks("test_q_is_a_law")
+@breaks("test_q_is_a_distribution")
 class MapsAnIdToNothing(Drawn):
     """Marks an id that the target does not have with -1, which reads as padding where it is drawn."""
 

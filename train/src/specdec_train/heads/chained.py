@@ -12,7 +12,7 @@ from specdec_plugin_mlp import MLPSpeculator
 from specdec_train.heads.places import Places
 from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader
-from specdec_train.laws import Measure, divergence, laws_of
+from specdec_train.target_probs import Measure, divergence, target_probs_of
 
 
 class ChainedObjective:
@@ -52,7 +52,11 @@ class ChainedObjective:
 
     def _mean(self, guesses: Iterator[Guess]) -> Tensor:
         return torch.stack(
-            [self.measure(guess.logits, guess.laws, guess.rows) for guess in guesses if len(guess.rows)]
+            [
+                self.measure(guess.logits, guess.target_probs, guess.rows)
+                for guess in guesses
+                if len(guess.rows)
+            ]
         ).mean()
 
     def _guesses_from(
@@ -63,7 +67,7 @@ class ChainedObjective:
         known = tokens[:, 1:].unfold(1, count, 1)[:, :rows].flatten(0, 1)
         hidden = states[:, :rows].flatten(0, 1).float()
         target_logits = target_logits.flatten(0, -2)
-        laws = laws_of(target_logits)
+        target_probs = target_probs_of(target_logits)
         first, _, _ = places.rows(rows, 1, 0)
         logits = self._heads(hidden[first], known[first])
         number = torch.zeros(len(hidden), dtype=torch.int64, device=tokens.device)
@@ -71,4 +75,4 @@ class ChainedObjective:
         for index in range(count):
             at, of, _ = places.rows(rows, 1, index)
             guessed = logits[number[at], index]
-            yield Guess(guessed, laws, of, at, target_logits, hidden[at], hidden[at])
+            yield Guess(guessed, target_probs, of, at, target_logits, hidden[at], hidden[at])

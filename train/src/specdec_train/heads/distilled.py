@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from specdec_train.heads.places import Places
 from specdec_train.heads.recurrent import Guess
 from specdec_train.heads.states import StateReader, logits_of
-from specdec_train.laws import Measure, divergence, laws_of
+from specdec_train.target_probs import Measure, divergence, target_probs_of
 
 
 class DistilledObjective:
@@ -34,7 +34,7 @@ class DistilledObjective:
             is_answer: `[B, W]` mask of the tokens to train on; None for all.
         """
         guess = next(self.guesses(tokens, is_answer))
-        return self.measure(guess.logits, guess.laws, guess.rows)
+        return self.measure(guess.logits, guess.target_probs, guess.rows)
 
     def guesses(
         self, tokens: Tensor, is_answer: Tensor | None = None, *, is_whole: bool = False
@@ -46,4 +46,6 @@ class DistilledObjective:
         at, of, place = places.rows(tokens.shape[1] - 1, 0, 0)
         hidden = states.hidden.flatten(0, 1)[place]
         target_logits = states.logits.flatten(0, -2)
-        yield Guess(logits.flatten(0, -2), laws_of(target_logits), of, at, target_logits, hidden, hidden)
+        yield Guess(
+            logits.flatten(0, -2), target_probs_of(target_logits), of, at, target_logits, hidden, hidden
+        )

@@ -19,7 +19,7 @@ class HeadRecipe:
         num_steps: recurrent steps simulated in training; for an MLP speculator, its number of heads.
         first_share: share of the run, from its start, that simulates only one step: the next token is learnt
             fastest.
-        last_share: share of the run, at its end, in which the loss is `laws.rejection`, which spends a head's
+        last_share: share of the run, at its end, in which the loss is `target_probs.rejection`, which spends a head's
             limited capacity on the acceptance rate.
         reuse: how often each position of the text is trained on while the target's states for it are kept
             (`replay.Replay`), for heads that read one state only; 0 runs the target in each step.

@@ -16,7 +16,7 @@ from transformers import DynamicCache
 from specdec.interfaces import DraftHead
 from specdec_train.heads.places import Places
 from specdec_train.heads.states import StateReader
-from specdec_train.laws import Laws, Measure, divergence, laws_of
+from specdec_train.target_probs import Measure, TargetProbs, divergence, target_probs_of
 
 Forward = Callable[..., tuple[Tensor, Tensor]]
 
@@ -27,7 +27,7 @@ class Guess:
 
     logits: Tensor
     """`[N, V']`."""
-    laws: Laws
+    target_probs: TargetProbs
     """The target's distributions at M positions, over the draft vocabulary."""
     rows: Tensor
     """`[N]` index of the target distribution for each guess."""
@@ -81,7 +81,7 @@ class RecurrentObjective:
         weight, weights = 1.0, 0.0
         for guess in islice(self.guesses(tokens, is_answer), self.num_trained):
             if len(guess.rows):
-                loss = self.measure(guess.logits, guess.laws, guess.rows)
+                loss = self.measure(guess.logits, guess.target_probs, guess.rows)
                 if self._regression:
                     distance = F.smooth_l1_loss(guess.carry.float(), guess.feature.float())
                     loss = loss + self._regression * distance
@@ -107,7 +107,7 @@ class RecurrentObjective:
         true_features = self._combine(states.hidden, states.aux)
         target_logits = states.logits.flatten(0, -2)
         is_cut = is_whole and target_ids is not None
-        laws = laws_of(target_logits[:, target_ids] if is_cut else target_logits)
+        target_probs = target_probs_of(target_logits[:, target_ids] if is_cut else target_logits)
         past, carry = DynamicCache(), true_features[:, :rows]
         for step in range(self._num_steps):
             positions = (torch.arange(rows, device=tokens.device) + step).expand(batch, -1)
@@ -120,7 +120,7 @@ class RecurrentObjective:
             at, of, place = places.rows(rows, 1, step)
             yield Guess(
                 self._head.project(out.flatten(0, 1)[at], stage),
-                laws,
+                target_probs,
                 of,
                 at,
                 target_logits,

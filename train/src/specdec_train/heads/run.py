@@ -27,11 +27,11 @@ from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.recurrent import RecurrentObjective
 from specdec_train.heads.replay import Replay
 from specdec_train.interruption import IsInterrupted, never
-from specdec_train.laws import divergence, rejection
 from specdec_train.loop import Evaluation, LossFunction, RunState, loop_config, train
 from specdec_train.optimizer import OptimizerPair
 from specdec_train.packing import PackedDocuments
 from specdec_train.precision import autocast, round_to_bfloat16
+from specdec_train.target_probs import divergence, rejection
 
 _STRETCH = 32
 """Positions per stretch of a replayed batch."""
@@ -189,7 +189,7 @@ def _evaluate(
                 if not len(guess.rows):
                     continue
                 accepted.add(step, guess)
-                total += divergence(guess.logits, guess.laws, guess.rows).item() * len(guess.rows)
+                total += divergence(guess.logits, guess.target_probs, guess.rows).item() * len(guess.rows)
                 count += len(guess.rows)
     return total / max(count, 1), accepted.summary()
 

@@ -52,7 +52,7 @@ def receive(offered: object, size: int, most: int, vocab_size: int) -> Draft:
         probs = _plain("node_probs", probs, (size, width + 1), 3)
         has_q = size > 0 if has_probs is None else bool(has_probs.any())
     if has_q and probs is not None:
-        sampling = _law(offered.sampling, probs, vocab_size)
+        sampling = _sampling_of(offered.sampling, probs, vocab_size)
         if width_of_map is not None and width_of_map != probs.shape[2]:
             raise DraftError(f"Draft.vocab_map has {width_of_map} ids for a q over {probs.shape[2]}")
         probs = copied(probs[:, : most + 1])
@@ -115,7 +115,7 @@ def _plain(
     return tensor
 
 
-def _law(given: object, probs: torch.Tensor, vocab_size: int) -> DraftSampling:
+def _sampling_of(given: object, probs: torch.Tensor, vocab_size: int) -> DraftSampling:
     """Return how nodes were drawn from q.
 
     Raises:

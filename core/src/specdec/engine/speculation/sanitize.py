@@ -48,7 +48,7 @@ def check_draft(
     has_probs = received.has_probs
     is_drawn = [True] * len(max_nodes) if has_probs is None else has_probs.tolist()
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
-    is_law = None if received.node_probs is None else _make_lawful(received.node_probs)
+    is_normal = None if received.node_probs is None else _normalise(received.node_probs)
     kept: list[tuple[int, ...]] = []
     num_unfit = 0
     for index, row in enumerate(received.token_ids.tolist()):
@@ -57,13 +57,13 @@ def check_draft(
             length -= 1
         links = None if parents is None else parents[index]
         valid = min(length, max_nodes[index])
-        if is_law is None or not is_drawn[index]:
+        if is_normal is None or not is_drawn[index]:
             valid = _valid_length(row, valid, vocab_size)
         if links is not None:
             valid = _valid_tree_length(links, valid) if takes_trees else _chain_length(links, valid)
         scored = tuple(row[:valid])
-        if is_law is not None and is_drawn[index]:
-            valid = _lawful_length(is_law[index], links, valid)
+        if is_normal is not None and is_drawn[index]:
+            valid = _normal_length(is_normal[index], links, valid)
             scored = tuple(token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid])
             num_unfit += sum(not 0 <= token < vocab_size for token in row[:valid])
         num_unfit += length - valid
@@ -83,7 +83,7 @@ def check_draft(
     return CheckedDraft(tuple(kept), trees, drawn, received.proposers), num_unfit
 
 
-def _make_lawful(probs: torch.Tensor) -> list[list[bool]]:
+def _normalise(probs: torch.Tensor) -> list[list[bool]]:
     """Normalise q in place where a sum is within the tolerance but not exact.
 
     Returns:
@@ -96,11 +96,11 @@ def _make_lawful(probs: torch.Tensor) -> list[list[bool]]:
     # These are comparisons of a few numbers: they are cheapest on the host.
     totals, lows = torch.stack((sums, probs.amin(-1).to(sums))).cpu().numpy()
     tolerance = _HALF_SUM_TOLERANCE if is_half else _SUM_TOLERANCE
-    is_law = (abs(totals - 1.0) <= tolerance) & (lows >= 0.0)
-    is_off = is_law & (abs(totals - 1.0) > _EXACT_SUM_TOLERANCE)
+    is_normal = (abs(totals - 1.0) <= tolerance) & (lows >= 0.0)
+    is_off = is_normal & (abs(totals - 1.0) > _EXACT_SUM_TOLERANCE)
     if not is_half and is_off.any():
         probs /= torch.from_numpy(np.where(is_off, totals, 1.0)).to(probs)[..., None]
-    flags: list[list[bool]] = is_law.tolist()
+    flags: list[list[bool]] = is_normal.tolist()
     return flags
 
 
@@ -167,9 +167,9 @@ def _chain_length(parents: Sequence[int], limit: int) -> int:
     return limit
 
 
-def _lawful_length(is_law: Sequence[bool], parents: Sequence[int] | None, limit: int) -> int:
+def _normal_length(is_normal: Sequence[bool], parents: Sequence[int] | None, limit: int) -> int:
     """Return the number of nodes before the first one whose parent's row of q is not a distribution."""
     for node in range(limit):
-        if not is_law[node if parents is None else parents[node] + 1]:
+        if not is_normal[node if parents is None else parents[node] + 1]:
             return node
     return limit

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lawcheck.world import Drafts, World, ancestors
-from specdec.samplers.law import Law, Rule
+from specdec.samplers.scheme import Rule, Scheme
 
 Decision = Callable[[np.ndarray, list[int]], np.ndarray]
 """Takes thresholds `[B, N]` and parents; returns `[B, N + 1]`: chances to stop at each node, the root first."""
@@ -71,7 +71,9 @@ class Outcome:
         return float(drafts.chances @ self.num_accepted)
 
 
-def outcome(law: Law, world: World, drafts: Drafts, length: int, decision: Decision | None = None) -> Outcome:
+def outcome(
+    law: Scheme, world: World, drafts: Drafts, length: int, decision: Decision | None = None
+) -> Outcome:
     """Follow every decision and every token to texts of `length` tokens; a given `decision` overrides that of `law`."""
     size, (count, width) = world.vocab_size, drafts.tokens.shape
     decision = decision or {Rule.FIRST_CHILD: by_children, Rule.POST_ORDER: by_post_order}[law.rule]

@@ -14,7 +14,7 @@ from specdec.samplers import (
     verdict_of,
     with_greedy_rows,
 )
-from specdec_kernels.cpu.verification.schemes import host_law
+from specdec_kernels.cpu.verification.schemes import compiled_scheme
 from specdec_kernels.cpu.verification.stops import stops_on_host
 
 
@@ -23,11 +23,13 @@ def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, is_block:
     if not batch.num_nodes or batch.is_all_greedy:
         return None
     trial = make_trial(scores, draft, batch)
-    law = host_law(trial, is_block=is_block)
+    scheme = compiled_scheme(trial, is_block=is_block)
     uniforms = accept_uniforms(batch, trial.width, trial.probs.device).numpy()
-    thresholds = law.thresholds.double().numpy()
-    stop = torch.from_numpy(stops_on_host(uniforms, thresholds, trial.parents, trial.counts, law.rule.value))
-    stops, tokens = draw_tokens(law.emission(stop), stop, batch)
+    thresholds = scheme.thresholds.double().numpy()
+    stop = torch.from_numpy(
+        stops_on_host(uniforms, thresholds, trial.parents, trial.counts, scheme.rule.value)
+    )
+    stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
     if np.min(tokens) < 0:
         raise_not_numbers()
     verdict = verdict_of(draft, stops, tokens)

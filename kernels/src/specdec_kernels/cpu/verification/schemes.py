@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.samplers import HostProbs, Law, Rule, Trial
+from specdec.samplers import HostProbs, Rule, Scheme, Trial
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.verification.siblings import try_children
 
@@ -16,7 +16,7 @@ Int64s = npt.NDArray[np.int64]
 _NOTHING = np.empty(0, np.int64)
 
 
-def host_law(trial: Trial, *, is_block: bool) -> Law:
+def compiled_scheme(trial: Trial, *, is_block: bool) -> Scheme:
     """Return the scheme of rejection sampling or block verification, for tensors on the host.
 
     Without q block verification has nothing to gain and is not used: for point masses both are plain
@@ -26,14 +26,14 @@ def host_law(trial: Trial, *, is_block: bool) -> Law:
     if q is None:
         is_block, is_taken_out = False, False
         no_row = np.zeros(trial.size, np.bool_)
-        laws = HostProbs(np.empty((0, 0, 0), target.dtype), no_row, _NOTHING, _NOTHING)
+        q_rows = HostProbs(np.empty((0, 0, 0), target.dtype), no_row, _NOTHING, _NOTHING)
     else:
         is_taken_out = q.is_taken_out
-        laws = q.on_host(trial.size)
+        q_rows = q.on_host(trial.size)
     token_ids = np.ascontiguousarray(trial.token_ids.numpy())
-    given = (target, trial.starts, trial.counts, trial.parents, token_ids, *laws, is_taken_out, is_block)
+    given = (target, trial.starts, trial.counts, trial.parents, token_ids, *q_rows, is_taken_out, is_block)
     thresholds, weights = _node_chances(*given)
-    return Law(
+    return Scheme(
         torch.from_numpy(thresholds),
         Rule.POST_ORDER if is_block else Rule.FIRST_CHILD,
         lambda stop: torch.from_numpy(_residuals(*given, weights, stop.numpy())),
@@ -56,22 +56,22 @@ def _node_chances(
 ) -> tuple[Doubles, Doubles]:
     """Return thresholds `[B, N]`, and P `[B, N + 1]` of every node before any of its children has failed."""
     thresholds, weights = np.zeros(parents.shape), np.ones((parents.shape[0], parents.shape[1] + 1))
-    rest, law = np.empty(target.shape[1]), np.empty(target.shape[1])
+    rest, q_row = np.empty(target.shape[1]), np.empty(target.shape[1])
     nothing = np.empty(0, probs.dtype)
     for i in range(starts.shape[0]):
-        chances = np.zeros(parents.shape[1])
+        acceptance = np.zeros(parents.shape[1])
         for node in range(-1, counts[i]):
             after, _ = try_children(
                 node, counts[i], parents[i], tokens[i], target[starts[i] + node + 1],
                 probs[i, node + 1] if is_drawn[i] else nothing, is_drawn[i], target_ids, draft_ids, is_taken_out, is_block,
-                weights[i, node + 1], False, rest, law, chances,
+                weights[i, node + 1], False, rest, q_row, acceptance,
             )  # fmt: skip
             if is_block:
-                weights[i, 1:] = chances
+                weights[i, 1:] = acceptance
                 if node >= 0:
                     thresholds[i, node] = after
         if not is_block:
-            thresholds[i] = chances
+            thresholds[i] = acceptance
     return thresholds, weights
 
 
@@ -93,15 +93,15 @@ def _residuals(
 ) -> Doubles:
     """Return `[B, V]`: the residual of p after each stop, all of its children failed; up to a factor."""
     out = np.empty((starts.shape[0], target.shape[1]))
-    law = np.empty(target.shape[1])
-    chances = np.empty(parents.shape[1])
+    q_row = np.empty(target.shape[1])
+    acceptance = np.empty(parents.shape[1])
     nothing = np.empty(0, probs.dtype)
     for i in range(starts.shape[0]):
         node = stops[i]
         row = target[starts[i] + node + 1]
         _, scale = try_children(
             node, counts[i], parents[i], tokens[i], row, probs[i, node + 1] if is_drawn[i] else nothing, is_drawn[i],
-            target_ids, draft_ids, is_taken_out, is_block, weights[i, node + 1], True, out[i], law, chances,
+            target_ids, draft_ids, is_taken_out, is_block, weights[i, node + 1], True, out[i], q_row, acceptance,
         )  # fmt: skip
         if scale == 0.0 or out[i].max() <= 0.0:
             # No mass is left if p = q and rounding caused the rejection: use p.

@@ -1,6 +1,6 @@
 """Rejection sampling and block verification on the host, compiled: one pass over a row where torch needs several.
 
-Uses the recursion of `sibling_walk` and the closed forms of `rejection` and `block_law`, which are the
+Uses the recursion of `sibling_walk` and the closed forms of `rejection` and `block_scheme`, which are the
 specification, in double precision. A residual is kept as `rest * scale`, so that normalisation needs no extra
 pass.
 """
@@ -17,42 +17,40 @@ Int64s = npt.NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract"})
-def _subtract(rest: Floats, factor: float, law: Floats, share: float) -> float:
-    """Set `rest` to `max(rest * factor - law * share, 0)`; return its sum."""
+def _subtract(rest: Floats, factor: float, q_row: Floats, share: float) -> float:
+    """Set `rest` to `max(rest * factor - q_row * share, 0)`; return its sum."""
     mass = 0.0
     for j in range(rest.shape[0]):
-        left = max(rest[j] * factor - law[j] * share, 0.0)
+        left = max(rest[j] * factor - q_row[j] * share, 0.0)
         rest[j] = left
         mass += left
     return mass
 
 
 @njit(cache=True, nogil=True)
-def _spread(probs: Floats, target_ids: Int64s, law: Floats) -> float:
-    """Write a row of q over the target's ids to `law`; return the mass outside the vocabulary."""
-    size = law.shape[0]
+def _spread(probs: Floats, target_ids: Int64s, q_row: Floats) -> float:
+    """Write a row of q over the target's ids to `q_row`; return the mass outside the vocabulary."""
+    size = q_row.shape[0]
     outside = 0.0
     if target_ids.shape[0] == 0:
         shared = min(size, probs.shape[0])
-        law[:shared] = probs[:shared]
-        law[shared:] = 0.0
+        q_row[:shared] = probs[:shared]
+        q_row[shared:] = 0.0
         for j in range(shared, probs.shape[0]):
             outside += probs[j]
         return outside
-    law[:] = 0.0
+    q_row[:] = 0.0
     for j in range(probs.shape[0]):
         token = target_ids[j]
         if 0 <= token < size:
-            law[token] += probs[j]
+            q_row[token] += probs[j]
         else:
             outside += probs[j]
     return outside
 
 
 @njit(cache=True, nogil=True)
-def _chance_under_q(
-    probs: Floats, token: int, vocab_size: int, target_ids: Int64s, draft_ids: Int64s
-) -> float:
+def _prob_under_q(probs: Floats, token: int, vocab_size: int, target_ids: Int64s, draft_ids: Int64s) -> float:
     """Return q of one drawn id, inside or outside the target's vocabulary."""
     if target_ids.shape[0] == 0:
         return float(probs[token]) if 0 <= token < probs.shape[0] else 0.0
@@ -81,8 +79,8 @@ def try_children(
     weight: float,
     is_asked: bool,
     rest: Floats,
-    law: Floats,
-    chances: Floats,
+    q_row: Floats,
+    acceptance: Floats,
 ) -> tuple[float, float]:
     """Try the children of one node, assuming that each fails.
 
@@ -101,8 +99,8 @@ def try_children(
         weight: P after the node before its children are tried; 1 for rejection.
         is_asked: whether the residual is requested.
         rest: `[V]` written if it is: the residual, up to a factor.
-        law: `[V]` scratch.
-        chances: `[N]` written at the children.
+        q_row: `[V]` scratch.
+        acceptance: `[N]` written at the children.
 
     Returns:
         P after all children, and the factor of `rest`: 0 where no mass is left.
@@ -121,12 +119,12 @@ def try_children(
         at_target = 0.0
         if is_inside:
             at_target = rest[token] * scale if is_open else float(target[token])
-        at_law = 1.0
+        at_q = 1.0
         if is_drawn and is_spread and is_inside:
-            at_law = law[token] * share
+            at_q = q_row[token] * share
         elif is_drawn:
-            at_law = _chance_under_q(probs, token, size, target_ids, draft_ids)
-        chances[child] = min(1.0, weight * at_target / at_law) if at_law > 0.0 else 0.0
+            at_q = _prob_under_q(probs, token, size, target_ids, draft_ids)
+        acceptance[child] = min(1.0, weight * at_target / at_q) if at_q > 0.0 else 0.0
         is_last = True
         for later in range(child + 1, count):
             if parents[later] == node:
@@ -139,9 +137,9 @@ def try_children(
             is_open = True
         if is_drawn:
             if not is_spread:
-                outside = _spread(probs, target_ids, law)
+                outside = _spread(probs, target_ids, q_row)
                 is_spread = True
-            mass = _subtract(rest, weight * scale, law, share)
+            mass = _subtract(rest, weight * scale, q_row, share)
             scale = 1.0 / mass if mass > 0.0 else 0.0
         else:
             mass = weight * (1.0 - at_target)
@@ -152,10 +150,10 @@ def try_children(
             weight = mass / (mass + (1.0 - weight)) if mass > 0.0 else 0.0
         if is_drawn and is_taken_out and not is_last:
             if is_inside:
-                law[token] = 0.0
+                q_row[token] = 0.0
             else:
                 # Ids outside the vocabulary share one number, so the id's own part of it is looked up.
-                outside = max(0.0, outside - _chance_under_q(probs, token, size, target_ids, draft_ids))
-            mass = law.sum() + outside
+                outside = max(0.0, outside - _prob_under_q(probs, token, size, target_ids, draft_ids))
+            mass = q_row.sum() + outside
             share = 1.0 / mass if mass > 0.0 else 0.0
     return weight, scale

@@ -23,7 +23,7 @@ _LEAST = 1e-6
 
 
 @dataclass(frozen=True)
-class Laws:
+class TargetProbs:
     """The target's distributions at selected positions of the text."""
 
     probs: Tensor
@@ -33,36 +33,36 @@ class Laws:
 
 
 @torch.no_grad()
-def laws_of(logits: Tensor) -> Laws:
+def target_probs_of(logits: Tensor) -> TargetProbs:
     """Return the distributions of the target's logits `[M, V']`, over a reduced vocabulary if any."""
     logs = torch.log_softmax(logits.float(), -1)
     probs = logs.exp()
-    return Laws(probs, -(probs * logs).sum(-1))
+    return TargetProbs(probs, -(probs * logs).sum(-1))
 
 
-def divergence(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
+def divergence(logits: Tensor, target_probs: TargetProbs, rows: Tensor) -> Tensor:
     """Mean Kullback-Leibler divergence from the target's distribution to a guess, in nats.
 
     Args:
         logits: `[N, V']` the guesses.
-        laws: the target's distributions.
+        target_probs: the target's distributions.
         rows: `[N]` index of the distribution for each guess.
     """
-    losses: Tensor = _Distance.apply(logits, laws.probs, rows, False)  # type: ignore[no-untyped-call]
-    return losses - laws.entropies[rows].mean()
+    losses: Tensor = _Distance.apply(logits, target_probs.probs, rows, False)  # type: ignore[no-untyped-call]
+    return losses - target_probs.entropies[rows].mean()
 
 
-def rejection(logits: Tensor, laws: Laws, rows: Tensor) -> Tensor:
+def rejection(logits: Tensor, target_probs: TargetProbs, rows: Tensor) -> Tensor:
     """Mean of `-log(a)`, where `a = sum(min(p, q))` is the acceptance rate of `q` (arXiv 2602.23881).
 
     If a guess cannot match the target's distribution, this loss gives better acceptance than the divergence,
     which spends capacity on unlikely ids. Arguments as for `divergence`.
     """
-    losses: Tensor = _Distance.apply(logits, laws.probs, rows, True)  # type: ignore[no-untyped-call]
+    losses: Tensor = _Distance.apply(logits, target_probs.probs, rows, True)  # type: ignore[no-untyped-call]
     return losses
 
 
-Measure = Callable[[Tensor, Laws, Tensor], Tensor]
+Measure = Callable[[Tensor, TargetProbs, Tensor], Tensor]
 """`divergence` or `rejection`."""
 
 

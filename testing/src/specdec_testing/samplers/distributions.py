@@ -18,7 +18,7 @@ from specdec_testing.support.world_drafts import KINDS, no_draft
 NUM_TEXTS = 20_000
 
 
-class LawTests(SamplerSuite):
+class DistributionTests(SamplerSuite):
     """One test for each kind of draft, then tests that noise is not shared."""
 
     def test_without_a_draft_tokens_follow_the_target(self) -> None:
@@ -100,9 +100,9 @@ class LawTests(SamplerSuite):
             no_draft, texts, seeds, [SAMPLED] * len(seeds), [i % 2 for i in range(len(seeds))]
         )
         first = torch.tensor([int(tokens[0]) for tokens in self._verify(trial).token_ids])
-        law = torch.softmax(world.logits[0].double(), -1)
+        probs = torch.softmax(world.logits[0].double(), -1)
         counts = torch.bincount(VOCAB_SIZE * first[::2] + first[1::2], minlength=VOCAB_SIZE**2)
-        result = fit(counts, NUM_TEXTS * (law[:, None] * law).flatten())
+        result = fit(counts, NUM_TEXTS * (probs[:, None] * probs).flatten())
         if result.p_value < FALSE_ALARMS:
             broken(
                 f"the first tokens of two samples of a request are not independent (p = {result.p_value:.1e})"
@@ -118,12 +118,12 @@ class LawTests(SamplerSuite):
 
     def _check(self, world: World, kind: str, what: str) -> None:
         counts = self._counted(world, kind)
-        law = world.law()
-        result = fit(counts, NUM_TEXTS * law)
+        probs = world.text_probs()
+        result = fit(counts, NUM_TEXTS * probs)
         if result.impossible:
             broken(f"{what}: texts were emitted that contain a forbidden id")
         if result.p_value < FALSE_ALARMS:
-            distance = float((counts / NUM_TEXTS - law).abs().sum() / 2)
+            distance = float((counts / NUM_TEXTS - probs).abs().sum() / 2)
             broken(
                 f"{what}: texts do not follow the target's distribution "
                 f"(total variation about {distance:.3f}, p = {result.p_value:.1e})"

@@ -22,7 +22,7 @@ class Rule(Enum):
 
 
 @dataclass(frozen=True)
-class Law:
+class Scheme:
     """The verification scheme of a batch of drafts: a function of drafts, p and q alone.
 
     A draft is verified in two draws. One uniform per node decides, by threshold and rule, where the accepted

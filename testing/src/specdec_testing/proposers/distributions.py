@@ -19,10 +19,10 @@ _LENGTHS = (12, 40, 64)
 """Text lengths to draft after; the first one that gives drawn tokens is used, because shorter texts are faster."""
 
 
-class LawTests(ProposerSuite):
+class DistributionTests(ProposerSuite):
     """`node_probs`: rows are distributions, each draw is used once, and tokens follow their q."""
 
-    def test_q_is_a_law(self) -> None:
+    def test_q_is_a_distribution(self) -> None:
         """Every row of q is a distribution over the target's ids and gives the drafted token a probability above 0.
 
         To fix: return the softmax that the token was drawn from, after temperature and truncation, with ids that the target
@@ -32,7 +32,7 @@ class LawTests(ProposerSuite):
         feed = self._drawing()
         for row in next(self._drafts(feed)):
             if row.probs is not None:
-                self._check_laws(row)
+                self._check_probs(row)
 
     def test_no_draw_is_used_twice(self) -> None:
         """Every drafted node has its own noise.
@@ -96,7 +96,7 @@ class LawTests(ProposerSuite):
         feed.finish(names, FinishReason.ABORT)
         return rows
 
-    def _check_laws(self, row: Row) -> None:
+    def _check_probs(self, row: Row) -> None:
         assert row.probs is not None
         if row.sampling is DraftSampling.DETERMINISTIC:
             broken("a row has q and Draft.sampling says DETERMINISTIC: say IID or WITHOUT_REPLACEMENT")
@@ -111,12 +111,12 @@ class LawTests(ProposerSuite):
         ):
             broken("vocab_map names an id twice, or one that the target does not have")
         for node, (token, parent) in enumerate(zip(row.tokens, row.parents, strict=True)):
-            law = row.probs[parent + 1].double()
-            if not bool(torch.isfinite(law).all()) or bool((law < 0).any()):
+            probs = row.probs[parent + 1].double()
+            if not bool(torch.isfinite(probs).all()) or bool((probs < 0).any()):
                 broken(f"q of node {node} has entries that are not probabilities")
-            if abs(float(law.sum()) - 1.0) > 1e-3:
-                broken(f"q of node {node} sums to {float(law.sum()):.4f}")
-            if not float(row.law(node, self._vocab_size)[token]) > 0.0:
+            if abs(float(probs.sum()) - 1.0) > 1e-3:
+                broken(f"q of node {node} sums to {float(probs.sum()):.4f}")
+            if not float(row.probs_of(node, self._vocab_size)[token]) > 0.0:
                 broken(f"node {node} is token {token}, to which its q gives probability 0")
 
 

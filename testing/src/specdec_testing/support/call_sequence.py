@@ -1,4 +1,4 @@
-"""Sequences of calls for one request ("stories"), and running several of them together."""
+"""Sequences of calls for one request ("sequences_of_calls"), and running several of them together."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from specdec_testing.support.rows import Row
 
 NUM_PROMPT_TOKENS = 40
 
-Story = Sequence[Ask | FinishReason | None]
+CallSequence = Sequence[Ask | FinishReason | None]
 """One entry per call: an `Ask`, a reason to finish the request before the call, or None if it is not in the batch."""
 
 
-def story(k: int) -> list[Ask]:
+def call_sequence(k: int) -> list[Ask]:
     """Return the calls of a request: a prompt in two chunks, then steps of every kind.
 
     Caps change from step to step. Drafts are wanted after zero, one and several new tokens, and some tokens are delivered
@@ -35,18 +35,18 @@ def story(k: int) -> list[Ask]:
 
 
 def play(
-    feed: Feed, stories: Mapping[str, Story], *, is_reversed: bool = False
+    feed: Feed, sequences_of_calls: Mapping[str, CallSequence], *, is_reversed: bool = False
 ) -> dict[str, list[Row | None]]:
-    """Run stories together and return the drafts of each call, by request.
+    """Run sequences_of_calls together and return the drafts of each call, by request.
 
     Args:
         feed: the feed that holds the requests.
-        stories: one per request; they may differ in length.
+        sequences_of_calls: one per request; they may differ in length.
         is_reversed: whether every other batch has its rows in reverse order.
     """
-    drafted: dict[str, list[Row | None]] = {name: [] for name in stories}
-    for turn in range(max(map(len, stories.values()))):
-        now = {name: told[turn] for name, told in stories.items() if turn < len(told)}
+    drafted: dict[str, list[Row | None]] = {name: [] for name in sequences_of_calls}
+    for turn in range(max(map(len, sequences_of_calls.values()))):
+        now = {name: told[turn] for name, told in sequences_of_calls.items() if turn < len(told)}
         for reason in FinishReason:
             ending = [name for name, event in now.items() if event is reason]
             if ending:

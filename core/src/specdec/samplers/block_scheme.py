@@ -9,27 +9,27 @@ from __future__ import annotations
 
 import torch
 
-from specdec.samplers.law import Law, Rule
-from specdec.samplers.rejection import chain_residual, point_mass_law, ratios
+from specdec.samplers.rejection import chain_residual, point_mass_scheme, ratios
+from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.sibling_walk import walk_siblings
 from specdec.samplers.trial import Trial
 
 
-def block_law(trial: Trial) -> Law:
+def block_scheme(trial: Trial) -> Scheme:
     """Return the scheme: thresholds are acceptance probabilities after all descendants have failed.
 
     Without q there is nothing to gain: the scheme is rejection sampling, which for point masses is plain
     sampling.
     """
     if trial.draft_probs is None:
-        return point_mass_law(trial)
+        return point_mass_scheme(trial)
     if trial.links is not None:
         walk = walk_siblings(trial, is_block=True)
-        return Law(walk.weights[:, 1:], Rule.POST_ORDER, walk.residual)
+        return Scheme(walk.weights[:, 1:], Rule.POST_ORDER, walk.residual)
     weights = _chain_weights(ratios(trial))
     thresholds = _chain_thresholds(trial, weights)
     padded = torch.nn.functional.pad(weights, (1, 0), value=1.0)
-    return Law(
+    return Scheme(
         thresholds,
         Rule.POST_ORDER,
         lambda stop: chain_residual(trial, stop, padded[trial.batch_index, stop + 1]),
