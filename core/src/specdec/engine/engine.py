@@ -176,9 +176,11 @@ class Engine:
 
     def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
+        if not self._ended:
+            return
         ended, self._ended = self._ended, []
         self._forget(ended)
-        if ended and self._speculation is not None:
+        if self._speculation is not None:
             self._speculation.finish(ended)
 
     def _forget(self, sequences: list[Sequence]) -> None:
@@ -223,14 +225,16 @@ class Engine:
                 touched[request.request_id] = request
         outputs = [output_of(r) for r in touched.values() if r.is_finished or r.is_streaming]
         finished = [s for r in touched.values() for s in r.sequences if s.is_finished and s in self._owners]
-        self._scheduler.remove(finished)
-        self._ended += [sequence for sequence in finished if sequence in decoding]
         failed = [sequence for sequence in finished if sequence not in decoding]
-        self._forget(failed)
+        if finished:
+            self._scheduler.remove(finished)
+            self._ended += [sequence for sequence in finished if sequence in decoding]
+            self._forget(failed)
         for output in outputs:
             if output.finished:
                 self._tell_finished(self._requests.pop(output.request_id), output)
-        self._finish(failed, FinishReason.ERROR)
+        if failed:
+            self._finish(failed, FinishReason.ERROR)
         if self._ended and not self._scheduler.has_work:
             if self._speculation is not None:
                 self._speculation.deliver_last(self._ended)

@@ -86,8 +86,9 @@ class SlotPool:
             the number of rows of the prefix; None if there is no room, and it gets no run.
         """
         blocks = self._prefixes.match(ids, len(ids))
-        needed = self._blocks_for(min(num_rows, len(blocks) * self._block_size + num_new))
-        run = self._place(request_id, needed, self._blocks_for(most_slots), blocks)
+        num_slots = min(num_rows, len(blocks) * self._block_size + num_new)
+        needed, most = (-(-count // self._block_size) for count in (num_slots, most_slots))
+        run = self._place(request_id, needed, most, blocks)
         return None if run is None else len(run.keys) * self._block_size
 
     def first_slot(self, request_id: Hashable) -> int:
@@ -102,7 +103,7 @@ class SlotPool:
             num_slots: total number of rows it needs.
             num_kept: rows that are copied if its run has to move.
         """
-        needed = self._blocks_for(num_slots)
+        needed = -(-num_slots // self._block_size)
         run = self._runs.get(request_id)
         if run is None:
             return self._place(request_id, needed, self._blocks.num_blocks) is not None
@@ -248,9 +249,6 @@ class SlotPool:
             if start is not None:
                 return start, wanted
         return None
-
-    def _blocks_for(self, num_slots: int) -> int:
-        return -(-num_slots // self._block_size)
 
     def _trim(self) -> None:
         """Free the headroom of all runs, if it is reclaimed."""

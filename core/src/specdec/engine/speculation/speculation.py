@@ -47,12 +47,8 @@ class Speculation:
         self.metrics = metrics or EngineMetrics()
         self._by_batch_size = by_batch_size
         self._limit = 0
-        self._has_failed = False
-
-    @property
-    def is_measured(self) -> bool:
+        self.is_measured = False
         """Whether `observe` wants this step: with `adaptive`, unless the proposer failed or is paused."""
-        return self.pace is not None and not self._has_failed
 
     def begin(self, running: Several[Sequence], batch_size: int) -> None:
         """Begin a step.
@@ -97,8 +93,9 @@ class Speculation:
             ended: sequences that ended in the last step, whose last tokens are delivered.
             chunks: see `Delivery.is_overdue`.
         """
-        self._has_failed = self.guard.is_paused
+        self.is_measured = self.pace is not None
         if self.guard.is_paused:
+            self.is_measured = False
             self.guard.skip()
             self.delivery.limit_waiting(sequences)
         elif self._is_needed(sequences, ended, chunks):
@@ -185,7 +182,7 @@ class Speculation:
         """
         draft = self.guard.propose(self.delivery.build(sequences, max_nodes), max_nodes)
         if draft is None:
-            self._has_failed = True
+            self.is_measured = False
             self.guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
             for sequence in sequences:
                 sequence.is_introduced = False
