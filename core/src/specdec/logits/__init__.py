@@ -16,7 +16,6 @@ from specdec.logits.rows import RowBlock
 if TYPE_CHECKING:
     from specdec.logits.logprobs import LogprobRecord as LogprobRecord
     from specdec.logits.processors import ProcessorRule as ProcessorRule
-    from specdec.logits.rows import RowBlock as RowBlock
     from specdec.logits.rules import RequestRules as RequestRules
 
 __all__ = [
@@ -34,6 +33,5 @@ __getattr__ = lazily(
         "LogprobRecord": "logprobs",
         "ProcessorRule": "processors",
         "RequestRules": "rules",
-        "RowBlock": "rows",
     },
 )

@@ -9,21 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from specdec.faces import lazily
-from specdec.registry.discovery import BrokenPackage
+from specdec.registry.catalogue import known_method, known_methods
+from specdec.registry.class_path import is_class_path, load_class
+from specdec.registry.discovery import ALLOW_VARIABLE, BrokenPackage, entry_points_of, normalized
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.registry import Registry
 
 if TYPE_CHECKING:
     import pluggy
-
-    from specdec.registry.catalogue import known_method as known_method
-    from specdec.registry.catalogue import known_methods as known_methods
-    from specdec.registry.class_path import is_class_path as is_class_path
-    from specdec.registry.class_path import load_class as load_class
-    from specdec.registry.discovery import ALLOW_VARIABLE as ALLOW_VARIABLE
-    from specdec.registry.discovery import entry_points_of as entry_points_of
-    from specdec.registry.discovery import normalized as normalized
 
 __all__ = [
     "ALLOW_VARIABLE",
@@ -52,20 +45,6 @@ __all__ = [
     "sampler",
     "scorer",
 ]
-
-__getattr__ = lazily(
-    __name__,
-    {
-        "ALLOW_VARIABLE": "discovery",
-        "entry_points_of": "discovery",
-        "is_class_path": "class_path",
-        "known_method": "catalogue",
-        "known_methods": "catalogue",
-        "load_class": "class_path",
-        "normalized": "discovery",
-    },
-)
-
 
 _registry = Registry()
 

@@ -5,10 +5,8 @@ A proposer gets a runner from `TargetHandle.make_runner`. It keeps each request'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from specdec.faces import lazily
 from specdec.runner.agreement import FACTOR, distance
+from specdec.runner.binding import ATTENTION_NAME
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
 from specdec.runner.linears import fast_linear, has_native_bfloat16, speed_up_linears
@@ -16,10 +14,6 @@ from specdec.runner.runner import ModuleRunner
 from specdec.runner.sdpa import SdpaAttention
 from specdec.runner.sent import sent
 from specdec.runner.slot_pool import SlotPool
-
-if TYPE_CHECKING:
-    from specdec.runner.binding import ATTENTION_NAME as ATTENTION_NAME
-    from specdec.runner.sent import sent as sent
 
 __all__ = [
     "ATTENTION_NAME",
@@ -37,11 +31,3 @@ __all__ = [
     "sent",
     "speed_up_linears",
 ]
-
-__getattr__ = lazily(
-    __name__,
-    {
-        "ATTENTION_NAME": "binding",
-        "sent": "sent",
-    },
-)
