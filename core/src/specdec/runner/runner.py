@@ -105,13 +105,6 @@ class ModuleRunner:
         return self.forms[stage][0].forward(batch, features)
 
     @in_inference_mode
-    def forward_own(
-        self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
-    ) -> ForwardOutput:
-        """Run a pass through the module's own forward, whatever forms it has."""
-        return self._own[stage].forward(batch, features)
-
-    @in_inference_mode
     def draft_chain(self, output: ForwardOutput, work: ChainWork) -> Chains:
         """Draft a chain of tokens for each row; see `specdec.interfaces.Runner.draft_chain`."""
         assert self.chain is not None
