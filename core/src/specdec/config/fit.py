@@ -37,18 +37,17 @@ class Sizes:
         return asdict(self)
 
 
-def target_facts(model: str, revision: str | None = None, dtype: str = "auto") -> TargetFacts:
+def target_facts(model: str, dtype: str = "auto") -> TargetFacts:
     """Return the facts about a target from its `config.json`.
 
     Args:
         model: directory or hub id, as `resolve_name` returns it.
-        revision: revision on the hub.
         dtype: the dtype the engine runs in.
 
     Raises:
         ConfigError: if it cannot be found.
     """
-    checkpoint = Checkpoint(model, revision)
+    checkpoint = Checkpoint(model)
     if checkpoint.config is None:
         raise ConfigError(f"--model: {checkpoint.problem}")
     return TargetFacts(

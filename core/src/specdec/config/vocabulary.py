@@ -23,14 +23,13 @@ def read_tokens(directory: Path) -> dict[str, int] | None:
     return tokens
 
 
-def first_differences(ours: Mapping[str, int], theirs: Mapping[str, int], limit: int = 3) -> str:
-    """Return the first ids that stand for different tokens, as text; empty if there are none.
+def first_differences(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
+    """Return the first three ids that stand for different tokens, as text; empty if there are none.
 
     Args:
         ours: the target's ids by token.
         theirs: the draft's ids by token.
-        limit: the most ids to name.
     """
     names, others = ({index: token for token, index in tokens.items()} for tokens in (ours, theirs))
     found = [i for i in sorted({*names, *others}) if names.get(i) != others.get(i)]
-    return ", ".join(f"{i}: {names.get(i)!r} and {others.get(i)!r}" for i in found[:limit])
+    return ", ".join(f"{i}: {names.get(i)!r} and {others.get(i)!r}" for i in found[:3])

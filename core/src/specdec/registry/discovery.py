@@ -81,21 +81,3 @@ def _known(distribution: Distribution, key: str) -> str:
 def normalized(distribution: str) -> str:
     """Return the normalised spelling of a distribution's name."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
-
-
-@dataclass(frozen=True)
-class AllowList:
-    """Which plugins may load: `SPECDEC_PLUGINS`, a comma-separated list of names and distributions.
-
-    A plugin may load if the list contains its own name (a method, sampler, scorer, command or observer) or the name
-    of its distribution. Those of core and of specdec-kernels may always load. If the variable is not set, all plugins may load.
-    """
-
-    text: str | None
-
-    def allows(self, info: PluginInfo) -> bool:
-        """Return whether the plugin may load."""
-        if self.text is None or normalized(info.distribution) in OFFICIAL:
-            return True
-        entries = [entry.strip() for entry in self.text.split(",")]
-        return info.name in entries or normalized(info.distribution) in map(normalized, entries)

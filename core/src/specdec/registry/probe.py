@@ -36,11 +36,9 @@ class ProbeResult:
         return cls(info, answer["error"], tuple(answer["capabilities"]), answer["is_lossless"])
 
 
-def probe_all(
-    plugins: Iterable[PluginInfo], *, timeout_s: float, max_processes: int = 2
-) -> Iterator[ProbeResult]:
-    """Yield for each plugin, in order, whether it loads; each is loaded in its own process."""
-    with ThreadPoolExecutor(max_processes) as pool:
+def probe_all(plugins: Iterable[PluginInfo], *, timeout_s: float) -> Iterator[ProbeResult]:
+    """Yield for each plugin, in order, whether it loads; each is loaded in its own process, two at a time."""
+    with ThreadPoolExecutor(2) as pool:
         yield from pool.map(lambda info: probe(info, timeout_s=timeout_s), plugins)
 
 

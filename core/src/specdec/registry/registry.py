@@ -16,7 +16,7 @@ from specdec.registry import advice
 from specdec.registry.backend_list import VARIABLE, make_backends
 from specdec.registry.catalogue import known_method
 from specdec.registry.class_path import is_class_path, load_class
-from specdec.registry.discovery import ALLOW_VARIABLE, AllowList, BrokenPackage, discover
+from specdec.registry.discovery import ALLOW_VARIABLE, OFFICIAL, BrokenPackage, discover, normalized
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.role import ROLES
 
@@ -57,10 +57,14 @@ class Registry:
     def may_load(self, info: PluginInfo) -> bool:
         """Return whether the environment variable `SPECDEC_PLUGINS` allows a plugin to load.
 
-        It is a comma-separated list of names of plugins (a method, a sampler, ...) or of distributions. Core's
-        own plugins may always load. If the variable is not set, all plugins may load.
+        It is a comma-separated list of names of plugins (a method, a sampler, ...) or of distributions. Those of core
+        and of specdec-kernels may always load. If the variable is not set, all plugins may load.
         """
-        return AllowList(os.environ.get(ALLOW_VARIABLE)).allows(info)
+        text = os.environ.get(ALLOW_VARIABLE)
+        if text is None or normalized(info.distribution) in OFFICIAL:
+            return True
+        entries = [entry.strip() for entry in text.split(",")]
+        return info.name in entries or normalized(info.distribution) in map(normalized, entries)
 
     def proposer(self, name: str) -> type[Proposer]:
         """Return the class behind a method name, a `./file.py:Class` or a `package.module.Class`.

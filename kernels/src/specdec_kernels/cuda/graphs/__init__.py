@@ -1,7 +1,7 @@
 """Passes and draft loops captured in graphs, which the device replays without launches of single operations."""
 
 from specdec_kernels.cuda.graphs.chain_graphs import ChainGraphs
-from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, PassGraphs, RunPass
+from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
 from specdec_kernels.cuda.graphs.recorder import CudaRecorder, Recorder, Recording
 from specdec_kernels.cuda.graphs.recordings import MAX_BYTES
 
@@ -9,9 +9,7 @@ __all__ = [
     "MAX_BYTES",
     "ChainGraphs",
     "CudaRecorder",
-    "PagedBackend",
     "PassGraphs",
     "Recorder",
     "Recording",
-    "RunPass",
 ]
