@@ -6,35 +6,31 @@ import time
 
 import numpy as np
 
-from specdec.interfaces import Capability, Draft, ProposeBatch, Proposer
+from specdec.interfaces import Draft, ProposeBatch, Proposer
 
 
-class _Hostile(Proposer):
-    capabilities = frozenset({Capability.TOKENS_ONLY})
-
-
-class Raises(_Hostile):
+class Raises(Proposer):
     name = "raises"
 
     def propose(self, batch: ProposeBatch) -> Draft:
         raise RuntimeError("no")
 
 
-class ReturnsNone(_Hostile):
+class ReturnsNone(Proposer):
     name = "returns-none"
 
     def propose(self, batch: ProposeBatch) -> Draft:
         return None  # type: ignore[return-value]  # that is the point
 
 
-class Outside(_Hostile):
+class Outside(Proposer):
     name = "outside"
 
     def propose(self, batch: ProposeBatch) -> Draft:
         return Draft.from_lists([[10**6, -5, 3]] * batch.batch_size)
 
 
-class Sleeps(_Hostile):
+class Sleeps(Proposer):
     name = "sleeps"
 
     def propose(self, batch: ProposeBatch) -> Draft:
@@ -42,7 +38,7 @@ class Sleeps(_Hostile):
         return Draft.from_lists([[3]] * batch.batch_size)
 
 
-class Writes(_Hostile):
+class Writes(Proposer):
     name = "writes"
 
     def propose(self, batch: ProposeBatch) -> Draft:
@@ -54,7 +50,6 @@ class Writes(_Hostile):
 
 class Same(Proposer):
     name = "same"
-    capabilities = frozenset({Capability.TOKENS_ONLY})
 
     def propose(self, batch: ProposeBatch) -> Draft:
         return Draft.from_lists([[7, 8, 9]] * batch.batch_size)

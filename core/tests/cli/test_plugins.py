@@ -21,7 +21,7 @@ from specdec import Capability, Draft, Proposer, hookimpl
 
 class Echo(Proposer):
     name = "echo"
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
+    capabilities = frozenset({Capability.TREE})
     def propose(self, batch):
         return Draft.empty(batch.batch_size)
 
@@ -71,7 +71,7 @@ def test_check_imports_each_and_shows_errors(
     monkeypatch.setenv("SPECDEC_PLUGINS", "echo,broken")
     assert run(["plugins", "--check", "--json"]) == 1
     found = rows(capsys)
-    assert (found["echo"]["error"], found["echo"]["capabilities"]) == (None, ["tokens_only", "tree"])
+    assert (found["echo"]["error"], found["echo"]["capabilities"]) == (None, ["tree"])
     assert found["broken"]["error"] == (
         "method 'broken' of broken 1.0 cannot be loaded: ModuleNotFoundError: No module named 'no_such_library' "
         "(module broken_plugin)"

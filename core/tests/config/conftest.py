@@ -44,8 +44,8 @@ def make(name, config, *capabilities):
 
 MODEL = (Capability.OWN_KV, Capability.DRAFT_PROBS)
 CLASSES = [
-    make("ngram", NgramConfig, Capability.TOKENS_ONLY),
-    make("suffix", SuffixConfig, Capability.TOKENS_ONLY),
+    make("ngram", NgramConfig),
+    make("suffix", SuffixConfig),
     make("draft_model", DraftModelConfig, *MODEL),
     make("eagle", ModelConfig, *MODEL),
     make("eagle3", ModelConfig, *MODEL),

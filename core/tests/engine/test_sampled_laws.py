@@ -54,7 +54,7 @@ class Drawn(Proposer):
 
     name: ClassVar[str] = "drawn"
     Config: ClassVar[type[ProposerConfig]] = DrawnConfig
-    capabilities = frozenset({Capability.TREE, Capability.TOKENS_ONLY, Capability.DRAFT_PROBS})
+    capabilities = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

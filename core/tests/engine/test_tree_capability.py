@@ -8,7 +8,7 @@ import pytest
 import torch
 from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
 
-from specdec import Capability, ConfigError, Draft, DraftSampling
+from specdec import ConfigError, Draft, DraftSampling
 from specdec.engine.speculation.sanitize import DraftError, check_draft
 from specdec.samplers.strict import StrictSampler
 
@@ -48,7 +48,7 @@ def test_trees_from_where_none_were_declared_are_cut_and_change_nothing(
 ) -> None:
     from speccheck.proposers import Scripted
 
-    monkeypatch.setattr(Scripted, "capabilities", frozenset({Capability.TOKENS_ONLY}))
+    monkeypatch.setattr(Scripted, "capabilities", frozenset())
     method = chains_only if side == "sampler" else StrictSampler.name
     speculation = scripted(k=5, texts=subject.texts, shape="tree", rejection_sample_method=method)
     llm = make_llm(subject.model, speculation)

@@ -90,7 +90,7 @@ def proposer(tmp_path: Path, **parts: str) -> dict[str, object]:
             "raise type('Mute', (Exception,), {'__str__': lambda s: exit(1)})",
             r"load raised Mute \(it cannot be",
         ),
-        ("init", "self.capabilities = {'tokens_only'}", "capabilities is {'tokens_only'}: give a frozenset"),
+        ("init", "self.capabilities = {'tree'}", "capabilities is {'tree'}: give a frozenset"),
     ],
 )
 def test_what_fails_at_load_names_the_proposer(subject, tmp_path, part, line, message) -> None:
@@ -144,7 +144,7 @@ def test_what_a_module_changes_when_it_is_imported_is_put_back(subject, tmp_path
     assert tokens_of(llm, subject.prompts[:1], greedy(8)) == [subject.expected[0][:8]]
 
 
-@pytest.mark.parametrize("value", ["frozenset({'hidden_states'})", "['tokens_only']", "3"])
+@pytest.mark.parametrize("value", ["frozenset({'hidden_states'})", "['tree']", "3"])
 def test_a_class_whose_capabilities_are_none_is_refused(subject, tmp_path, value) -> None:
     config = proposer(tmp_path)
     file = tmp_path / "mine.py"

@@ -118,4 +118,4 @@ def test_a_gpu_step_does_not_wait_for_the_host(make_device_batch, make_target_in
 
 
 def test_capabilities():
-    assert NgramGpuProposer.capabilities == {Capability.TOKENS_ONLY, Capability.ON_DEVICE}
+    assert NgramGpuProposer.capabilities == {Capability.ON_DEVICE}

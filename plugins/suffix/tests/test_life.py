@@ -212,6 +212,5 @@ def test_a_dropped_response_that_was_never_entered(make_feed) -> None:
 
 def test_hook_names_and_capabilities(make_proposer) -> None:
     assert hooks.specdec_register_proposers() is SuffixProposer
-    chain = {Capability.TOKENS_ONLY}
-    assert make_proposer().capabilities == chain
-    assert make_proposer(use_tree_spec=True).capabilities == chain | {Capability.TREE}
+    assert make_proposer().capabilities == frozenset()
+    assert make_proposer(use_tree_spec=True).capabilities == {Capability.TREE}

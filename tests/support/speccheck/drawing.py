@@ -31,7 +31,7 @@ class Drawing(Proposer):
 
     name: ClassVar[str] = "drawing"
     Config: ClassVar[type[ProposerConfig]] = DrawingConfig
-    capabilities = frozenset({Capability.TREE, Capability.DRAFT_PROBS, Capability.TOKENS_ONLY})
+    capabilities = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -17,7 +17,7 @@ HIDDEN = 4
 class ChainRecorder(Recorder):
     """A recorder that drafts chains only."""
 
-    capabilities = frozenset({Capability.TOKENS_ONLY})
+    capabilities = frozenset()
 
 
 class ChainHiddenRecorder(HiddenRecorder):

@@ -49,7 +49,7 @@ class Scripted(Proposer):
 
     name: ClassVar[str] = "scripted"
     Config: ClassVar[type[ProposerConfig]] = ScriptConfig
-    capabilities = frozenset({Capability.TREE, Capability.TOKENS_ONLY})
+    capabilities = frozenset({Capability.TREE})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
@@ -266,7 +266,7 @@ class DeviceRecorder(Proposer):
 
     name: ClassVar[str] = "device_recorder"
     Config: ClassVar[type[ProposerConfig]] = ScriptConfig
-    capabilities = frozenset({Capability.ON_DEVICE, Capability.TOKENS_ONLY})
+    capabilities = frozenset({Capability.ON_DEVICE})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

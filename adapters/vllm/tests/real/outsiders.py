@@ -7,14 +7,13 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec import Capability, Draft, FinishReason, ProposeBatch, Proposer, ProposerConfig, TargetInfo
+from specdec import Draft, FinishReason, ProposeBatch, Proposer, ProposerConfig, TargetInfo
 
 
 class LastSeen(Proposer):
     """Drafts what followed the last two tokens when they were seen before."""
 
     name = "last_seen"
-    capabilities = frozenset({Capability.TOKENS_ONLY})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
@@ -39,7 +38,6 @@ class Hostile(Proposer):
     """Does something wrong in every second call."""
 
     name = "hostile"
-    capabilities = frozenset({Capability.TOKENS_ONLY})
     num_calls = 0
 
     def propose(self, batch: ProposeBatch) -> Draft:

@@ -33,9 +33,6 @@ class Capability(Enum):
     ON_DEVICE = "on_device"
     """Takes the device form of `ProposeBatch` and returns device tensors without synchronising with the host."""
 
-    TOKENS_ONLY = "tokens_only"
-    """Needs only token ids, so the same class runs in any engine. Excludes all of `NEEDED_CAPABILITIES`."""
-
 
 NEEDED_CAPABILITIES = frozenset(
     {
@@ -44,7 +41,7 @@ NEEDED_CAPABILITIES = frozenset(
         Capability.OWN_KV,
     }
 )
-"""The capabilities that need something from the target."""
+"""The capabilities that need something of the target; a proposer without them needs token ids only, and runs in any engine."""
 
 
 def are_capabilities(value: object) -> bool:

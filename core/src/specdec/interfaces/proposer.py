@@ -80,7 +80,7 @@ class Proposer(ABC):
     installed: classes for later versions set it."""
     Config: ClassVar[type[ProposerConfig]] = ProposerConfig
     """The class's own configuration keys."""
-    capabilities: frozenset[Capability] = frozenset({Capability.TOKENS_ONLY})
+    capabilities: frozenset[Capability] = frozenset()
     """Class attribute: everything this method can do. Instance attribute: what this configuration does."""
     aux_layer_ids: tuple[int, ...] = ()
     """With `AUX_HIDDEN_STATES`: layer ids; id k means the input of layer k, and the number of layers means the

@@ -31,7 +31,7 @@ class NgramGpuProposer(Proposer):
 
     name: ClassVar[str] = "ngram_gpu"
     Config: ClassVar[type[ProposerConfig]] = NgramConfig
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.ON_DEVICE})
+    capabilities = frozenset({Capability.ON_DEVICE})
 
     def __init__(self, config: NgramConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from specdec.interfaces import (
-    Capability,
     Draft,
     FinishReason,
     ProposeBatch,
@@ -31,7 +30,6 @@ class NgramProposer(Proposer):
 
     name: ClassVar[str] = "ngram"
     Config: ClassVar[type[ProposerConfig]] = NgramConfig
-    capabilities = frozenset({Capability.TOKENS_ONLY})
 
     def __init__(self, config: NgramConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -37,7 +37,7 @@ class SuffixProposer(Proposer):
 
     name: ClassVar[str] = "suffix"
     Config: ClassVar[type[ProposerConfig]] = SuffixConfig
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
+    capabilities = frozenset({Capability.TREE})
 
     def __init__(self, config: SuffixConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from specdec.interfaces import NEEDED_CAPABILITIES, Capability
+from specdec.interfaces import Capability
 from specdec_testing.proposers.suite import ProposerSuite
 from specdec_testing.support.borrowed import NotDeclared, borrowed
 from specdec_testing.support.call_sequence import call_sequence, play
@@ -28,8 +28,6 @@ class DeclarationTests(ProposerSuite):
         given, checked = self._capabilities, self._checked
         if beyond := given - checked.proposer_class.capabilities:
             broken(f"this configuration declares {_listed(beyond)}, the class does not")
-        if Capability.TOKENS_ONLY in given and (needed := given & NEEDED_CAPABILITIES):
-            broken(f"TOKENS_ONLY says that nothing is needed, {_listed(needed)} that something is")
         if Capability.ON_DEVICE in given and (states := given & STATES):
             broken(f"ON_DEVICE is declared with {_listed(states)}: the device form has no hidden states yet")
         layers = self._feed().proposer.aux_layer_ids
@@ -42,9 +40,9 @@ class DeclarationTests(ProposerSuite):
             broken(f"aux_layer_ids has {outside[0]}, the target's ids are 0 to {num_layers}")
 
     def test_only_declared_parts_of_the_target_are_used(self) -> None:
-        """With `TOKENS_ONLY` no weight of the target is used; no runner is made without `OWN_KV`.
+        """Without any of `NEEDED_CAPABILITIES` no weight of the target is used; no runner is made without `OWN_KV`.
 
-        To fix: declare OWN_KV if you make runners, and do not declare TOKENS_ONLY if you use a part of `TargetHandle`.
+        To fix: declare HIDDEN_STATES, AUX_HIDDEN_STATES or OWN_KV, whichever you need beside the parts of `TargetHandle`.
         """
         handle = borrowed(self._target.handle, self._capabilities)
         try:

@@ -121,7 +121,7 @@ class $cls(Proposer):
     name = "$module"
     api_version = 1
     Config = ${cls}Config
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
+    capabilities = frozenset({Capability.TREE})
 
     def __init__(self, config: ${cls}Config, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from specdec.interfaces import Capability, TargetHandle
+from specdec.interfaces import NEEDED_CAPABILITIES, Capability, TargetHandle
+
+_REMEDY = "a proposer that declares none of NEEDED_CAPABILITIES needs token ids only"
 
 
 class NotDeclared(RuntimeError):
@@ -25,7 +27,7 @@ class RefusingModule(nn.Module):
 
     def __init__(self, part: str) -> None:
         super().__init__()
-        self._message = f"TargetHandle.{part} was used: TOKENS_ONLY needs no weights"
+        self._message = f"TargetHandle.{part} was used: {_REMEDY}"
 
     def forward(self, *inputs: object) -> NoReturn:
         """Raise `NotDeclared`."""
@@ -42,19 +44,19 @@ class RefusingReader:
 
     def names(self) -> Iterator[str]:
         """Raise `NotDeclared`."""
-        raise NotDeclared("TargetHandle.checkpoint was read: TOKENS_ONLY needs no weights")
+        raise NotDeclared(f"TargetHandle.checkpoint was read: {_REMEDY}")
 
     def read(self, name: str) -> torch.Tensor:
         """Raise `NotDeclared`."""
-        raise NotDeclared("TargetHandle.checkpoint was read: TOKENS_ONLY needs no weights")
+        raise NotDeclared(f"TargetHandle.checkpoint was read: {_REMEDY}")
 
 
 def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHandle:
-    """Return a handle without runners unless `OWN_KV` is declared, and without weights with `TOKENS_ONLY`."""
+    """Return a handle without runners unless `OWN_KV` is declared, and without weights if nothing is needed of the target."""
     lent = handle
     if Capability.OWN_KV not in declared:
         lent = replace(lent, runner_factory=_refuse_runner)
-    if Capability.TOKENS_ONLY in declared:
+    if not declared & NEEDED_CAPABILITIES:
         lent = replace(
             lent,
             embed_tokens=RefusingModule("embed_tokens"),

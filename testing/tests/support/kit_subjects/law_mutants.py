@@ -143,22 +143,22 @@ class MapsAnIdToNothing(Drawn):
 
 @breaks("test_trees_are_declared")
 class UndeclaredTree(Tree):
-    capabilities = frozenset({Capability.TOKENS_ONLY})
+    capabilities = frozenset()
 
 
 @breaks("test_trees_are_declared")
 class NoTreeThoughDeclared(Chain):
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
+    capabilities = frozenset({Capability.TREE})
 
 
 @breaks("test_q_is_declared")
 class UndeclaredQ(Drawn):
-    capabilities = frozenset({Capability.TOKENS_ONLY})
+    capabilities = frozenset()
 
 
 @breaks("test_q_is_declared")
 class NoQThoughDeclared(Chain):
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.DRAFT_PROBS})
+    capabilities = frozenset({Capability.DRAFT_PROBS})
 
 
 @breaks("test_confidence_is_a_probability")
@@ -179,7 +179,7 @@ class NotTokensOnly(Chain):
 class MoreThanTheClass(Chain):
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
-        self.capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
+        self.capabilities = frozenset({Capability.TREE})
 
 
 @breaks("test_capabilities_fit_together")

@@ -66,7 +66,7 @@ class Tree(Chain):
     """Drafts what followed the newest token at its last two occurrences, as two branches."""
 
     name: ClassVar[str] = "tree"
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.TREE})
+    capabilities = frozenset({Capability.TREE})
 
     def propose(self, batch: ProposeBatch) -> Draft:
         self.take_in(batch)
@@ -125,7 +125,7 @@ class Drawn(Chain):
     """Draws from a distribution that depends on the token before, and reports it."""
 
     name: ClassVar[str] = "drawn"
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.DRAFT_PROBS})
+    capabilities = frozenset({Capability.DRAFT_PROBS})
     sampling: ClassVar[DraftSampling] = DraftSampling.IID
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
@@ -158,7 +158,7 @@ class Siblings(Drawn):
     """Draws two children of the newest token, the second with the first taken out, and a child of the first."""
 
     name: ClassVar[str] = "siblings"
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.DRAFT_PROBS, Capability.TREE})
+    capabilities = frozenset({Capability.DRAFT_PROBS, Capability.TREE})
     sampling = DraftSampling.WITHOUT_REPLACEMENT
 
     def propose(self, batch: ProposeBatch) -> Draft:
@@ -227,7 +227,7 @@ class Device(Proposer):
     """Repeats the newest token, with tensor operations only."""
 
     name: ClassVar[str] = "device"
-    capabilities = frozenset({Capability.TOKENS_ONLY, Capability.ON_DEVICE})
+    capabilities = frozenset({Capability.ON_DEVICE})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

@@ -93,7 +93,7 @@ class Hostile(Scripted):
 
     name: ClassVar[str] = "hostile"
     Config: ClassVar[type[ProposerConfig]] = HostileConfig
-    capabilities = frozenset({Capability.TREE, Capability.TOKENS_ONLY, Capability.DRAFT_PROBS})
+    capabilities = frozenset({Capability.TREE, Capability.DRAFT_PROBS})
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         super().__init__(config, target)

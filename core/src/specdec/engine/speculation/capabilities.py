@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec.errors import ConfigError
-from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability, are_capabilities
+from specdec.interfaces.capability import Capability, are_capabilities
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler
 
@@ -20,11 +20,6 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             f"proposer {proposer.name!r}: capabilities is {declared!r}: give a frozenset of specdec.interfaces.Capability"
         )
     given = proposer.capabilities
-    wrong = given & NEEDED_CAPABILITIES if Capability.TOKENS_ONLY in given else frozenset()
-    if wrong:
-        raise ConfigError(
-            f"proposer {proposer.name!r} declares TOKENS_ONLY together with {', '.join(sorted(c.name for c in wrong))}"
-        )
     if Capability.ON_DEVICE in given and given & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
         raise ConfigError(
             f"proposer {proposer.name!r} needs hidden states in the device form, which this version does not provide: "
