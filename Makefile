@@ -13,7 +13,7 @@ SOURCES := $(wildcard bench/src core/src drafting/src kernels/src server/src tes
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo test test-full test-interpreter test-gpu test-browser test-vllm test-load coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo picture test test-full test-interpreter test-gpu test-browser test-vllm test-load coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -33,6 +33,9 @@ $(INSTALLED): requirements-dev.txt constraints.txt pyproject.toml $(PROJECTS)
 
 demo: install ## see speculative decoding at work on SmolLM2; make demo MODEL=zoo: on a smaller model
 	$(BIN)/specdec demo $(if $(MODEL),--model $(MODEL))
+
+picture: install ## record the picture of the README: docs/picture.svg
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/python scripts/readme_picture.py
 
 test: install ## all tests but the slow ones
 	$(BIN)/python -m pytest $(WORKERS) --durations 25

@@ -14,7 +14,7 @@ from pathlib import Path
 from matrix_table import matrix_table
 from option_tables import options_table
 from packages import ROOT, Package, packages
-from readme_table import engines_table, markdown_table, results_table
+from readme_table import engines_table, gains_table, markdown_table, results_table
 
 from specdec import ProposerConfig
 from specdec.cli.lazy import OFFICIAL
@@ -67,6 +67,11 @@ def engines(file: str) -> str:
     return engines_table(ROOT / "benchmarks/results" / file)
 
 
+def gains(files: str) -> str:
+    """What each method gains: two result files of a suite, greedy and sampled, separated by a comma."""
+    return gains_table(*(ROOT / "benchmarks/results" / file for file in files.split(",")))
+
+
 def matrix(sampler: str) -> str:
     """The cells of one sampler in tests/results/matrix.json."""
     return matrix_table(ROOT / "tests/results/matrix.json", sampler)
@@ -74,6 +79,7 @@ def matrix(sampler: str) -> str:
 
 GENERATORS: dict[str, Callable[[str], str]] = {
     "commands": commands,
+    "gains": gains,
     "matrix": matrix,
     "methods": methods,
     "options": options,

@@ -38,6 +38,37 @@ def engines_table(file: Path) -> str:
     return f"{markdown_table(lines)}\n\n{_provenance(content['environment'], file)}"
 
 
+def gains_table(greedy: Path, sampled: Path) -> str:
+    """Return what each method of two suites gains: tokens/s, and the speed-up without and with sampling."""
+    contents = [json.loads(file.read_text(encoding="utf-8")) for file in (greedy, sampled)]
+    overall = [
+        {row["name"]: row for row in content["rows"] if row["category"] == content["rows"][0]["category"]}
+        for content in contents
+    ]
+    assert all(row["identical_to_baseline"] for rows in overall for row in rows.values())
+    heads = [f"speed-up at temperature {content['environment']['temperature']:g}" for content in contents]
+    lines = [["method", "tokens/s", *heads]]
+    for name, row in overall[0].items():
+        other = overall[1].get(name)
+        lines.append(
+            [
+                "plain" if name == "baseline" else f"`{name.split()[0]}`{_with_answers(name)}",
+                f"{row['tokens_per_s']:.0f}",
+                f"{row['speedup']:.2f}",
+                "" if other is None else f"{other['speedup']:.2f}",
+            ]
+        )
+    environment = contents[0]["environment"]
+    return (
+        f"{markdown_table(lines)}\n\n{environment['cpu']}, {environment['num_cpus']} cores, "
+        f"{environment['dtype']}; every text is the same as plain decoding's. `eagle3` is a head that we trained for two hours."
+    )
+
+
+def _with_answers(name: str) -> str:
+    return " with the model's earlier answers" if "suffix_decoding_cache_path" in name else ""
+
+
 def _engines(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
     """Return tokens/s by engine and method; peers also have the ratio of ours to theirs for the same method."""
     found: dict[str, dict[str, str]] = {"specdec": {}}

@@ -1,0 +1,57 @@
+"""`python scripts/readme_picture.py [FILE]`: record `specdec generate` on a terminal as the picture of the README."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shlex
+import sys
+
+from packages import ROOT
+from rich.console import Console
+from rich.text import Text
+
+WIDTH = 100
+CONFIG = '{"method": "ngram", "num_speculative_tokens": 5}'
+QUESTION = (
+    "Write this Python code again, with an indent of 4 where it writes JSON:\n\n"
+    "```python\nimport json\n\ndef load(path):\n    with open(path) as file:\n        return json.load(file)\n\n"
+    'def save(path, data):\n    with open(path, "w") as file:\n        json.dump(data, file)\n```'
+)
+OPTIONS = ("--model", "smollm2", "--chat", "--highlight", "--temperature", "0", "--max-tokens", "128")
+_ERASE_LINE = "\x1b[2K"
+_MOVES = re.compile(r"\x1b\[(?!\d*(?:;\d+)*m)[0-9;?]*[A-Za-z]")
+"""Movements of the cursor; colours stay."""
+
+
+def recorded(command: list[str]) -> str:
+    """Return what a command prints on a terminal, with colours."""
+    printed = bytearray()
+
+    def read(descriptor: int) -> bytes:
+        data = os.read(descriptor, 65_536)
+        printed.extend(data)
+        return data
+
+    status = pty.spawn(command, read)
+    if status:
+        raise SystemExit(f"{shlex.join(command)} ended with {status}")
+    shown = printed.decode().rpartition(_ERASE_LINE)[2]  # behind the progress display
+    return _MOVES.sub("", shown).replace("\r\n", "\n").strip()
+
+
+def main(arguments: list[str]) -> None:
+    """Write the picture."""
+    file = arguments[0] if arguments else str(ROOT / "docs/picture.svg")
+    command = ["specdec", "generate", *OPTIONS, "--speculative-config", CONFIG, "--prompt", QUESTION]
+    console = Console(record=True, width=WIDTH, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
+    console.print(Text("$ " + " ".join(map(shlex.quote, command[:-1])) + ' "$QUESTION"', style="bold"))
+    console.print(Text(QUESTION + "\n", style="dim"))
+    recorded(command)  # the first run compiles
+    console.print(Text.from_ansi(recorded(command)))
+    console.save_svg(file, title="specdec: accepted drafts are green")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
