@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import Steps, print_json, progress, warn
+from specdec.cli import Steps, loading, print_json, progress, warn
 from specdec.config import PACKAGED, ZOO, packaged_model
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from specdec_bench.candidates import LeftOut
 
 TEMPERATURES = (0.8, 0.0)
-MOST_PROMPTS = 8
+MOST_PROMPTS = 3
 MIN_ROUNDS = 2
-SECONDS = 150.0
+SECONDS = 40.0
 """No further round starts if it would probably exceed this time."""
 
 
@@ -47,26 +48,44 @@ def demo(
         int, typer.Option(min=1, help="Turns of every method at most; fewer where time is short.")
     ] = 6,
     seed: Annotated[int, typer.Option(help="Prompt i is sampled with seed SEED + i.")] = 0,
+    has_all: Annotated[
+        bool, typer.Option("--all", help="Every installed method, not only those that pay on these models.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """See speculative decoding at work on a model that is there already.
+    """See speculative decoding at work on a model that is there already, in about a minute.
 
-    Plain decoding and every installed method generate the same texts, which must not change, and then the fastest answers
-    a prompt, accepted drafts in colour. The exit code is 1 if a text changes.
+    Plain decoding and the methods generate the same texts, which must not change, and then the fastest answers a prompt,
+    accepted drafts in colour. The exit code is 1 if a text changes.
     """
     from specdec.cli import notices_once
 
     with notices_once():
-        is_same = _demo(_chosen(model), num_prompts, max_tokens, rounds, seed, as_json=as_json)
+        is_same = _demo(
+            _chosen(model), num_prompts, max_tokens, rounds, seed, has_all=has_all, as_json=as_json
+        )
     if not is_same:
         raise typer.Exit(1)
 
 
 def _demo(
-    name: str, num_prompts: int | None, max_tokens: int, rounds: int, seed: int, *, as_json: bool
+    name: str,
+    num_prompts: int | None,
+    max_tokens: int,
+    rounds: int,
+    seed: int,
+    *,
+    has_all: bool,
+    as_json: bool,
 ) -> bool:
     """Run the demo on a model; return whether no text changed."""
     prompts = _prompts(name, num_prompts or MOST_PROMPTS)
+    print(
+        f"plain decoding and speculative decoding of the same texts by {name}: a minute or two, the first time one more to "
+        "compile",
+        file=sys.stderr,
+        flush=True,
+    )
 
     from specdec import EngineOptions
     from specdec.cli import hush_libraries
@@ -78,10 +97,11 @@ def _demo(
     hush_libraries()
     # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
     is_deterministic = name in PACKAGED and _has_compiled_loops()
-    target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
+    with loading(name):
+        target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
     tokens = tokenize(in_chat_format(prompts, target.tokenizer), target.tokenizer, target.max_model_len)
     base = Workload(tokens, max_tokens, seed=seed, is_deterministic=is_deterministic)
-    methods, left_out = _contenders(name, target, base)
+    methods, left_out = _contenders(name, target, base, has_all=has_all)
     contenders = [BASELINE, *methods]
     if num_prompts is None:
         sample = replace(base, prompts=tokens[:1])
@@ -110,7 +130,7 @@ def _demo(
         if methods:
             greedy = rows[len(contenders) + 1 :]
             fastest = max(range(len(methods)), key=lambda index: greedy[index]["speedup"])
-            print_answer(target, methods[fastest], workloads[-1])
+            print_answer(target, methods[fastest], workloads[-1], prompts[0])
     return all(row["identical_to_baseline"] for row in rows)
 
 
@@ -169,7 +189,7 @@ def _has_compiled_loops() -> bool:
 
 
 def _contenders(
-    model: str, target: LoadedTarget, workload: Workload
+    model: str, target: LoadedTarget, workload: Workload, *, has_all: bool
 ) -> tuple[list[Contender], list[LeftOut]]:
     """Return the installed methods that run on a model, and the others with the reasons."""
     from specdec.config import target_facts
@@ -177,7 +197,7 @@ def _contenders(
 
     assert target.path is not None
     facts = target_facts(target.path)
-    names = installed_methods()
+    names = installed_methods(has_all=has_all)
     with progress("trying the installed methods", len(names)) as steps:
         tried: list[Contender | LeftOut] = []
         for name in names:

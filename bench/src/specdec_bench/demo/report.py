@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specdec_bench.candidates import LeftOut
 
 DIM = "\x1b[2m"
-PROMPT_LINES = 8
+PROMPT_LINES = 16
 """Number of lines from the end of a prompt that are shown before the answer."""
 
 
@@ -55,21 +55,25 @@ def print_demo(
         print(f"more methods: pip install {' '.join(missing)}")
 
 
-def print_answer(target: LoadedTarget, contender: Contender, workload: Workload) -> None:
-    """Stream a method's answer to the first prompt, with accepted drafts in colour.
+def print_answer(
+    target: LoadedTarget, contender: Contender, workload: Workload, prompt: str | list[int]
+) -> None:
+    """Show the first prompt and stream a method's answer, with accepted drafts in colour.
 
     Args:
         target: the loaded model.
         contender: the method.
         workload: the workload whose first prompt is answered.
+        prompt: that prompt without a chat template.
     """
     if target.tokenizer is None:
         return
     is_coloured = takes_colour()
-    whole = str(target.tokenizer.decode(list(workload.prompts[0]), skip_special_tokens=True))
-    prompt = "\n".join(whole.split("\n")[-PROMPT_LINES:])
-    print(f"\n{contender.name} answers:\n")
-    sys.stdout.write(f"{DIM}{prompt}{PLAIN}" if is_coloured else prompt)
+    whole = prompt if isinstance(prompt, str) else str(target.tokenizer.decode(prompt))
+    asked = "\n".join(whole.split("\n")[-PROMPT_LINES:])
+    is_chat = target.tokenizer.chat_template is not None
+    print(f"\nThe first question:\n\n{DIM if is_coloured else ''}{asked}{PLAIN if is_coloured else ''}")
+    print(f"\n{contender.name} {'answers' if is_chat else 'continues'}:\n")
     llm = LLM(
         target,
         speculative_config=contender.config,

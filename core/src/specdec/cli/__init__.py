@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specdec.cli.output import table_lines as table_lines
     from specdec.cli.output import warn as warn
     from specdec.cli.progress_bar import Steps as Steps
+    from specdec.cli.progress_bar import loading as loading
     from specdec.cli.progress_bar import progress as progress
     from specdec.cli.quiet import hush_libraries as hush_libraries
     from specdec.cli.quiet import notices_once as notices_once
@@ -34,6 +35,7 @@ __all__ = [
     "draftless_configs",
     "error",
     "hush_libraries",
+    "loading",
     "no_drafts_message",
     "no_drafts_warning",
     "notices_once",
@@ -64,6 +66,7 @@ __getattr__ = lazily(
         "print_fields": "output",
         "print_json": "output",
         "print_table": "output",
+        "loading": "progress_bar",
         "progress": "progress_bar",
         "table_lines": "output",
         "takes_colour": "highlight",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event, Thread
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-LINE_EVERY_S = 15.0
-"""Seconds between two progress lines if there is no terminal."""
+LINE_EVERY_S = 10.0
+"""Seconds between two progress lines if there is no terminal, whatever happens."""
 
 
 class Steps:
@@ -21,7 +22,7 @@ class Steps:
     Args:
         description: description of the task.
         total: its number of steps.
-        display: bar on a terminal; None writes lines to the standard error stream.
+        display: bar on a terminal, or None.
     """
 
     def __init__(self, description: str, total: float, display: Progress | None) -> None:
@@ -30,19 +31,17 @@ class Steps:
         self._done = 0.0
         self._display = display
         self._task = None if display is None else display.add_task(description, total=total)
-        self._started = self._told = perf_counter()
 
     def advance(self, count: float = 1) -> None:
         """Count finished steps."""
         self._done += count
         if self._display is not None and self._task is not None:
             self._display.advance(self._task, count)
-            return
-        now = perf_counter()
-        if now - self._told >= LINE_EVERY_S:
-            self._told = now
-            share = f"{self._done:g} of {self._total:g} steps after {now - self._started:.0f} s"
-            print(f"specdec: {self._description}: {share}", file=sys.stderr, flush=True)
+
+    @property
+    def line(self) -> str:
+        """Description and count."""
+        return f"{self._description}: {self._done:g} of {self._total:g} steps"
 
     def expect(self, total: float) -> None:
         """Change the total number of steps."""
@@ -60,7 +59,9 @@ def progress(description: str, total: float) -> Iterator[Steps]:
         total: its number of steps.
     """
     if not sys.stderr.isatty():
-        yield Steps(description, total, None)
+        steps = Steps(description, total, None)
+        with _regular_lines(lambda: steps.line):
+            yield steps
         return
     from rich.console import Console
     from rich.progress import Progress
@@ -72,11 +73,30 @@ def progress(description: str, total: float) -> Iterator[Steps]:
 
 @contextmanager
 def loading(model: str) -> Iterator[None]:
-    """Show on a terminal that a model is being loaded; show nothing elsewhere."""
+    """Show that a model is being loaded: on a terminal at once, elsewhere by a line every `LINE_EVERY_S` seconds."""
     if not sys.stderr.isatty():
-        yield
+        with _regular_lines(lambda: f"loading {model}"):
+            yield
         return
     from rich.console import Console
 
     with Console(stderr=True).status(f"loading {model}"):
         yield
+
+
+@contextmanager
+def _regular_lines(line: Callable[[], str]) -> Iterator[None]:
+    """Print a line with the elapsed time every `LINE_EVERY_S` seconds, from a thread of its own."""
+    is_done, started = Event(), perf_counter()
+
+    def run() -> None:
+        while not is_done.wait(LINE_EVERY_S):
+            print(f"specdec: {line()} after {perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+
+    thread = Thread(target=run, name="specdec-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()
