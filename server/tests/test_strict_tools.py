@@ -14,6 +14,7 @@ from specdec_server.tools.choice import ToolChoice
 from specdec_server.tools.constraint import constrained
 from specdec_server.tools.json_list import JsonListParser
 from specdec_server.tools.registry import TOOL_PARSERS, parser_class
+from specdec_server.tools.schema_types import resolved
 
 FORMATS = [
     ("hermes", ""), ("llama3_json", ""), ("mistral", ""), ("mistral", "[ARGS]"), ("qwen3_coder", ""),
@@ -117,3 +118,45 @@ def test_strict_needs_a_format_that_can_be_forced() -> None:
     tool = Tool("f", is_strict=True)
     with pytest.raises(ConfigError, match="'strict' cannot be kept to"):
         constrained(None, ToolChoice((tool,), "auto", (tool,)), None, None)
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "string", "pattern": "b"}, ["b", "abc\nd"], ["a", ""]),
+        ({"type": "string", "pattern": "^a[bc]"}, ["ab", "acx"], ["xab", "a"]),
+        ({"type": "string", "pattern": r"a\$"}, ["a$", "xa$y"], ["a"]),
+        ({"type": "string", "pattern": r"^a\\$"}, ["a\\"], ["a", "a\\x"]),
+        ({"type": "string", "maxLength": 0}, [""], ["a"]),
+        ({"type": "string", "minLength": 0}, ["", "x</parameter"], ["x</parameter>"]),
+        ({"type": "string", "format": "date-time"}, ["2024-01-31T10:20:30Z"], ["2024-02-30T10:20:30Z", "x"]),
+    ],
+)
+def test_text_outside_of_json(schema: dict[str, Any], good: list[str], bad: list[str]) -> None:
+    tool = Tool("f", parameters=schema_of(a=schema), is_strict=True)
+    wanted = constrained(
+        None, ToolChoice((tool,), "required", (tool,)), parser_of("qwen3_coder").syntax(""), None
+    )
+    assert wanted is not None
+    grammar = compiled(wanted.model_dump(exclude_none=True))
+    form = "<tool_call>\n<function=f>\n<parameter=a>\n{}\n</parameter>\n</function>\n</tool_call>"
+    assert [text for text in (*good, *bad) if accepts(grammar, form.format(text))] == good
+
+
+def test_steps_of_a_reference_are_decoded_once() -> None:
+    root = {"a~1b": 1, "a/b": 2, "a b": 3}
+    assert [resolved(root, f"#/{step}") for step in ("a~01b", "a~1b", "a%20b", "c")] == [1, 2, 3, None]
+
+
+def test_arguments_are_those_that_are_named_unless_the_schema_says_more() -> None:
+    named = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    for keys, is_allowed in (({}, False), ({"additionalProperties": True}, True)):
+        tool = Tool("f", parameters=named | keys)
+        wanted = constrained(
+            None, ToolChoice((tool,), "required", (tool,)), parser_of("hermes").syntax(""), None
+        )
+        assert wanted is not None
+        grammar = compiled(wanted.model_dump(exclude_none=True))
+        call = '<tool_call>\n{"name": "f", "arguments": {"a": 1%s}}\n</tool_call>'
+        assert accepts(grammar, call % "")
+        assert accepts(grammar, call % ', "b": 2') == is_allowed

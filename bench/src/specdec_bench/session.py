@@ -122,7 +122,6 @@ class Session:
 
     def close(self) -> None:
         """Drop the engine and its cache; the target stays loaded."""
-        self._intake.close()
         del self._built
         gc.collect()
         if torch.cuda.is_available():

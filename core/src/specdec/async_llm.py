@@ -215,7 +215,6 @@ class AsyncLLM:
             self._is_running = False
             self._wake.notify()
         self._thread.join()
-        self._intake.close()
 
     async def _outputs(
         self, request: Request, watches: list[StopChecker]

@@ -256,8 +256,6 @@ class LLM:
     def shutdown(self) -> None:
         """Drop the model and its cache; the object cannot be used afterwards."""
         self._parts = None
-        if not is_fork():
-            self._intake.close()
 
 
 def _params_for(

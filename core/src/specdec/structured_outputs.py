@@ -25,12 +25,14 @@ class StructuredOutputsParams(BaseModel):
     regex: str | None = Field(None, min_length=1, description="A regular expression for the whole text.")
     choice: list[str] | None = Field(None, min_length=1, description="The texts to choose from.")
     grammar: str | None = Field(
-        None, min_length=1, description="A grammar in EBNF (GBNF form); it starts at `root`."
+        None,
+        min_length=1,
+        description="A grammar in EBNF (GBNF form), which starts at `root`, or in Lark's, which starts at `start`.",
     )
     json_object: bool | None = Field(None, description="True: any JSON object.")
     structural_tag: str | dict[str, Any] | None = Field(
         None,
-        description="Free text with parts that must have a form: a structural tag of xgrammar, as text or mapping.",
+        description="Free text with parts that must have a form: a structural tag in xgrammar's format, as text or mapping.",
     )
     disable_any_whitespace: bool = Field(
         False, description="With json and json_object: one blank after a comma or colon, and no others."

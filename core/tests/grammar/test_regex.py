@@ -1,10 +1,9 @@
-"""Regular expressions as xgrammar is given them, against Python's `re`: the same texts, or a refusal that says why."""
+"""Regular expressions against Python's `re`: the same texts, or a refusal that says why."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,29 +11,27 @@ from hypothesis import strategies as st
 from speccheck.grammars import CHARACTERS, accepts, compiled, sampled
 
 from specdec import ConfigError
-from specdec.grammar.pattern import for_text
-from specdec.grammar.regex import outside, parsed
 
 PATTERNS = [
     r"^a\tb$", r'^"a"$', r"^C:\\[a-z]+\\x$", r"\d+", "a", "^a", "a$", r"^.$", r"^[^a]$", r"^\W$", r"^\S$", r"^\D$", "^$", "",
     r"^[^\s]+$", r"^[^\w]$", r"^[^\d]$", r"^(?P<n>a)b$", r"^(?:a|\t)$", "^[à-ü]$", "^😀$", r"^\u0041\x41?$", r"^a{2,}?b$",
-    "^a|b$", r"^a\/b$", r"^[a\-z]$", "^a.b$", r"^[\t\n]$", r'^[\\"]$', "a$|^b", "(^a|^b)$", "(^a)", r"\Aa\Z", "^[\\^a]$",
-    "^[\\^-z]$", "^[^^]$", r"^[\]\[]$", "^(a|)$", "^(|a|ab)b?$", "^((a|b)*c?)+$", "^a{0}$", "^(ab){1,2}$", r"^[\x00-\x1f]$",
-    r"^[\b]$", r"^(\"|\\|/)$", r"^[+-]?\d+(\.\d+)?$", r"^a(\.\d+)?z$", "^[ -~]$", r"^\{\}$", r"^(a(b(c)?)?)?$", "^-$",
+    "^a|b$", r"^a\/b$", r"^[a\-z]$", "^a.b$", r"^[\t\n]$", r'^[\\"]$', "a$|^b", "(^a|^b)$", "(^a)", "^[\\^a]$",
+    "^[\\^-z]$", "^[^^]$", r"^[\]\[]$", "^(a|)$", "^(|a|ab)b?$", "^((a|b)*c?)+$", "^a{0}$", "^(ab){1,2}$", r"^[\x01-\x1f]$",
+    r"^(\"|\\|/)$", r"^[+-]?\d+(\.\d+)?$", r"^a(\.\d+)?z$", "^[ -~]$", r"^\{\}$", r"^(a(b(c)?)?)?$", "^-$",
 ]  # fmt: skip
 TEXTS = [
     *CHARACTERS[:-1], "", "A", "AA", "ab", "aab", "aaa", "abab", "xa", "ax", "a\tb", '"a"', "C:\\x", "C:\\ab\\x", "a b", "a/b",
     "a\nb", 'a"b', "a\\b", "ba", "^a", "{}", "[]", "a-z", "12", "1a", "12.5", "-3", "a.5z", "a5z", "az", "abc", "é日",
 ]  # fmt: skip
+LEFT_OUT = {chr(code) for code in (*range(32), 0x7F)} - set("\b\t\n\f\r")
+"""Control characters that are written as `\\u` only, which no string does."""
 REFUSED = {
     "(?=a)a": "look-ahead", "(?!x)a": "look-ahead", "(?<=x)a": "look-behind", "(?<!x)a": "look-behind",
-    r"(a)\1": "backreference", r"(?P<n>a)(?P=n)": "backreference", r"\k<n>": "backreference", r"\bab": "word boundary",
-    r"\p{L}": r"\\p is not supported", "(?i)a": "flags", "(?i:a)": "flags", "(?>a)": "atomic", "a++": "repetition",
-    "(?#x)a": "comment", "^[]$": "empty", "a^b": "anchor", "(^a)*": "anchor", "a{": "repetition", "(": "not closed",
-    "a)": "closes no group", "[a": "not closed", "*a": "repeats nothing", r"\q": r"\\q", "a\\": "backslash",
-    "[b-a]": "range", r"[\d-z]": "range", r"\ud83d": "not a character", "(?(1)a)": "condition",
-    r"[^\s\S]": "without characters",
-    "a{3,2}": "at least 3", "(" * 60 + ")" * 60: "nested", "a" * 10_001: "10001 characters",
+    r"(a)\1": "backreferences", r"(?P<n>a)(?P=n)": "unrecognized flag", r"\bab": "lookarounds", "(?>a)": "unrecognized flag",
+    "^[]$": "unclosed", "a^b": "lookarounds", "(^a)*": "lookarounds", "a{": "unclosed", "(": "unclosed", "a)": "unopened",
+    "[a": "unclosed", "*a": "missing expression", r"\q": "unrecognized escape", "[b-a]": "range",
+    r"\ud83d": "not a Unicode scalar value", "(?(1)a)": "unrecognized flag", "a{3,2}": "range", r"\Aa\Z": "unrecognized escape",
+    "(" * 1000 + ")" * 1000: "nest",
     r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$": "look-ahead",  # what pydantic writes for Decimal
 }  # fmt: skip
 
@@ -48,7 +45,7 @@ def taken(pattern: str, text: str, *, is_whole: bool) -> bool:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_the_same_texts(pattern: str) -> None:
-    """Python's classes go beyond ASCII and ECMAScript's do not: what only one of them takes is refused."""
+    """In a schema classes are ASCII, as in ECMAScript; in `regex` they are Unicode's, as in Python."""
     inside = compiled({"json": {"type": "string", "pattern": pattern}})
     whole = compiled({"regex": pattern or "()"})
     for text in TEXTS:
@@ -57,9 +54,13 @@ def test_the_same_texts(pattern: str) -> None:
             (whole, True, text),
         ):
             is_allowed = accepts(grammar, written) or (not is_whole and accepts(grammar, json.dumps(text)))
-            expected = taken(pattern, text, is_whole=is_whole)
-            is_ambiguous = not text.isascii() or text in "\x1c\x1d\x1e\x1f\r"
-            assert is_allowed == expected or (is_ambiguous and expected), (text, is_whole)
+            is_expected = taken(pattern, text, is_whole=is_whole)
+            is_ambiguous = not text.isascii() or text in "\x1c\x1d\x1e\x1f\r\0"
+            is_unwritten = not is_whole and text in LEFT_OUT
+            assert is_allowed == is_expected or is_ambiguous or (is_unwritten and not is_allowed), (
+                text,
+                is_whole,
+            )
     for text in TEXTS:
         if accepts(inside, f'"{text}"'):
             assert json.loads(f'"{text}"') is not None, "what is allowed is JSON"
@@ -67,15 +68,61 @@ def test_the_same_texts(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", REFUSED, ids=[name[:20] for name in REFUSED])
 def test_refused(pattern: str) -> None:
-    with pytest.raises(ConfigError, match=f"structured_outputs 'json': 'pattern' at #.*{REFUSED[pattern]}"):
+    with pytest.raises(ConfigError, match=f"(?s)structured_outputs 'json' cannot be .*{REFUSED[pattern]}"):
         compiled({"json": {"type": "string", "pattern": pattern}})
-    with pytest.raises(
-        ConfigError, match=f"structured_outputs 'regex' cannot be compiled: .*{REFUSED[pattern]}"
-    ):
+    with pytest.raises(ConfigError, match=f"(?s)structured_outputs 'regex' cannot be .*{REFUSED[pattern]}"):
         compiled({"regex": pattern})
     tag = {"type": "structural_tag", "format": {"type": "regex", "pattern": pattern}}
-    with pytest.raises(ConfigError, match=REFUSED[pattern]):
+    with pytest.raises(ConfigError, match=f"(?s){REFUSED[pattern]}"):
         compiled({"structural_tag": tag})
+
+
+SETS = [
+    '^[^"]*$',
+    r"^[^\\]+$",
+    r'^[^"\\]*$',
+    r'^a[^"\\\n]$',
+    r'^[^"]{2}$',
+    r"^[\s\S]$",
+    r'^[^\S"]$',
+    "^[^[]$",
+    "^[[a]b]$",
+    "^[a&&b]$",
+]
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # Python's, of sets within sets
+@pytest.mark.parametrize("pattern", SETS)
+def test_sets_do_not_grow_by_what_json_escapes(pattern: str) -> None:
+    inside = compiled({"json": {"type": "string", "pattern": pattern}})
+    for text in (
+        '"',
+        "\\",
+        "\n",
+        "\t",
+        "a",
+        'a"',
+        "a\\",
+        "ab",
+        "a\n",
+        '[^"]',
+        "[^]",
+        "[",
+        "é",
+        "",
+        "ab]",
+        "[b]",
+        "&",
+    ):
+        is_allowed = any(accepts(inside, json.dumps(text, ensure_ascii=flag)) for flag in (True, False))
+        assert is_allowed == taken(pattern, text, is_whole=False), text
+
+
+@pytest.mark.parametrize("pattern", [r"^[\x00-\x1f]$", r"^[\u0000-!]$", r"\0", "^[\0-\x1f]$"])
+def test_patterns_with_nul_are_refused(pattern: str) -> None:
+    with pytest.raises(ConfigError, match=r"U\+0000: begin with U\+0001"):
+        compiled({"json": {"type": "string", "pattern": pattern}})
+    compiled({"json": {"type": "string", "pattern": r"^\\x00$"}})
 
 
 atoms = st.sampled_from(["a", "b", "c", ".", r"\d", "[ab]", "[^a]", r"\.", '"', r"\\", r"\t", "x", "[a-c1]"])
@@ -92,7 +139,7 @@ patterns = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     pattern=patterns,
     around=st.sampled_from(["^%s$", "^%s", "%s$", "%s", "^(%s)$"]),
@@ -109,14 +156,3 @@ def test_any_pattern(pattern: str, around: str, texts: list[str], seed: int) -> 
         assert re.search(search, json.loads(text)), text
     for text in sampled(whole, seed, 2):
         assert re.fullmatch(pattern, text), text
-
-
-def test_written_twice_is_written_once() -> None:
-    for pattern in PATTERNS:
-        assert for_text(for_text(pattern)) == for_text(pattern)
-
-
-def test_sets_have_no_surrogates() -> None:
-    assert outside(((0, 10),)) == ((11, 0xD7FF), (0xE000, 0x10FFFF))
-    found: Any = parsed("[^\\x00-\\ud7ff]")
-    assert found.ranges == ((0xE000, 0x10FFFF),)

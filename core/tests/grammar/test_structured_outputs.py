@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-import xgrammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from speccheck.engines import engine_of, letter_tokenizer, make_llm, proposer_of, scripted, tokens_of
+from speccheck.grammars import CHARACTERS, state_of
 from speccheck.models import prompts, tiny
 from speccheck.proposers import Scripted
 from transformers import PreTrainedTokenizerFast
@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from specdec import CheckedDraft, ConfigError, Draft, DraftSampling, ProposeBatch, SamplingParams, reference
 from specdec.engine.constrain import constrain
 from specdec.engine.sequence import Sequence
-from specdec.grammar.compiling import try_grammar
+from specdec.grammar import compiler
 from specdec.grammar.state import GrammarState, unpacked
 from specdec.interfaces import DrawnNodes
 from specdec.logits.rules import RequestRules
@@ -27,13 +27,12 @@ from specdec.structured_outputs import StructuredOutputsParams
 
 WORDS = ["a", "b", "ab", "ba", "c", "abc", "<end>"]
 END = WORDS.index("<end>")
-FACTS = xgrammar.TokenizerInfo(WORDS, vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[END])
-COMPILED = xgrammar.GrammarCompiler(FACTS, max_threads=1).compile_regex("(ab|ba)*c?")
+BEGUN = state_of({"regex": "(ab|ba)*c?"}, WORDS)
 PATTERN = re.compile("(ab|ba)*c?")
 
 
 def state() -> GrammarState:
-    return GrammarState(xgrammar.GrammarMatcher(COMPILED), len(WORDS))
+    return BEGUN.fork()
 
 
 def can_go_on(text: str) -> bool:
@@ -248,9 +247,6 @@ def test_wrong_constraints_are_refused(keys, message) -> None:
         StructuredOutputsParams(**keys)
 
 
-CHARACTERS = [*(chr(i) for i in range(32, 127)), "\n", "<end>"]
-
-
 @pytest.mark.parametrize(
     ("keys", "text", "is_allowed"),
     [
@@ -270,11 +266,7 @@ CHARACTERS = [*(chr(i) for i in range(32, 127)), "\n", "<end>"]
     ],
 )
 def test_what_json_may_look_like(keys, text, is_allowed) -> None:
-    facts = xgrammar.TokenizerInfo(
-        CHARACTERS, vocab_type=xgrammar.VocabType.RAW, stop_token_ids=[len(CHARACTERS) - 1]
-    )
-    _, compiled = try_grammar(xgrammar.GrammarCompiler(facts, max_threads=1), StructuredOutputsParams(**keys))
-    grammar = GrammarState(xgrammar.GrammarMatcher(compiled), len(CHARACTERS))
+    grammar = state_of(keys)
     path = [*map(CHARACTERS.index, text), len(CHARACTERS) - 1]
     assert all(grammar.allowed_nodes(path, None)) == is_allowed
 
@@ -296,7 +288,7 @@ def test_what_cannot_be_compiled_is_refused_with_the_prompt(subject, keys) -> No
         ConfigError, match=f"structured_outputs '{next(iter(keys))}' cannot be compiled"
     ) as told:
         llm.generate(many[:1], SamplingParams(structured_outputs=keys))
-    assert ".cc:" not in str(told.value), "where in the library it was found is of no use"
+    assert "%json" not in str(told.value), "how it is written for the library is of no use"
     assert not llm._built.engine.has_work
 
 
@@ -310,7 +302,7 @@ def test_a_target_without_an_end_is_refused(subject) -> None:
 def test_a_missing_library_is_named(subject, monkeypatch) -> None:
     model, many = subject
     llm = make_llm(model, tokenizer=letter_tokenizer())
-    monkeypatch.setitem(__import__("sys").modules, "xgrammar", None)
+    monkeypatch.setitem(__import__("sys").modules, "llguidance", None)
     with pytest.raises(ConfigError, match=r'pip install "specdec-core\[grammar\]"'):
         llm.generate(many[:1], SamplingParams(structured_outputs={"json_object": True}))
 
@@ -354,8 +346,11 @@ def test_the_reference_loop_follows_grammars(subject) -> None:
     [
         ({"json": {"$ref": "#"}}, "allows no text"),
         ({"grammar": "root ::= root"}, "allows no text"),
-        ({"json": {"type": "object", "properties": {"a": {"not": {}}}}}, "'not' at #/properties/a"),
-        ({"json": {"$ref": "https://example.org/schema.json"}}, "nothing is fetched"),
+        (
+            {"json": {"type": "object", "properties": {"a": {"not": {}}}}},
+            'Unimplemented keys: ."not".: leave it out',
+        ),
+        ({"json": {"$ref": "https://example.org/schema.json"}}, "does not fetch"),
     ],
 )
 def test_what_allows_no_text_or_more_than_it_says_is_refused(subject, keys, told) -> None:
@@ -363,3 +358,42 @@ def test_what_allows_no_text_or_more_than_it_says_is_refused(subject, keys, told
     for _ in range(2):  # also when it was asked for before
         with pytest.raises(ConfigError, match=told):
             llm.generate([subject[1][0]], SamplingParams(structured_outputs=keys))
+
+
+def test_work_that_is_too_much_is_an_error_in_every_copy(monkeypatch) -> None:
+    """Copies share a lexer: none goes on as if a token were forbidden, or everything allowed."""
+    monkeypatch.setitem(compiler._LIMITS, "max_lexer_states", 20)
+    begun = state_of({"regex": "[a-l]*a[a-l]{40}"})
+    path = [ord("a")] * 500
+    logits = torch.zeros(1, len(CHARACTERS))
+    before, advanced, asked = begun.fork(), begun.fork(), begun.fork()
+    advanced.advance(path[:1])
+    with pytest.raises(ConfigError, match=r"too much work for this text: .*: make it simpler"):
+        begun.allowed_nodes(path, None)
+    advanced.advance(path[:1])
+    asked.mask_after(path)  # raises nothing: proposers ask
+    for state in (begun, before, advanced, asked):
+        for _ in range(2):
+            with pytest.raises(ConfigError, match="make it simpler"):
+                state.mask(logits, [], None)
+
+
+@pytest.mark.parametrize("proposer", [None, "scripted", "asking"])
+def test_a_grammar_that_becomes_too_much_ends_its_own_request(subject, monkeypatch, proposer) -> None:
+    model, many = subject
+    monkeypatch.setitem(compiler._LIMITS, "max_lexer_states", 20)
+    method = {None: None, "scripted": scripted(k=4, wrong=1.0), "asking": scripted("Asking", k=3)}[proposer]
+    if proposer == "asking":
+        method["method"] = f"{__name__}.Asking"
+    llm = make_llm(model, method, tokenizer=ending_tokenizer(), max_num_seqs=3)
+    plain = SamplingParams(temperature=0.9, seed=1, max_tokens=30)
+    hard = SamplingParams(
+        temperature=0.9, seed=1, max_tokens=30, structured_outputs={"regex": "[a-l]*a[a-l]{40}"}
+    )
+    expected = tokens_of(llm, [many[0], many[2]], plain)
+    first, ended, last = llm.generate(many[:3], [plain, hard, plain])
+    assert ended.outputs[0].finish_reason == "error"
+    assert "the grammar needs too much work" in str(ended.outputs[0].stop_reason)
+    assert "make it simpler" in str(ended.outputs[0].stop_reason)
+    assert [list(output.outputs[0].token_ids) for output in (first, last)] == [list(ids) for ids in expected]
+    assert not engine_of(llm).has_work

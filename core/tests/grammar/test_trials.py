@@ -1,172 +1,130 @@
-"""Grammars are tried in processes that end: in time, with the engine, and with the process that started them."""
+"""Grammars are tried in processes of their own: what takes too much, is too deep or allows no text is refused, in time."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import json
 import threading
 from collections.abc import Iterator
-from time import monotonic, sleep
+from time import monotonic
+from typing import Any
 
 import pytest
-import xgrammar
-from speccheck.engines import letter_tokenizer, make_llm
-from speccheck.grammars import FACTS
-from speccheck.models import prompts, tiny
+from speccheck.grammars import accepts, compiled
 
-from specdec import ConfigError, SamplingParams
+from specdec import ConfigError
 from specdec.grammar import trial
-from specdec.grammar.trial import GrammarTrials
-from specdec.grammar.worker import MEMORY_BYTES
-from specdec.structured_outputs import StructuredOutputsParams
 
-BOMB = StructuredOutputsParams(json={"enum": [f"{i}" * 30 for i in range(20_000)]})
-EASY = StructuredOutputsParams(regex="[a-z]{3}")
+INTEGER: dict[str, Any] = {"type": "integer"}
+SLOW = {"json": {"type": "string", "allOf": [{"pattern": f"[ab]*a[ab]{{{k}}}$"} for k in range(5, 30)]}}
 
 
-@pytest.fixture
-def trials() -> Iterator[GrammarTrials]:
-    made = GrammarTrials(FACTS.serialize_json())
-    yield made
-    made.close()
-    assert made._all == set()
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    trial._tried.cache_clear()
+    yield
+    trial._tried.cache_clear()
 
 
-def processes(trials: GrammarTrials) -> list[subprocess.Popen[bytes]]:
-    return [trier._process for trier in trials._all]
+def chain(length: int) -> dict[str, Any]:
+    names: dict[str, Any] = {
+        str(i): {"type": "array", "items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(length)
+    }
+    return {"$ref": "#/$defs/0", "$defs": names | {str(length): INTEGER}}
 
 
-def run_until(trials: GrammarTrials, params: StructuredOutputsParams, seconds: float) -> object:
-    """What a trial returns or raises for a caller that gives up after twice the seconds."""
-    token = trial.deadline.set(monotonic() + 2 * seconds)
-    try:
-        return trials.run(params)
-    except ConfigError as error:
-        return str(error)
-    finally:
-        trial.deadline.reset(token)
+def nested(depth: int) -> dict[str, Any]:
+    schema = INTEGER
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+    return schema
 
 
-def test_a_bomb_is_ended_and_costs_nobody_else(trials: GrammarTrials) -> None:
-    assert trials.run(EASY).text == "[a-z]{3,3}"
-    found: list[object] = []
-    started = monotonic()
-    bombs = [threading.Thread(target=lambda: found.append(run_until(trials, BOMB, 1.0))) for _ in range(3)]
-    for bomb in bombs:
-        bomb.start()
-    sleep(0.2)
-    burning = processes(trials)
+def test_what_takes_too_long_is_ended_for_its_own_caller_alone() -> None:
+    found: list[str] = []
+
+    def attempt() -> None:
+        trial.deadline.set(monotonic() + 3)
+        with pytest.raises(ConfigError) as told:
+            compiled(SLOW)
+        found.append(str(told.value))
+
+    threads = [threading.Thread(target=attempt) for _ in range(2)]
     before = monotonic()
-    assert trials.run(EASY).form == "regex", "a place is left"
+    for thread in threads:
+        thread.start()
+    assert accepts(compiled({"regex": "[a-z]{3}"}), "abc")
+    for thread in threads:
+        thread.join()
     assert monotonic() - before < 30
-    for bomb in bombs:
-        bomb.join()
-    assert monotonic() - started < 60
-    assert len(found) == 3
-    assert all("structured_outputs 'json' takes more than" in str(message) for message in found)
-    assert len(processes(trials)) <= 1, "one is kept for the next grammar"
-    assert sum(process.poll() is None for process in burning) <= 1
-    assert trials.run(EASY).form == "regex"
+    assert (
+        found
+        == ["SamplingParams: structured_outputs 'json' takes more than 1.5 s to compile: make it simpler"] * 2
+    )
 
 
-def test_a_process_that_crashes_costs_its_own_grammar(trials: GrammarTrials) -> None:
-    trials.run(EASY)
-    (process,) = processes(trials)
-    process.kill()
-    process.wait()
-    assert "takes more than" in str(run_until(trials, EASY, 5.0))
-    assert trials.run(EASY).form == "regex"
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"json": chain(20_000)},
+        {"grammar": "start: a0\n" + "".join(f'a{i}: a{i + 1} "a"\n' for i in range(20_000)) + 'a20000: "b"'},
+        {"grammar": "start: A0\n" + "".join(f'A{i}: A{i + 1} "a"\n' for i in range(20_000)) + 'A20000: "b"'},
+        {"json": {"enum": [f"{i}" * 30 for i in range(60_000)]}},
+        {"regex": "(" * 100_000 + ")" * 100_000},
+        {"grammar": "root ::= " + "(" * 100_000 + '"a"' + ")" * 100_000},
+        {"grammar": "start: " + "(" * 100_000 + '"a"' + ")" * 100_000},
+        {"json": json.dumps(nested(200))},
+        {"json": '{"items": ' * 100_000 + "{}" + "}" * 100_000},
+        {"structural_tag": '{"format": ' * 100_000 + "{}" + "}" * 100_000},
+    ],
+    ids=lambda keys: f"{next(iter(keys))} {str(keys)[:40]}",
+)
+def test_what_is_too_deep_or_large_is_refused(keys: dict[str, Any]) -> None:
+    before = monotonic()
+    with pytest.raises(ConfigError, match="structured_outputs"):
+        compiled(keys)
+    assert monotonic() - before < 30
 
 
-def test_errors_are_those_of_compiling(trials: GrammarTrials) -> None:
-    for keys, told in (
-        ({"json": {"not": {}}}, "'not' at #"), ({"grammar": "root ::= root"}, "allows no text"),
-        ({"regex": "(?=a)"}, "look-ahead"),
-        ({"json": {"const": float("inf")}}, "it is not JSON"), ({"structural_tag": {"format": 1}}, "cannot be compiled"),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match=told):
-            trials.run(StructuredOutputsParams(**keys))
-    assert len(processes(trials)) == 1, "a wrong grammar does not end the process"
+@pytest.mark.parametrize(
+    ("regex", "text"),
+    [("(a{1,1000}){1,1000}", "aaa"), ("(.*a){50}", "a" * 50), ("(a?){1,5000}a{50}", "a" * 500), ("(x+x+)+y", "xxy")],
+)  # fmt: skip
+def test_large_repetitions_are_no_matter(regex: str, text: str) -> None:
+    assert accepts(compiled({"regex": regex}), text)
+    assert not accepts(compiled({"regex": regex}), "b")
 
 
-def test_memory_is_bounded() -> None:
-    code = f"from specdec.grammar.worker import _limit_memory; _limit_memory(); bytearray({MEMORY_BYTES + 2**28})"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "MemoryError" in ended.stderr
+def test_deep_schemas_within_bounds() -> None:
+    assert accepts(compiled({"json": nested(30)}), "[" * 30 + "1" + "]" * 30)
+    assert accepts(compiled({"json": chain(100)}), "[" * 100 + "1" + "]" * 100)
+    tree = {"type": "object", "properties": {"left": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}}
+    assert accepts(compiled({"json": tree}), '{"left": {"left": null}}')
 
 
-def test_a_grammar_of_much_memory_is_told_and_its_process_not_kept(trials: GrammarTrials) -> None:
-    wide = StructuredOutputsParams(json={"enum": [f"{i}" * 30 for i in range(60_000)]})
-    with pytest.raises(ConfigError, match="cannot be compiled: it takes too much memory"):
-        trials.run(wide)
-    assert processes(trials) == []
-    assert trials.run(EASY).form == "regex"
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = {"json": {"type": "integer", "multipleOf": 1_000_003}}
+    monkeypatch.setattr(trial, "MEMORY_BYTES", 64 * 2**20)
+    with pytest.raises(ConfigError, match="'json' is nested too deeply, or takes more than 64 MiB"):
+        compiled(wide)
 
 
-def test_it_starts_without_torch(trials: GrammarTrials) -> None:
-    started = monotonic()
-    trials.run(EASY)
-    first = monotonic() - started
-    (process,) = processes(trials)
-    with open(f"/proc/{process.pid}/maps") as file:
-        assert "libtorch" not in file.read(), f"it took {first:.1f} s"
+def test_the_same_grammar_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled({"regex": "abc"})
+    with pytest.raises(ConfigError, match="look-ahead"):
+        compiled({"regex": "(?=a)"})
+    monkeypatch.setattr(trial.subprocess, "run", None)
+    compiled({"regex": "abc"})
+    with pytest.raises(ConfigError, match="look-ahead"):
+        compiled({"regex": "(?=a)"})
 
 
-def test_an_engine_that_is_shut_down_leaves_no_process() -> None:
-    tokenizer = letter_tokenizer()
-    tokenizer.eos_token = "kh"
-    llm = make_llm(tiny("llama"), tokenizer=tokenizer)
-    params = SamplingParams(max_tokens=3, structured_outputs={"regex": "aaaa"})
-    for _ in range(2):  # the second time it is known
-        (output,) = llm.generate(prompts([5], seed=1), params)
-        assert "aaaa".startswith(output.outputs[0].text)
-    (process,) = processes(llm._intake._grammars._trials)
-    assert process.poll() is None
-    llm.shutdown()
-    assert process.poll() is not None
-
-
-def test_it_ends_with_its_parent() -> None:
-    """Even with one that is killed, and while it compiles."""
-    code = f"""
-import os, signal, sys, threading, time
-sys.path[:0] = {sys.path!r}
-from speccheck.grammars import FACTS
-from specdec.grammar.trial import GrammarTrials
-from specdec.structured_outputs import StructuredOutputsParams
-trials = GrammarTrials(FACTS.serialize_json())
-trials.run(StructuredOutputsParams(regex="a"))
-print(*[trier._process.pid for trier in trials._all], flush=True)
-bomb = StructuredOutputsParams(json={{"enum": [f"{{i}}" * 30 for i in range(20_000)]}})
-from specdec.grammar import trial
-trial.MAX_SECONDS = 4.0
-threading.Thread(target=trials.run, args=[bomb], daemon=True).start()
-time.sleep(2)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        parent.wait()
-    assert parent.returncode == -signal.SIGKILL
-    until = monotonic() + 30
-    while monotonic() < until and _is_there(pid):
-        sleep(0.1)
-    assert not _is_there(pid)
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_compiling_for_use_gives_the_same_grammar(trials: GrammarTrials) -> None:
-    source = trials.run(StructuredOutputsParams(json={"type": "string", "maxLength": 3}))
-    compiled = source.compile(xgrammar.GrammarCompiler(FACTS, max_threads=1))
-    matcher = xgrammar.GrammarMatcher(compiled)
-    assert matcher.accept_string('"ab\\n"')
-    assert not matcher.accept_string("x")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"grammar": "root ::= root"}, {"grammar": 'root ::= one{2,3} "x"\none ::= one'}, {"json": {"$ref": "#"}},
+        {"json": "false"}, {"json": {"enum": []}}, {"regex": r"[^\s\S]"}, {"json": {"allOf": [INTEGER, {"type": "null"}]}},
+    ],
+)  # fmt: skip
+def test_what_allows_no_text_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"allows no text|[Uu]nsatisfiable|empty"):
+        compiled(keys)

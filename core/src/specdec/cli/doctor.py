@@ -15,7 +15,9 @@ from specdec import hookimpl, registry
 from specdec.cli.output import print_fields, print_json
 from specdec.folders import cache_folder, compiled_folder
 
-PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "triton", "xgrammar", "pydantic", "pluggy")
+PACKAGES = (
+    "torch", "transformers", "tokenizers", "safetensors", "triton", "llguidance", "pydantic", "pluggy",
+)  # fmt: skip
 
 
 @hookimpl

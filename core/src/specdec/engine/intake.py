@@ -74,10 +74,6 @@ class Intake:
         is_shared = getattr(tokenizer, "is_fast", False)
         self._turn: AbstractContextManager[object] = nullcontext() if is_shared else threading.Lock()
 
-    def close(self) -> None:
-        """End the processes that compile grammars."""
-        self._grammars.close()
-
     def next_id(self) -> str:
         """Return a unique request id."""
         return f"{self._prefix}-{next(self._numbers)}"

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
 
+from specdec.config import notice
 from specdec.errors import ConfigError
-from specdec.grammar.compiling import json_of
+from specdec.grammar.source import grammar_of
 from specdec.grammar.state import GrammarState
-from specdec.grammar.trial import GrammarTrials
+from specdec.grammar.trial import INSTALL, warnings_of
+from specdec.grammar.vocabulary import vocabulary_of
 from specdec.interfaces.target import TargetInfo
 from specdec.structured_outputs import StructuredOutputsParams
 
 if TYPE_CHECKING:
-    import xgrammar
+    from llguidance import LLMatcher, LLTokenizer
 
-_CACHE_BYTES = 256 * 1024 * 1024
-_INSTALL = 'structured_outputs needs xgrammar: pip install "specdec-core[grammar]"'
+_LIMITS: dict[str, Any] = {"max_lexer_states": 50_000, "verbose_errors": False}
+"""A lexer's state takes 1 to 2 kB; what a mask may cost is limited by the library."""
 
 
 class GrammarFactory:
-    """Makes the grammar state of each sample; may be called from several threads. Compiled grammars are cached.
+    """Makes the grammar state of each sample; may be called from several threads.
+
+    No two samples share a compiled grammar: an error in one, or the memory that it takes, is that sample's alone.
 
     Args:
         info: facts about the target.
@@ -34,65 +36,64 @@ class GrammarFactory:
     def __init__(self, info: TargetInfo, tokenizer: PreTrainedTokenizerBase | None) -> None:
         self._info = info
         self._tokenizer = tokenizer
-        self._compiler: xgrammar.GrammarCompiler | None = None
-        self._trials: GrammarTrials | None = None
+        self._ends = frozenset(end for end in info.eos_token_ids if 0 <= end < info.vocab_size)
+        self._compiled: LLTokenizer | None = None
         self._making = threading.Lock()
-        self._known: OrderedDict[bytes, xgrammar.CompiledGrammar] = OrderedDict()
-        self._num_bytes = 0
 
     def make(self, params: StructuredOutputsParams) -> GrammarState:
         """Return the grammar state of a sample without tokens.
 
         Raises:
-            ConfigError: if xgrammar is not installed, the target has no tokenizer or end-of-text id, or the grammar is invalid
-                or takes too long to compile.
+            ConfigError: if llguidance is not installed, the target has no tokenizer or end-of-text id, or the grammar is
+                invalid or takes too much time or memory.
         """
         try:
-            import xgrammar
+            import llguidance  # noqa: F401  # whether it is there
         except ImportError as error:
-            raise ConfigError(_INSTALL) from error
-        key = hashlib.sha256(json_of(params).encode()).digest()
-        with self._making:
-            compiled = self._known.get(key)
-            if compiled is not None:
-                self._known.move_to_end(key)
-        if compiled is None:
-            compiler, trials = self._tools()
-            compiled = trials.run(params).compile(compiler)
-            self._keep(key, compiled)
-        return GrammarState(xgrammar.GrammarMatcher(compiled), self._info.vocab_size)
+            raise ConfigError(INSTALL) from error
+        matcher = compiled(self._tokens(), grammar_of(params), params.kind)
+        return GrammarState(matcher, self._info.vocab_size, self._ends)
 
-    def close(self) -> None:
-        """End the processes that try grammars."""
-        with self._making:
-            if self._trials is not None:
-                self._trials.close()
-
-    def _tools(self) -> tuple[xgrammar.GrammarCompiler, GrammarTrials]:
-        import xgrammar
-
+    def _tokens(self) -> LLTokenizer:
         if self._tokenizer is None:
             raise ConfigError("SamplingParams: structured_outputs needs a tokenizer; pass tokenizer=")
-        ends = list(self._info.eos_token_ids)
-        if not ends:
+        if not self._ends:
             raise ConfigError(
                 "SamplingParams: structured_outputs needs an end-of-text id to end a text with, and the target has none; "
                 "set eos_token_id in its configuration or eos_token in its tokenizer"
             )
         with self._making:
-            if self._compiler is None or self._trials is None:
-                facts = xgrammar.TokenizerInfo.from_huggingface(
-                    self._tokenizer, vocab_size=self._info.vocab_size, stop_token_ids=ends
-                )
-                self._compiler = xgrammar.GrammarCompiler(facts, max_threads=2, cache_enabled=False)
-                self._trials = GrammarTrials(facts.serialize_json())
-            return self._compiler, self._trials
+            if self._compiled is None:
+                facts = vocabulary_of(self._tokenizer, self._info.vocab_size, sorted(self._ends))
+                self._compiled = facts.compiled()
+            return self._compiled
 
-    def _keep(self, key: bytes, compiled: xgrammar.CompiledGrammar) -> None:
-        """Cache a grammar; those used longest ago make room."""
-        with self._making:
-            if key not in self._known:
-                self._num_bytes += compiled.memory_size_bytes
-            self._known[key] = compiled
-            while self._num_bytes > _CACHE_BYTES and len(self._known) > 1:
-                self._num_bytes -= self._known.popitem(last=False)[1].memory_size_bytes
+
+def compiled(tokens: LLTokenizer, grammar: str, kind: str) -> LLMatcher:
+    """Return a matcher at the start of a grammar that was tried before in a process of its own.
+
+    Args:
+        tokens: the vocabulary.
+        grammar: in llguidance's form.
+        kind: of the constraint, for errors.
+
+    Raises:
+        ConfigError: if it is invalid, allows no text, or takes too much time or memory.
+    """
+    from llguidance import LLMatcher, LLParserLimits
+
+    try:
+        warnings = warnings_of(grammar)
+    except ConfigError as error:
+        raise ConfigError(f"SamplingParams: structured_outputs {kind!r} {error}") from None
+    for warning in warnings:
+        notice(
+            f"structured_outputs:{warning}", f"a schema that is 'lenient' is not enforced in full: {warning}"
+        )
+    matcher = LLMatcher(tokens, grammar, log_level=0, limits=LLParserLimits(**_LIMITS))
+    matcher.compute_bitmask()  # the first costs most, and what does not bear it is refused here
+    if matcher.is_error():
+        raise ConfigError(
+            f"SamplingParams: structured_outputs {kind!r} cannot be compiled: {matcher.get_error():.300}"
+        )
+    return matcher

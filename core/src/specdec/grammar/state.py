@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from specdec.errors import ConfigError
+
 logger = logging.getLogger("specdec")
 
 if TYPE_CHECKING:
-    import xgrammar
+    from llguidance import LLMatcher
 
 _BITS = 32
 
@@ -23,26 +25,29 @@ class GrammarState:
     Args:
         matcher: a matcher at the start of the grammar.
         vocab_size: V.
+        end_ids: the tokens that end a text.
     """
 
-    def __init__(self, matcher: xgrammar.GrammarMatcher, vocab_size: int) -> None:
+    def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: frozenset[int]) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
+        self._end_ids = end_ids
         self._nodes: tuple[int, ...] = ()
         self._masks: torch.Tensor | None = None
+        self._is_ended = False
         self._is_left = False
         self._is_allowed: list[bool] = []
 
     def fork(self) -> GrammarState:
         """Return a copy that advances on its own."""
-        made = GrammarState(self._matcher.fork(), self._vocab_size)
-        made._is_left = self._is_left
+        made = GrammarState(self._matcher.deep_copy(), self._vocab_size, self._end_ids)
+        made._is_ended, made._is_left = self._is_ended, self._is_left
         return made
 
     @property
     def is_terminated(self) -> bool:
         """Whether the text is complete and its end-of-text token is committed."""
-        return bool(self._matcher.is_terminated())
+        return self._is_ended
 
     def advance(self, token_ids: Sequence[int]) -> None:
         """Advance by committed tokens; tokens after a complete text are ignored.
@@ -51,16 +56,25 @@ class GrammarState:
         """
         self._masks = None
         for token_id in token_ids:
-            if self.is_terminated or self._is_left:
+            if self._is_ended or self._is_left:
                 break
-            if not self._matcher.accept_token(token_id):
+            if token_id in self._end_ids and self._matcher.is_accepting():
+                self._is_ended = True
+            elif not self._takes(token_id):
+                self._matcher.compute_bitmask()  # after an error of a fork only this tells
+                if self._matcher.is_error():  # which the next mask raises
+                    break
                 logger.warning(
                     "the sampler emitted a token that the grammar forbids; the text goes on without grammar"
                 )
                 self._is_left = True
 
     def allowed_nodes(self, nodes: Sequence[int], parents: Sequence[int] | None) -> list[bool]:
-        """Return for each drafted node whether the grammar allows it and all its ancestors."""
+        """Return for each drafted node whether the grammar allows it and all its ancestors.
+
+        Raises:
+            ConfigError: if the grammar needs too much work for this text.
+        """
         self._walk(nodes, parents)
         return self._is_allowed[: len(nodes)]
 
@@ -68,6 +82,9 @@ class GrammarState:
         """Return rows `[len(nodes) + 1, V]` with forbidden ids at -inf.
 
         Rows after a node that is forbidden, or that completes the text, are not changed: nothing from them is kept.
+
+        Raises:
+            ConfigError: if the grammar needs too much work for this text.
         """
         self._walk(nodes, parents)
         assert self._masks is not None
@@ -80,29 +97,38 @@ class GrammarState:
         taken = 0
         bitmask = torch.zeros_like(self._blank(1))
         try:
-            while taken < len(steps) and not self.is_terminated and self._matcher.accept_token(steps[taken]):
+            while taken < len(steps) and not self._is_ended and self._takes(steps[taken]):
                 taken += 1
             if self._is_left:
                 bitmask = self._blank(1)
-            elif taken == len(steps) and not self.is_terminated:
-                self._matcher.fill_next_token_bitmask(bitmask, 0)
+            elif taken == len(steps) and not self._is_ended:
+                self._compute(bitmask, 0)
         finally:
             if taken:
                 self._matcher.rollback(taken)
         return bitmask[0]
 
+    def _takes(self, token_id: int) -> bool:
+        """Move by a token, unless it ends the text or is forbidden."""
+        is_text = 0 <= token_id < self._vocab_size and token_id not in self._end_ids
+        return is_text and self._matcher.try_consume_tokens([token_id]) == 1
+
+    def _compute(self, masks: torch.Tensor, row: int) -> None:
+        self._matcher.unsafe_compute_mask_ptr(masks[row].data_ptr(), masks.shape[1] * masks.element_size())
+
     def _walk(self, nodes: Sequence[int], parents: Sequence[int] | None) -> None:
         """Fill the masks of all rows, depth first, unless the last walk already covers these nodes."""
         if self._masks is not None and self._nodes[: len(nodes)] == tuple(nodes):
             return
-        self._nodes = tuple(nodes)
-        self._masks = self._blank(len(nodes) + 1)
+        self._nodes, self._masks = tuple(nodes), None
+        masks = self._blank(len(nodes) + 1)
         self._is_allowed = [self._is_left] * len(nodes)
         children: list[list[int]] = [[] for _ in range(len(nodes) + 1)]
         for node in range(len(nodes)):
             children[(node - 1 if parents is None else parents[node]) + 1].append(node)
-        if not self._is_left:
-            self._descend(children, self._masks)
+        if not self._is_left and not self._is_ended:
+            self._descend(children, masks)
+        self._masks = masks
 
     def _descend(self, children: list[list[int]], masks: torch.Tensor) -> None:
         open_rows = [self._entered(0, children, masks)]
@@ -112,16 +138,26 @@ class GrammarState:
                 open_rows.pop()
                 if open_rows:
                     self._matcher.rollback(1)
-            elif 0 <= self._nodes[node] < self._vocab_size and self._matcher.accept_token(self._nodes[node]):
+            elif self._nodes[node] in self._end_ids:
+                self._is_allowed[node] = self._matcher.is_accepting()
+            elif self._takes(self._nodes[node]):
                 self._is_allowed[node] = True
                 open_rows.append(self._entered(node + 1, children, masks))
+            else:
+                self._check()
 
     def _entered(self, row: int, children: list[list[int]], masks: torch.Tensor) -> Iterator[int]:
         """Fill the mask of the matcher's current row; return the nodes to try there."""
-        if self.is_terminated:
-            return iter(())
-        self._matcher.fill_next_token_bitmask(masks, row)
+        self._compute(masks, row)
+        self._check()
         return iter(children[row])
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise ConfigError(
+                "structured_outputs: the grammar needs too much work for this text: "
+                f"{self._matcher.get_error().splitlines()[0]:.200}: make it simpler"
+            )
 
     def _blank(self, num_rows: int) -> torch.Tensor:
         """Return bitmasks `[num_rows, ceil(V / 32)]` that allow everything."""

@@ -1,161 +1,107 @@
-"""Tries grammars in processes of their own, which can be ended: nothing else stops xgrammar from compiling for hours."""
+"""Tries a grammar in a process of its own before it is compiled in this one: a deep one ends the process, others never do."""
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import subprocess
 import sys
 import threading
-import weakref
 from contextvars import ContextVar
-from multiprocessing import Pipe
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from specdec.errors import ConfigError
-from specdec.grammar.compiling import GrammarSource, json_of
-from specdec.grammar.worker import MEMORY_BYTES
-from specdec.structured_outputs import StructuredOutputsParams
 
 MAX_SECONDS = 30.0
 """The longest that a grammar is tried, if the caller sets no deadline."""
-_START_SECONDS = 60.0
-_MAX_PROCESSES = 4
+MEMORY_BYTES = 256 * 2**20
+INSTALL = 'structured_outputs needs llguidance: pip install "specdec-core[grammar]"'
 deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 """When, by `time.monotonic`, the caller gives up. A grammar is tried for half of the time until then, since compiling it for
 use takes as long again."""
+_PLACES = threading.BoundedSemaphore(4)
+_PLACE = re.compile(r"^at \d+\(\d+\): (failed to compile JSON schema: )?")
+_PROGRAM = """
+import json, sys, threading
+sys.path.insert(0, sys.argv[1])
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
+try:
+    import resource
+    resource.setrlimit(resource.RLIMIT_CPU, (int(sys.argv[2]), int(sys.argv[2]) + 1))
+    with open("/proc/self/statm") as file:
+        most = int(file.read().split()[0]) * resource.getpagesize() + int(sys.argv[3])
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+except (ImportError, OSError):
+    pass
+class Bytes:
+    eos_token_id, bos_token_id, special_token_ids = 256, None, [256]
+    tokens = [bytes([value]) for value in range(256)] + [b"\\xff<end>"]
+    def __call__(self, text):
+        return list(text if isinstance(text, bytes) else text.encode())
+def attempt():
+    matcher = LLMatcher(LLTokenizer(TokenizerWrapper(Bytes())), grammar, log_level=0)
+    is_dead = not matcher.is_error() and not any(matcher.compute_bitmask()[:32]) and not matcher.is_accepting()
+    print(json.dumps([matcher.get_error(), is_dead, matcher.get_grammar_warnings()]))
+grammar = sys.stdin.buffer.read().decode()
+threading.stack_size(2**20)
+thread = threading.Thread(target=attempt)
+thread.start()
+thread.join()
+"""
 
 
-class _Trier:
-    """One process.
-
-    Args:
-        facts: xgrammar's `TokenizerInfo` as JSON.
-    """
-
-    def __init__(self, facts: bytes) -> None:
-        self._connection, theirs = Pipe()
-        self._is_ready = False
-        self._parent = os.getpid()
-        with theirs:
-            number = theirs.fileno()
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "specdec.grammar.worker", str(number)],
-                pass_fds=[number],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env=os.environ
-                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OPENBLAS_NUM_THREADS": "1"},
-                start_new_session=True,  # Ctrl-C is for this process
-            )
-        self._connection.send_bytes(facts)
-
-    def ask(self, params: str, seconds: float) -> dict[str, Any] | None:
-        """Return the answer to a constraint as JSON; None if there is none in time, or the process has ended.
-
-        Raises:
-            ConfigError: if the process does not start.
-        """
-        if not self._is_ready:
-            self._await_ready()
-        try:
-            self._connection.send_bytes(f'{{"params": {params}, "seconds": {seconds}}}'.encode())
-            if not self._connection.poll(seconds):
-                return None
-            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
-            return answer
-        except (EOFError, OSError):
-            return None
-
-    def _await_ready(self) -> None:
-        try:
-            self._is_ready = (
-                self._connection.poll(_START_SECONDS) and self._connection.recv_bytes() == b"ready"
-            )
-        except (EOFError, OSError):
-            self._is_ready = False
-        if not self._is_ready:
-            raise ConfigError(
-                "structured_outputs: the process that compiles grammars did not start; what it wrote is in the log: reinstall "
-                'xgrammar, pip install "specdec-core[grammar]"'
-            )
-
-    def end(self) -> None:
-        """End the process, whatever it does; in a fork of this process, leave it alone."""
-        if os.getpid() == self._parent:
-            self._process.kill()
-            self._process.wait()
-        self._connection.close()
-
-
-class GrammarTrials:
-    """Tries grammars, several at a time. Processes start when they are needed, and one is kept.
+def warnings_of(grammar: str) -> tuple[str, ...]:
+    """Return what llguidance leaves out of a grammar that is lenient; usually nothing.
 
     Args:
-        facts: xgrammar's `TokenizerInfo` as JSON.
+        grammar: in llguidance's own form.
+
+    Raises:
+        ConfigError: if the grammar is invalid, allows no text, or takes too much time or memory.
     """
-
-    def __init__(self, facts: str) -> None:
-        self._facts = facts.encode()
-        self._places = threading.BoundedSemaphore(_MAX_PROCESSES)
-        self._lock = threading.Lock()
-        self._idle: list[_Trier] = []
-        self._all: set[_Trier] = set()
-        self._is_closed = False
-        self._finalize = weakref.finalize(self, _end_all, self._all)
-
-    def run(self, params: StructuredOutputsParams) -> GrammarSource:
-        """Return a constraint that compiles in time, as xgrammar enforces it.
-
-        Raises:
-            ConfigError: if it is invalid, cannot be enforced, or takes too much time or memory.
-        """
-        given = json_of(params)
-        end = deadline.get()
-        seconds = MAX_SECONDS if end is None else max(0.1, (end - monotonic()) / 2)
-        if not self._places.acquire(timeout=seconds):
-            raise ConfigError("structured_outputs: other grammars are being compiled: try again later")
-        try:
-            answer = self._answer(given, seconds)
-        finally:
-            self._places.release()
-        if answer is None:
-            raise ConfigError(
-                f"SamplingParams: structured_outputs {params.kind!r} takes more than {seconds:.3g} s or "
-                f"{MEMORY_BYTES // 2**20} MiB to compile: make it simpler"
-            )
-        if "error" in answer:
-            raise ConfigError(answer["error"])
-        return GrammarSource(**answer["source"])
-
-    def close(self) -> None:
-        """End all processes."""
-        with self._lock:
-            self._is_closed = True
-        self._finalize()
-
-    def _answer(self, params: str, seconds: float) -> dict[str, Any] | None:
-        with self._lock:
-            if self._is_closed:
-                raise ConfigError("structured_outputs: the engine has been shut down")
-            trier = self._idle.pop() if self._idle else _Trier(self._facts)
-            self._all.add(trier)
-        answer = None
-        try:
-            answer = trier.ask(params, seconds)
-        finally:
-            with self._lock:
-                is_kept = answer is not None and not (answer["is_last"] or self._idle or self._is_closed)
-                if is_kept:
-                    self._idle.append(trier)
-                else:
-                    self._all.discard(trier)
-            if not is_kept:
-                trier.end()
-        return answer
+    error, warnings = _tried(grammar)
+    if error:
+        raise ConfigError(error)
+    return warnings
 
 
-def _end_all(triers: set[_Trier]) -> None:
-    while triers:
-        triers.pop().end()
+@lru_cache(256)
+def _tried(grammar: str) -> tuple[str, tuple[str, ...]]:
+    found = find_spec("llguidance")
+    if found is None or found.origin is None:
+        raise ConfigError(INSTALL)
+    end = deadline.get()
+    seconds = MAX_SECONDS if end is None else max(0.1, (end - monotonic()) / 2)
+    place = str(Path(found.origin).parents[1])
+    command = [sys.executable, "-I", "-c", _PROGRAM, place, str(int(seconds) + 1), str(MEMORY_BYTES)]
+    if not _PLACES.acquire(timeout=seconds):
+        raise ConfigError("cannot be compiled now: other grammars are being compiled: try again later")
+    try:
+        done = subprocess.run(
+            command, input=grammar.encode(), capture_output=True, timeout=seconds, start_new_session=True, check=False
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"takes more than {seconds:.3g} s to compile: make it simpler") from None
+    finally:
+        _PLACES.release()
+    if done.returncode or not done.stdout:
+        return (
+            f"is nested too deeply, or takes more than {MEMORY_BYTES // 2**20} MiB to compile: make it simpler",
+            (),
+        )
+    error, is_dead, warnings = json.loads(done.stdout)
+    if is_dead:
+        return (
+            "allows no text: it leads back to itself, or its parts exclude each other; give one that can end",
+            (),
+        )
+    return (f"cannot be compiled: {_reason(error)}" if error else ""), tuple(warnings)
+
+
+def _reason(error: str) -> str:
+    lines = [_PLACE.sub("", line).strip() for line in error.splitlines() if line.strip()]
+    why = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), "")
+    return f"{lines[0]:.300}{' ' + why if why else ''}: leave it out, or write it another way"

@@ -18,7 +18,7 @@ class ReasoningParser(OutputParser):
         self._prompt = prompt
 
     def prefix(self) -> dict[str, Any] | None:
-        """Return the reasoning as a structural-tag format of xgrammar, or None if no reasoning follows.
+        """Return the reasoning as a structural-tag format, or None if no reasoning follows.
 
         With this prefix, grammars constrain only the answer.
         """

@@ -29,7 +29,7 @@ ANALYSIS: dict[str, Any] = {
         "end": f"<|end|>{START}assistant",
     },
 }
-"""Reasoning as a structural-tag format of xgrammar."""
+"""Reasoning as a structural-tag format."""
 
 
 class HarmonyParser(BufferedParser):

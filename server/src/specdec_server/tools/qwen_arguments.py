@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from specdec import ConfigError
-from specdec.grammar import check_schema, marked_string, resolved
-from specdec_server.tools.schema_types import types_of
+from specdec.grammar import check_schema
+from specdec_server.tools.schema_types import resolved, types_of
 from specdec_server.tools.tool import Tool
 
 PARAMETER = "<parameter="
@@ -26,6 +26,9 @@ _AROUND_PROPERTIES = {
     "maxProperties",
 }
 _MAX_STEPS = 16
+_DAY = r"\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\d|3[01])|(0[469]|11)-(0[1-9]|[12]\d|30)|02-(0[1-9]|1\d|2[0-8]))"
+_TIME = r"([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)"
+_FORMATS = {"date": f"^{_DAY}$", "time": f"^{_TIME}$", "date-time": f"^{_DAY}T{_TIME}$"}
 
 
 def qwen_arguments(tool: Tool) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def _value(given: Any, tool: Tool, name: str) -> dict[str, Any]:
         if types and "string" not in types:
             found = {**schema, **{key: root[key] for key in ("$defs", "definitions") if key in root}}
             check_schema(found)
-            return {"type": "json_schema", "json_schema": found, "excludes": [END_PARAMETER]}
+            return {"type": "json_schema", "json_schema": found}
         if types == {"string"}:
             return _text(schema)
         if types <= {"string", "null"} and not _mentions(schema, _ABOUT_STRINGS):
@@ -97,8 +100,32 @@ def _text(schema: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "or", "elements": [{"type": "const_string", "value": value} for value in values]}
     if schema.keys() & {"anyOf", "oneOf", "allOf"} and _mentions(schema, _ABOUT_STRINGS):
         raise ConfigError("alternatives of text are not supported in this format")
-    regex = marked_string(schema)
-    return _ANY_TEXT if regex is None else {"type": "regex", "pattern": regex}
+    regex = _regex_of(schema)
+    return _ANY_TEXT if regex is None else {"type": "regex", "pattern": regex, "excludes": [END_PARAMETER]}
+
+
+def _regex_of(schema: Mapping[str, Any]) -> str | None:
+    """Return a regular expression for the text of a string outside of JSON; None if the schema takes any string.
+
+    Raises:
+        ConfigError: for a keyword that cannot be enforced there.
+    """
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    pattern = schema.get("pattern", _FORMATS.get(schema.get("format", "")))
+    if ("format" in schema) != (pattern is not None and "pattern" not in schema):
+        raise ConfigError(
+            f"'format' is supported as one of {', '.join(_FORMATS)} and without a 'pattern' in this format"
+        )
+    if pattern is not None and (least or most is not None):
+        raise ConfigError(
+            "a length beside 'pattern' or 'format' is not supported in this format: leave it out"
+        )
+    if pattern is None:
+        return rf"(?s:.{{{least},{'' if most is None else most}}})" if least or most is not None else None
+    check_schema({"type": "string", "pattern": pattern})
+    starts, ends = pattern.startswith("^"), re.search(r"(?<!\\)(?:\\\\)*\$\Z", pattern) is not None
+    inner = pattern[starts : len(pattern) - ends]
+    return ("" if starts else "(?s:.*)") + f"(?:{inner})" + ("" if ends else "(?s:.*)")
 
 
 def _mentions(schema: Any, keywords: set[str]) -> bool:

@@ -6,10 +6,20 @@ import ast
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote
 
-from specdec.grammar import JSON_TYPES
 from specdec_server.tools.json_writing import read_json, written
 
+JSON_TYPES = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+"""JSON Schema names of Python types."""
 _OLD_NAMES = {
     "str": "string", "text": "string", "varchar": "string", "char": "string", "enum": "string",
     "int": "integer", "uint": "integer", "long": "integer", "short": "integer", "unsigned": "integer",
@@ -38,15 +48,22 @@ def types_of(schema: object, root: Mapping[str, Any], depth: int = 0) -> frozens
     for key in ("anyOf", "oneOf", "allOf"):
         for choice in _listed(schema.get(key)):
             found |= types_of(choice, root, depth + 1)
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/"):
-        place: Any = root
-        for part in reference[2:].split("/"):
-            place = place.get(part) if isinstance(place, Mapping) else None
-        found |= types_of(place, root, depth + 1)
+    if "$ref" in schema:
+        found |= types_of(resolved(root, schema["$ref"]), root, depth + 1)
     if not found and "properties" in schema:
         found = {"object"}
     return frozenset(found)
+
+
+def resolved(root: Any, reference: object) -> Any:
+    """Return the target of a `$ref` within a schema; None if it does not exist."""
+    if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
+        return None
+    found = root
+    for step in reference.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
 
 
 def _listed(given: object) -> list[Any]:

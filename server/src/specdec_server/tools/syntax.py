@@ -1,4 +1,4 @@
-"""Call syntax of a format, as xgrammar structural tags."""
+"""Call syntax of a format, as structural tags."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import Any
 
 from specdec_server.tools.tool import Tool
 
+_OPEN = {
+    "additionalProperties",
+    "patternProperties",
+    "unevaluatedProperties",
+    "$ref",
+    "allOf",
+    "anyOf",
+    "oneOf",
+}
 MAX_BLANKS = 8
 """Maximum consecutive whitespace between parts of arguments, which prevents endless whitespace."""
 
 
 def json_arguments(tool: Tool) -> dict[str, Any]:
-    """Return the format of arguments as one JSON object."""
-    return {"type": "json_schema", "json_schema": tool.parameters, "max_whitespace_cnt": MAX_BLANKS}
+    """Return the format of arguments as one JSON object: those that the tool names, unless its schema says more."""
+    schema = tool.parameters
+    if "properties" in schema and not schema.keys() & _OPEN:
+        schema = {**schema, "additionalProperties": False}
+    return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": MAX_BLANKS}
 
 
 @dataclass(frozen=True)

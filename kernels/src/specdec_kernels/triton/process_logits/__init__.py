@@ -37,7 +37,7 @@ def process_logits(
         logits: `[R, V]` floating point, unit stride along V. May be `out`.
         bias: values added to the logits of some ids.
         penalties: on tokens that occurred.
-        bitmask: `[R, ceil(V / 32)]` int32, unit stride: bit i % 32 of word i // 32 allows id i, as in xgrammar.
+        bitmask: `[R, ceil(V / 32)]` int32, unit stride: bit i % 32 of word i // 32 allows id i.
         cuts: temperature, min-p, top-k and top-p; None applies none of them.
         out: float32 `[R, V]`, unit stride along V, to write to; None allocates it.
         config: launch parameters of the Triton kernels; None uses tuned ones or the heuristic.
