@@ -48,7 +48,10 @@ def specdec_register_proposers():
     return [Repeat, Asking, Failing]
 """
 SHORT = ["demo", "--model", "zoo", "--num-prompts", "2", "--max-tokens", "6", "--rounds", "1", "--all"]
-FIRST_LINE = "plain decoding and speculative decoding of the same texts by zoo: a minute or two, the first time one more to compile\n"
+FIRST_LINE = (
+    "plain decoding and speculative decoding of the same texts by zoo: a minute or two, the first time one more to "
+    "compile\n"
+)
 
 
 @pytest.fixture
