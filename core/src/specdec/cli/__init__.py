@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from specdec.faces import lazily
 
 if TYPE_CHECKING:
+    from specdec.cli.default_model import choose_model as choose_model
     from specdec.cli.draftless import draftless_configs as draftless_configs
     from specdec.cli.highlight import GUESSED as GUESSED
     from specdec.cli.highlight import PLAIN as PLAIN
@@ -32,6 +33,7 @@ __all__ = [
     "PLAIN",
     "GrowingText",
     "Steps",
+    "choose_model",
     "draftless_configs",
     "error",
     "hush_libraries",
@@ -56,6 +58,7 @@ __getattr__ = lazily(
         "GrowingText": "highlight",
         "PLAIN": "highlight",
         "Steps": "progress_bar",
+        "choose_model": "default_model",
         "draftless_configs": "draftless",
         "error": "output",
         "hush_libraries": "quiet",

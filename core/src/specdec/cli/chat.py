@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from specdec import hookimpl
+from specdec.cli.default_model import choose_model
 from specdec.cli.draftless import draftless_configs
-from specdec.cli.output import error
-from specdec.config.zoo import PACKAGED
+from specdec.cli.output import error, warn
 from specdec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,8 +35,12 @@ def specdec_register_commands(app: typer.Typer) -> None:
 
 def chat(
     model: Annotated[
-        str, typer.Option(help="Target: a directory, a hub id, a GGUF file, or smollm2.")
-    ] = PACKAGED[0],
+        str | None,
+        typer.Option(
+            help="Target: a directory, a hub id, a GGUF file, smollm2 or zoo; default: smollm2 where its package is "
+            "installed, else zoo."
+        ),
+    ] = None,
     speculative_config: Annotated[
         str | None,
         typer.Option(
@@ -60,6 +64,7 @@ def chat(
     from specdec.config.early import check_first
     from specdec.config.model_name import check_name
 
+    model = model or choose_model("the conversation")
     check_name(model, "--model")  # before torch is imported
     check_first(speculative_config)
 
@@ -81,7 +86,9 @@ def chat(
             max_num_seqs=1,
         )
     if llm.get_tokenizer().chat_template is None:
-        raise ConfigError(f"--model: {model!r} has no chat template; specdec generate continues a text")
+        if system is not None:
+            raise ConfigError(f"--system: {model!r} has no chat template: leave it out")
+        warn(f"{model!r} has no chat template: it continues each message, and knows none before it")
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:
         how = "without drafts" if llm.method is None else f"drafts by {llm.method} in green"
@@ -121,7 +128,7 @@ def _talk(conversation: Conversation, *, is_terminal: bool) -> None:
 
 
 def _lines(*, is_terminal: bool) -> Iterator[str]:
-    """Yield the typed lines until Ctrl-D or Ctrl-C, with line editing and history."""
+    """Yield the typed lines until Ctrl-D, with line editing and history; Ctrl-C drops the line."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(
             errors="surrogateescape"
@@ -133,6 +140,12 @@ def _lines(*, is_terminal: bool) -> Iterator[str]:
         import readline  # noqa: F401  it changes how input works
     from rich.console import Console
 
-    with suppress(EOFError, KeyboardInterrupt):
-        while True:
-            yield Console(highlight=False).input("[bold cyan]>[/] ")
+    while True:
+        try:
+            line = Console(highlight=False).input("[bold cyan]>[/] ")
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            print("\n/quit or Ctrl-D ends the conversation")
+            continue
+        yield line

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Conversation:
-    """Messages and answers, shown as they are generated.
+    """Messages and answers, shown as they are generated; a model without a chat template continues each message.
 
     Args:
         llm: the engine that answers.
@@ -50,11 +50,14 @@ class Conversation:
         """
         asked = [*self._messages, {"role": "user", "content": text}]
         params = self._params if self.is_drafting else self._params.model_copy(update={"speculative": False})
-        prompt = cast("Prompt", conversation_prompt(self._llm.get_tokenizer(), asked, {}))
+        tokenizer = self._llm.get_tokenizer()
+        prompt: Prompt = text
+        if tokenizer.chat_template is not None:
+            prompt = cast("Prompt", conversation_prompt(tokenizer, asked, {}))
         self._last = None
         with suppress(KeyboardInterrupt):
             show_stream(
-                self._kept(self._llm.stream(prompt, params)), self._llm.get_tokenizer(), is_coloured=True
+                self._kept(self._llm.stream(prompt, params)), tokenizer, is_coloured=True, is_wrapped=True
             )
         print()
         self._count(asked)

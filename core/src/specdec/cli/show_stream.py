@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 
 
 def show_stream(
-    outputs: Iterable[RequestOutput], tokenizer: PreTrainedTokenizerBase, *, is_coloured: bool
+    outputs: Iterable[RequestOutput],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    is_coloured: bool,
+    is_wrapped: bool = False,
 ) -> RequestOutput:
     """Write the text of a request as it is generated; return the finished output.
 
@@ -21,17 +26,28 @@ def show_stream(
         outputs: the outputs of the request, as `LLM.stream` yields them.
         tokenizer: the target's tokenizer.
         is_coloured: whether accepted drafts are coloured, if the standard output supports colours.
+        is_wrapped: whether lines are broken between words, on a terminal.
     """
-    from specdec.cli.highlight import GrowingText, paint, takes_colour
+    from specdec.cli.highlight import GrowingText, Piece, paint, takes_colour
+    from specdec.cli.word_wrap import WordWrap
 
     is_coloured = is_coloured and takes_colour()
+    wrap = WordWrap(get_terminal_size().columns) if is_wrapped and sys.stdout.isatty() else None
+
+    def write(parts: Iterable[tuple[str, bool]]) -> None:
+        for text, is_guessed in parts:
+            sys.stdout.write(paint(Piece(text, is_guessed), is_coloured=is_coloured))
+
     growing: GrowingText | None = None
     last: RequestOutput | None = None
     for last in outputs:
         if growing is None:
             growing = GrowingText(tokenizer, last.prompt_token_ids)
         for piece in growing.update(last.outputs[0]):
-            sys.stdout.write(paint(piece, is_coloured=is_coloured))
+            part = piece.text, piece.is_guessed
+            write([part] if wrap is None else wrap.add(*part))
         sys.stdout.flush()
+    if wrap is not None:
+        write(wrap.flush())
     assert last is not None
     return last

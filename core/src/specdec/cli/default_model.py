@@ -1,0 +1,21 @@
+"""The model of commands that are given none."""
+
+from __future__ import annotations
+
+from specdec.cli.output import warn
+from specdec.config.zoo import PACKAGED, ZOO, packaged_model
+from specdec.errors import ConfigError
+
+
+def choose_model(what: str) -> str:
+    """Return the published model that is installed as a package, or else the zoo's small one, with a warning.
+
+    Args:
+        what: runs on it, for the warning.
+    """
+    try:
+        packaged_model(PACKAGED[0])
+    except ConfigError as error:
+        warn(f"{what} runs on the zoo's small model, since {PACKAGED[0]} is not there: {error}")
+        return ZOO
+    return PACKAGED[0]
