@@ -11,16 +11,17 @@ from drafting_check import GREEDY, WARM, batch_of
 
 from specdec import SamplingParams
 from specdec.interfaces import Chains, ChainWork
-from specdec_drafting import ChainCall, ChainLoop, Sketch, equal_vocabulary, reduced_vocabulary
+from specdec_drafting import PartialDraft, equal_vocabulary, reduced_vocabulary
+from specdec_drafting.chains import ChainCall, ChainLoop
 
 CPU = torch.device("cpu")
 PLACES = [0, 64], [5, 7]
 TOKENS = np.array([[4, 5, 6, 7], [1, 0, 2, 3]])
-CHANCES = np.array([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]], np.float32)
+CONFIDENCES = np.array([[0.9, 0.8, 0.2, 0.6], [0.5, 0.5, 0.5, 0.5]], np.float32)
 
 
-def loop(method: str, threshold: float = 0.0) -> ChainLoop:
-    return ChainLoop(method, equal_vocabulary(8, 8, CPU), 8, threshold)
+def loop(method: str, threshold: float = 0.0, ends: tuple[int, ...] = ()) -> ChainLoop:
+    return ChainLoop(method, equal_vocabulary(8, 8, CPU), 8, threshold, ends)
 
 
 def answers(asked: list[Any], ends_after: int = 9) -> ChainCall:
@@ -28,70 +29,70 @@ def answers(asked: list[Any], ends_after: int = 9) -> ChainCall:
         num_steps, rules = work.num_steps, work.rules
         asked.append((num_steps, work.temperatures, work.keys.positions.tolist()))
         assert (work.first_slots, work.num_cached) == PLACES
-        laws = torch.full((2, num_steps, 8 if rules.is_drawn else 0), 0.125)
+        probs = torch.full((2, num_steps, 8 if rules.is_drawn else 0), 0.125)
         num_steps = min(num_steps, ends_after)
-        return Chains(TOKENS[:, :num_steps], CHANCES[:, : num_steps if rules.wants_chances else 0], laws)
+        return Chains(TOKENS[:, :num_steps], CONFIDENCES[:, : num_steps if rules.wants_chances else 0], probs)
 
     return call
 
 
-def sketches(*caps: tuple[int, int]) -> list[Sketch]:
-    return [Sketch(row, nodes, depth, width=1) for row, (nodes, depth) in enumerate(caps)]
+def drafts(*caps: tuple[int, int]) -> list[PartialDraft]:
+    return [PartialDraft(row, nodes, depth) for row, (nodes, depth) in enumerate(caps)]
 
 
 def test_rows_end_where_they_may_have_no_more() -> None:
     asked: list[Any] = []
-    drafting = sketches((4, 3), (1, 9))
-    run = loop("coupled").draft(batch_of(WARM, GREEDY), drafting, answers(asked), PLACES, ())
+    drafting = drafts((4, 3), (1, 9))
+    fed, _ = loop("coupled").draft(batch_of(WARM, GREEDY), drafting, answers(asked), PLACES)
     assert asked == [(3, [1.0, 0.0], [0, 1])]
-    assert [sketch.token_ids for sketch in drafting] == [[4, 5, 6], [1]]
+    assert [draft.token_ids for draft in drafting] == [[4, 5, 6], [1]]
     assert drafting[0].parents == [-1, 0, 1]
-    assert run.fed == [[4, 5], []]
-    assert drafting[0].laws == {}
+    assert fed == [[4, 5], []]
+    assert drafting[0].draft_probs == {}
 
 
 def test_greedy_drafts_have_no_temperature() -> None:
     asked: list[Any] = []
-    loop("greedy").draft(batch_of(WARM, WARM), sketches((2, 2), (2, 2)), answers(asked), PLACES, ())
+    loop("greedy").draft(batch_of(WARM, WARM), drafts((2, 2), (2, 2)), answers(asked), PLACES)
     assert asked[0][1] == [0.0, 0.0]
 
 
 def test_the_end_of_text_ends_a_draft() -> None:
-    drafting = sketches((4, 4), (4, 4))
+    drafting = drafts((4, 4), (4, 4))
     ignoring = SamplingParams(temperature=1.0, seed=1, ignore_eos=True)
-    loop("coupled").draft(batch_of(WARM, ignoring), drafting, answers([]), PLACES, (5, 0))
-    assert [sketch.token_ids for sketch in drafting] == [[4, 5], [1, 0, 2, 3]]
+    loop("coupled", ends=(5, 0)).draft(batch_of(WARM, ignoring), drafting, answers([]), PLACES)
+    assert [draft.token_ids for draft in drafting] == [[4, 5], [1, 0, 2, 3]]
 
 
 def test_an_unlikely_token_is_the_last_and_stays() -> None:
-    drafting = sketches((4, 4), (4, 4))
-    loop("coupled", 0.3).draft(batch_of(WARM, WARM), drafting, answers([]), PLACES, ())
+    drafting = drafts((4, 4), (4, 4))
+    loop("coupled", 0.3).draft(batch_of(WARM, WARM), drafting, answers([]), PLACES)
     assert drafting[0].token_ids == [4, 5, 6]
-    assert drafting[0].confidence == pytest.approx([0.9, 0.8, 0.2])
+    assert drafting[0].confidences == pytest.approx([0.9, 0.8, 0.2])
     assert drafting[1].token_ids == [1, 0, 2, 3]
 
 
 def test_rows_end_where_the_loop_did() -> None:
-    drafting = sketches((4, 4), (1, 4))
-    run = loop("coupled", 0.95).draft(batch_of(WARM, WARM), drafting, answers([], ends_after=2), PLACES, ())
-    assert [sketch.token_ids for sketch in drafting] == [[4], [1]]
-    assert run.fed == [[4], []]
-    drafting = sketches((4, 4), (4, 4))
-    run = loop("coupled", 0.1).draft(batch_of(WARM, WARM), drafting, answers([], ends_after=3), PLACES, ())
-    assert [sketch.token_ids for sketch in drafting] == [[4, 5, 6], [1, 0, 2]]
-    assert run.fed == [[4, 5], [1, 0]]
+    drafting = drafts((4, 4), (1, 4))
+    fed, _ = loop("coupled", 0.95).draft(batch_of(WARM, WARM), drafting, answers([], ends_after=2), PLACES)
+    assert [draft.token_ids for draft in drafting] == [[4], [1]]
+    assert fed == [[4], []]
+    drafting = drafts((4, 4), (4, 4))
+    fed, _ = loop("coupled", 0.1).draft(batch_of(WARM, WARM), drafting, answers([], ends_after=3), PLACES)
+    assert [draft.token_ids for draft in drafting] == [[4, 5, 6], [1, 0, 2]]
+    assert fed == [[4, 5], [1, 0]]
 
 
-def test_drawn_tokens_come_with_their_laws() -> None:
-    drafting = sketches((3, 3), (3, 3))
-    loop("probabilistic").draft(batch_of(WARM, GREEDY), drafting, answers([]), PLACES, ())
-    assert sorted(drafting[0].laws) == [0, 1, 2]
-    assert drafting[0].laws[2].tolist() == [0.125] * 8
-    assert drafting[1].laws == {}
+def test_drawn_tokens_come_with_their_probabilities() -> None:
+    drafting = drafts((3, 3), (3, 3))
+    loop("probabilistic").draft(batch_of(WARM, GREEDY), drafting, answers([]), PLACES)
+    assert sorted(drafting[0].draft_probs) == [0, 1, 2]
+    assert drafting[0].draft_probs[2].tolist() == [0.125] * 8
+    assert drafting[1].draft_probs == {}
 
 
 def test_what_the_loop_is_for() -> None:
-    plain, two = batch_of(WARM, GREEDY), sketches((2, 2), (2, 2))
+    plain, two = batch_of(WARM, GREEDY), drafts((2, 2), (2, 2))
     cut = batch_of(WARM, SamplingParams(temperature=1.0, top_p=0.5))
     cold_cut = batch_of(WARM, SamplingParams(temperature=0.0, top_k=3))
     for method in ("greedy", "coupled", "probabilistic"):
@@ -102,4 +103,4 @@ def test_what_the_loop_is_for() -> None:
         assert loop(method).can_draft(cut, two, 2) == (method == "greedy")
         assert loop(method).can_draft(cold_cut, two, 2)
     falling = reduced_vocabulary(np.array([5, 2]), 8, CPU)
-    assert not ChainLoop("greedy", falling, 2, 0.0).can_draft(plain, two, 2)
+    assert not ChainLoop("greedy", falling, 2, 0.0, ()).can_draft(plain, two, 2)

@@ -26,7 +26,7 @@ def test_the_likeliest_come_first_with_their_probability() -> None:
     assert choice.target_ids == [[1, 3, 7]]
     assert choice.draft_ids == [[1, 3, 7]]
     assert choice.probs is None
-    assert choice.confidence == [pytest.approx(LOGITS[0].softmax(-1)[[1, 3, 7]].tolist())]
+    assert choice.confidences == [pytest.approx(LOGITS[0].softmax(-1)[[1, 3, 7]].tolist())]
 
 
 def test_each_place_has_its_own_temperature_cuts_and_number() -> None:
@@ -34,10 +34,10 @@ def test_each_place_has_its_own_temperature_cuts_and_number() -> None:
     places = [Place(0, (4,), 3, 2), Place(1, (), 0, 4), Place(2, (1, 2), 7, 1), Place(0, (5,), 5, 1)]
     choice = chooser("greedy").rank(LOGITS.expand(4, -1), places, batch)
     assert choice.target_ids == [[1, 3], [1, 3], [1], [1]]
-    assert choice.confidence is not None
-    assert choice.confidence[0] == pytest.approx((LOGITS[0] / 0.5).softmax(-1)[[1, 3]].tolist())
-    assert choice.confidence[1] == pytest.approx((LOGITS[0, [1, 3]] / 2).softmax(-1).tolist())
-    assert choice.confidence[2] == pytest.approx([float(LOGITS[0].softmax(-1)[1])])
+    assert choice.confidences is not None
+    assert choice.confidences[0] == pytest.approx((LOGITS[0] / 0.5).softmax(-1)[[1, 3]].tolist())
+    assert choice.confidences[1] == pytest.approx((LOGITS[0, [1, 3]] / 2).softmax(-1).tolist())
+    assert choice.confidences[2] == pytest.approx([float(LOGITS[0].softmax(-1)[1])])
 
 
 def test_coupled_candidates_are_lifted_by_the_noise_to_come() -> None:
@@ -46,9 +46,9 @@ def test_coupled_candidates_are_lifted_by_the_noise_to_come() -> None:
     places = [Place(0, (9, 9, 9, 9), 0, 2), Place(1, (9, 9, 9, 9), 0, 2), Place(0, (9, 9), 0, 2)]
     choice = chooser("coupled").rank(LOGITS.expand(3, -1), places, batch)
     assert choice.target_ids == [[1, 5], [1, 3], [3, 1]]
-    assert choice.confidence is not None
+    assert choice.confidences is not None
     lifted = LOGITS[0] + torch.tensor([0, 0, 0, 0, 0, 2.0, 0, 0])
-    assert choice.confidence[0] == pytest.approx(lifted.softmax(-1)[[1, 5]].tolist())
+    assert choice.confidences[0] == pytest.approx(lifted.softmax(-1)[[1, 5]].tolist())
 
 
 def test_noise_belongs_to_the_targets_ids() -> None:
@@ -64,7 +64,7 @@ def test_grammars_leave_few_or_no_candidates() -> None:
     places = [Place(row, (), 0, 3) for row in range(3)]
     choice = chooser("greedy").rank(LOGITS.expand(3, -1), places, batch)
     assert choice.target_ids == [[3, 6], [], [1, 3, 7]]
-    assert choice.confidence is not None
-    assert choice.confidence[0] == pytest.approx(LOGITS[0, [3, 6]].softmax(-1).tolist())
-    assert math.isclose(sum(choice.confidence[0]), 1.0, abs_tol=1e-6)
+    assert choice.confidences is not None
+    assert choice.confidences[0] == pytest.approx(LOGITS[0, [3, 6]].softmax(-1).tolist())
+    assert math.isclose(sum(choice.confidences[0]), 1.0, abs_tol=1e-6)
     assert torch.isfinite(LOGITS).all()

@@ -13,9 +13,9 @@ from specdec_drafting.tree import GrowingTree, children_of, comb_paths
 
 def grown() -> GrowingTree:
     tree = GrowingTree(row=0, max_nodes=4, max_depth=3)
-    assert tree.add(-1, [7, 8, 9], [70, 80, 90], [0.5, 0.3, 0.1]) == [0, 1, 2]
-    assert tree.add(0, [1, 2], [10, 20], [0.9, 0.05]) == [3, 4]
-    assert tree.add(1, [1], [10], [1.0]) == [5]
+    tree.add_children(-1, [7, 8, 9], [70, 80, 90], [0.5, 0.3, 0.1])
+    tree.add_children(0, [1, 2], [10, 20], [0.9, 0.05])
+    tree.add_children(1, [1], [10], [1.0])
     return tree
 
 
@@ -32,33 +32,40 @@ def test_nodes_know_their_way_down() -> None:
 
 def test_a_repeated_sibling_ends_the_siblings() -> None:
     tree = GrowingTree(0, 9, 9)
-    assert tree.add(-1, [4, 5, 4, 6], [4, 5, 4, 6], [0.4, 0.3, 0.2, 0.1]) == [0, 1]
-    assert tree.add(0, [], [], []) == []
+    tree.add_children(-1, [4, 5, 4, 6], [4, 5, 4, 6], [0.4, 0.3, 0.2, 0.1])
+    tree.add_children(0, [], [], [])
+    assert tree.token_ids == [4, 5]
 
 
-def test_a_chance_of_nothing_is_no_error() -> None:
+def test_a_confidence_of_zero_is_no_error() -> None:
     tree = GrowingTree(0, 9, 9)
-    tree.add(-1, [4], [4], [0.0])
+    tree.add_children(-1, [4], [4], [0.0])
     assert math.isfinite(tree.scores[0])
 
 
 def test_a_row_sees_the_nodes_above_it() -> None:
     tree = grown()
-    assert tree.run([0, 1]).tolist() == [[True, False], [False, True]]
-    assert tree.num_run == 2
-    assert tree.run([5, 3]).tolist() == [[False, True, True, False], [True, False, False, True]]
+    first = tree.run([0, 1], torch.zeros(2, 3), 64, 10)
+    assert first.tree_mask is not None
+    assert first.tree_mask.tolist() == [[True, False], [False, True]]
+    second = tree.run([5, 3], torch.zeros(2, 3), 64, 10)
+    assert second.tree_mask is not None
+    assert second.tree_mask.tolist() == [[False, True, True, False], [True, False, False, True]]
+    assert second.positions is not None
+    assert second.positions.tolist() == [11, 11]
+    assert (second.ids.tolist(), second.num_cached, second.num_branched) == ([10, 10], 12, 2)
+    assert (second.first_slot, second.num_logits) == (64, 2)
 
 
 def test_the_best_nodes_come_with_all_above_them() -> None:
     tree = grown()
     assert tree.best([0, 1, 2, 3, 4, 5], 4) == [0, 3, 1, 5]
-    sketch = tree.sketch(is_pruned=True)
-    assert sketch.token_ids == [7, 1, 8, 1]
-    assert sketch.parents == [-1, 0, -1, 2]
-    assert sketch.confidence == [0.5, 0.9, 0.3, 1.0]
-    whole = tree.sketch(is_pruned=False)
-    assert whole.token_ids == [7, 8, 9, 1, 2, 1]
-    assert whole.parents == [-1, -1, -1, 0, 0, 1]
+    draft = tree.pruned()
+    assert draft.token_ids == [7, 1, 8, 1]
+    assert draft.parents == [-1, 0, -1, 2]
+    assert draft.confidences == [0.5, 0.9, 0.3, 1.0]
+    assert tree.token_ids == [7, 8, 9, 1, 2, 1]
+    assert tree.parents == [-1, -1, -1, 0, 0, 1]
 
 
 def test_equal_nodes_are_kept_in_the_order_added() -> None:
@@ -68,16 +75,11 @@ def test_equal_nodes_are_kept_in_the_order_added() -> None:
         nodes = [-1]
         for _ in range(6):
             parent = rng.choice(nodes)
-            nodes += tree.add(parent, rng.sample(range(50), 3), [0, 0, 0], [1.0, 0.5, 0.5])
-        sketch = tree.sketch(is_pruned=True)
-        assert len(sketch.token_ids) == 5
-        assert all(parent < node for node, parent in enumerate(sketch.parents))
-
-
-def test_laws_go_along() -> None:
-    tree = grown()
-    tree.laws[0] = torch.ones(3)
-    assert tree.sketch(is_pruned=False).laws is tree.laws
+            tree.add_children(parent, rng.sample(range(50), 3), [0, 0, 0], [1.0, 0.5, 0.5])
+            nodes = list(range(-1, len(tree.token_ids)))
+        draft = tree.pruned()
+        assert len(draft.token_ids) == 5
+        assert all(parent < node for node, parent in enumerate(draft.parents))
 
 
 def test_a_comb_continues_the_first_of_each_depth() -> None:

@@ -10,9 +10,9 @@ from drafting_check import GREEDY, WARM, KnownDraws, Rule, batch_of
 
 from specdec import SamplingParams
 from specdec.interfaces import ProposeBatch
-from specdec_drafting import Chooser, HeadConfig, Sketch, equal_vocabulary
+from specdec_drafting import Chooser, HeadConfig, PartialDraft, equal_vocabulary
 from specdec_drafting.tree import GrowingTree
-from specdec_drafting.tree_growth import TreeGrowth
+from specdec_drafting.tree_growth import Nodes, TreeGrowth
 
 VOCAB = 12
 CPU = torch.device("cpu")
@@ -29,18 +29,17 @@ class Table:
     def __init__(self) -> None:
         self.num_run: list[int] = []
 
-    def __call__(
-        self, trees: list[GrowingTree], nodes: list[list[int]], features: list[torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, frontier: Nodes, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         logits, carries = [], []
-        for tree, chosen, given in zip(trees, nodes, features, strict=True):
-            for node, feature in zip(chosen, given, strict=True):
+        parts = features.split([len(nodes) for _, nodes in frontier])
+        for (tree, nodes), part in zip(frontier, parts, strict=True):
+            for node, feature in zip(nodes, part, strict=True):
                 path = tree.paths[node]
                 assert feature.tolist() == [code(path[:-1])], "a node gets its parent's carry"
                 logits.append(logits_after(path))
                 carries.append(torch.tensor([code(path)]))
-            tree.run(chosen)
-        self.num_run.append(sum(map(len, nodes)))
+            tree.run(nodes, part, 0, 0)
+        self.num_run.append(len(features))
         return torch.stack(logits), torch.stack(carries)
 
 
@@ -58,7 +57,7 @@ def grow(
     max_depth: int = 6,
     eos: tuple[int, ...] = (),
     table: Table | None = None,
-) -> list[Sketch]:
+) -> list[PartialDraft]:
     config = HeadConfig(**{"num_speculative_tokens": 8, "draft_sample_method": "greedy"} | keys)
     vocabulary = equal_vocabulary(VOCAB, VOCAB, CPU)
     chooser = Chooser(config.draft_sample_method, vocabulary, wants_confidence=True)
@@ -69,16 +68,16 @@ def grow(
     return growth.grow(batch, trees, logits, carries, table or Table())
 
 
-def paths(sketch: Sketch) -> list[tuple[int, ...]]:
+def paths(draft: PartialDraft) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = []
-    for token, parent in zip(sketch.token_ids, sketch.parents, strict=True):
+    for token, parent in zip(draft.token_ids, draft.parents, strict=True):
         found.append((*(found[parent] if parent >= 0 else ()), token))
     return found
 
 
 def test_static_trees_have_the_paths_asked_for() -> None:
     choices = [[0], [1], [0, 0], [0, 1], [1, 0], [0, 1, 0]]
-    sketch = grow({"tree_choices": choices}, batch_of(GREEDY))[0]
+    draft = grow({"tree_choices": choices}, batch_of(GREEDY))[0]
     best = {(): logits_after(()).topk(2).indices.tolist()}
     expected = []
     for ranks in choices:
@@ -86,9 +85,9 @@ def test_static_trees_have_the_paths_asked_for() -> None:
         for rank in ranks:
             path = (*path, logits_after(path).topk(2).indices.tolist()[rank])
         expected.append(path)
-    assert paths(sketch) == expected
+    assert paths(draft) == expected
     assert expected[0][0] == best[()][0]
-    for path, chance in zip(paths(sketch), sketch.confidence, strict=True):
+    for path, chance in zip(paths(draft), draft.confidences, strict=True):
         assert chance == pytest.approx(float(logits_after(path[:-1]).softmax(-1)[path[-1]]))
 
 
@@ -105,9 +104,9 @@ def test_combs_are_for_drawn_tokens() -> None:
     first, second = grow({"tree_top_k": 2, "draft_sample_method": "probabilistic"}, batch, max_nodes=5)
     assert paths(first) == paths(second)
     assert [len(path) for path in paths(first)] == [1, 1, 2, 2, 3]
-    assert sorted(first.laws) == [0, 1, 3]
-    assert second.laws == {}
-    for row, law in first.laws.items():
+    assert sorted(first.draft_probs) == [0, 1, 3]
+    assert second.draft_probs == {}
+    for row, law in first.draft_probs.items():
         above = paths(first)[row - 1] if row else ()
         torch.testing.assert_close(law, logits_after(above).softmax(-1))
     assert isinstance(batch.draws, KnownDraws)
@@ -117,11 +116,11 @@ def test_combs_are_for_drawn_tokens() -> None:
 
 def test_dynamic_trees_run_few_nodes_and_keep_the_best() -> None:
     table = Table()
-    sketch = grow({"tree_top_k": 3, "tree_depth": 3}, batch_of(GREEDY), max_nodes=7, table=table)[0]
+    draft = grow({"tree_top_k": 3, "tree_depth": 3}, batch_of(GREEDY), max_nodes=7, table=table)[0]
     assert table.num_run == [3, 3]
-    assert len(sketch.token_ids) == 7
+    assert len(draft.token_ids) == 7
     joint = {}
-    for path, chance in zip(paths(sketch), sketch.confidence, strict=True):
+    for path, chance in zip(paths(draft), draft.confidences, strict=True):
         joint[path] = joint.get(path[:-1], 1.0) * chance
     assert list(joint.values()) == sorted(joint.values(), reverse=True)
     assert max(map(len, joint)) <= 3
@@ -131,25 +130,25 @@ def test_requests_of_one_batch_differ_in_everything() -> None:
     hot = SamplingParams(temperature=3.0, seed=4)
     alone = [grow({"tree_top_k": 2}, batch_of(params))[0] for params in (GREEDY, hot)]
     together = grow({"tree_top_k": 2}, batch_of(GREEDY, hot))
-    assert [paths(sketch) for sketch in together] == [paths(sketch) for sketch in alone]
+    assert [paths(draft) for draft in together] == [paths(draft) for draft in alone]
 
 
 @pytest.mark.parametrize("keys", [{"tree_top_k": 3}, {"tree_choices": [[0], [1], [0, 0], [1, 0]]}])
 def test_nothing_grows_behind_the_end_of_text(keys: dict[str, Any]) -> None:
     first = int(logits_after(()).argmax())
     for params, is_behind in ((GREEDY, False), (SamplingParams(temperature=0.0, ignore_eos=True), True)):
-        sketch = grow(keys, batch_of(params), eos=(first,))[0]
-        assert first in sketch.token_ids
-        assert any(path[0] == first and len(path) > 1 for path in paths(sketch)) == is_behind
+        draft = grow(keys, batch_of(params), eos=(first,))[0]
+        assert first in draft.token_ids
+        assert any(path[0] == first and len(path) > 1 for path in paths(draft)) == is_behind
 
 
 def test_nothing_grows_behind_an_unlikely_token() -> None:
     keys = {"tree_choices": [[0], [1], [0, 0], [1, 0]], "draft_confidence_threshold": 0.2}
-    sketch = grow(keys, batch_of(GREEDY))[0]
-    for path in paths(sketch):
+    draft = grow(keys, batch_of(GREEDY))[0]
+    for path in paths(draft):
         if len(path) == 2:
             assert float(logits_after(()).softmax(-1)[path[0]]) >= 0.2
-    assert sum(len(path) == 1 for path in paths(sketch)) == 2
+    assert sum(len(path) == 1 for path in paths(draft)) == 2
 
 
 def odd_and_short(row: int, path: tuple[int, ...]) -> list[int] | None:

@@ -64,4 +64,4 @@ def test_choices_are_named_in_the_targets_ids(method: str, ids: np.ndarray) -> N
         noise[lifted] = 2.0 if method == "coupled" else 0.0
         index = int((logits[0] + noise[ids.tolist()]).argmax())
         assert choice.target_ids == [[int(ids[index])]]
-        assert choice.confidence == [[pytest.approx(float(logits[0].softmax(-1)[index]))]]
+        assert choice.confidences == [[pytest.approx(float(logits[0].softmax(-1)[index]))]]

@@ -1,28 +1,18 @@
-"""Fills sketches with chains drafted in one compiled call."""
+"""Drafts chains in one compiled call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from specdec import SamplingParams
 from specdec.interfaces import ChainRules, Chains, ChainWork, ProposeBatch
-from specdec_drafting.sketch import Sketch
+from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.vocabulary import DraftVocabulary
 
 ChainCall = Callable[[ChainWork], Chains]
 """Drafts the requested chains from logits or rows that are already bound to the call."""
 Places = tuple[Sequence[int], Sequence[int]]
-"""For each sketch, the cache slot of position 0 and the number of rows in the cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drafted:
-    """Result of a call."""
-
-    fed: list[list[int]]
-    """For each sketch the tokens that have been run: all chosen tokens, up to its depth limit, but the last."""
-    chains: Chains
+"""For each draft, the cache slot of position 0 and the number of rows in the cache."""
 
 
 class ChainLoop:
@@ -33,55 +23,62 @@ class ChainLoop:
         vocabulary: the ids that may be drafted.
         num_logits: number of logits of the draft.
         threshold: a draft ends after the first token with a probability below this; 0 for never.
+        eos_token_ids: ids that end a text.
     """
 
-    def __init__(self, method: str, vocabulary: DraftVocabulary, num_logits: int, threshold: float) -> None:
-        self._method = method
+    def __init__(
+        self,
+        method: str,
+        vocabulary: DraftVocabulary,
+        num_logits: int,
+        threshold: float,
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        self._method, self._eos_token_ids = method, eos_token_ids
         ids = vocabulary.chain_ids(num_logits)
         self._is_possible = ids is not None
         num_ids, target_ids = (0, None) if ids is None else ids
         self.rules = ChainRules(num_ids, target_ids, is_drawn=method == "probabilistic", threshold=threshold)
 
-    def can_draft(self, batch: ProposeBatch, drafting: Sequence[Sketch], max_rows: int) -> bool:
+    def can_draft(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int) -> bool:
         """Return whether the loop can draft these rows together: no grammar, and no top-k, top-p or min-p for sampling."""
-        if not self._is_possible or batch.allowed_after is not None or not 0 < len(drafting) <= max_rows:
+        if not self._is_possible or batch.allowed_after is not None or not 0 < len(drafts) <= max_rows:
             return False
         if self._method == "greedy":
             return True
-        return not any(_has_cuts(batch.sampling_params[sketch.row]) for sketch in drafting)
+        return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 
     def draft(
-        self,
-        batch: ProposeBatch,
-        drafting: Sequence[Sketch],
-        call: ChainCall,
-        places: Places,
-        eos_token_ids: tuple[int, ...],
-    ) -> Drafted:
-        """Fill the sketches; rows with a lower limit end earlier than others."""
-        rows = [sketch.row for sketch in drafting]
-        depths = [min(sketch.max_depth, sketch.max_nodes) for sketch in drafting]
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], call: ChainCall, places: Places
+    ) -> tuple[list[list[int]], Chains]:
+        """Fill empty drafts; rows with a lower limit end earlier than others.
+
+        Returns:
+            for each draft the tokens that have been run: all chosen tokens, up to its depth limit, but the last; and the
+            result of the call.
+        """
+        rows = [draft.row for draft in drafts]
+        depths = [min(draft.max_depth, draft.max_nodes) for draft in drafts]
         params = [batch.sampling_params[row] for row in rows]
         is_greedy = self._method == "greedy"
         temperatures = [0.0 if is_greedy else p.temperature for p in params]
         keys = batch.draws.coupled_keys(rows)
         chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules))
         tokens = chains.token_ids.tolist()
-        chances = chains.chances.tolist()
-        for index, (sketch, depth) in enumerate(zip(drafting, depths, strict=True)):
-            ends = () if params[index].ignore_eos else eos_token_ids
+        confidences = chains.chances.tolist()
+        for index, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
+            ends = () if params[index].ignore_eos else self._eos_token_ids
             length = min(depth, len(tokens[index]))
             length = next((i + 1 for i in range(length) if tokens[index][i] in ends), length)
             if self.rules.wants_chances:
-                unsure = (i + 1 for i in range(length) if chances[index][i] < self.rules.threshold)
+                unsure = (i + 1 for i in range(length) if confidences[index][i] < self.rules.threshold)
                 length = next(unsure, length)
-                sketch.confidence = chances[index][:length]
-            sketch.token_ids = tokens[index][:length]
-            sketch.parents = list(range(-1, length - 1))
+                draft.confidences = confidences[index][:length]
+            draft.token_ids = tokens[index][:length]
+            draft.parents = list(range(-1, length - 1))
             if self.rules.is_drawn and not params[index].is_greedy:
-                sketch.laws = {i: chains.laws[index, i] for i in range(length)}
-        fed = [row[: min(depth, len(row)) - 1] for row, depth in zip(tokens, depths, strict=True)]
-        return Drafted(fed, chains)
+                draft.draft_probs = {i: chains.laws[index, i] for i in range(length)}
+        return [row[: min(depth, len(row)) - 1] for row, depth in zip(tokens, depths, strict=True)], chains
 
 
 def _has_cuts(params: SamplingParams) -> bool:

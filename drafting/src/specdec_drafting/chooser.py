@@ -10,7 +10,6 @@ import torch
 
 from specdec.interfaces import ProposeBatch
 from specdec.logits import cut_logits
-from specdec_drafting.sketch import Sketch
 from specdec_drafting.vocabulary import DraftVocabulary
 
 
@@ -36,7 +35,7 @@ class Choice:
     draft_ids: list[list[int]]
     probs: torch.Tensor | None
     """`[R, V']` the distributions they were drawn from; None if nothing was drawn."""
-    confidence: list[list[float]] | None
+    confidences: list[list[float]] | None
     """The draft's own probability of each, if requested."""
 
 
@@ -46,7 +45,7 @@ class Chooser:
     Args:
         method: `greedy`, `coupled` or `probabilistic`.
         vocabulary: the ids that may be drafted.
-        wants_confidence: whether probabilities are reported.
+        wants_confidence: whether confidences are reported.
     """
 
     def __init__(self, method: str, vocabulary: DraftVocabulary, *, wants_confidence: bool) -> None:
@@ -69,11 +68,11 @@ class Chooser:
             allowed = cut_logits(allowed.float(), params, [1] * len(places))
         most = max(place.num_wanted for place in places)
         probs = torch.softmax(allowed.float(), -1) if self._wants_confidence else None
-        laws = None
+        draft_probs = None
         if is_greedy:
             indices = _best(allowed, most)
         else:
-            indices, laws = self._drawn(allowed, places, batch, most)
+            indices, draft_probs = self._drawn(allowed, places, batch, most)
             rows = [i for i, p in enumerate(params) if p.is_greedy]
             if rows:
                 indices[rows] = _best(allowed[rows], most)
@@ -86,47 +85,12 @@ class Chooser:
             named = self._vocabulary.name(row[:count])
             target_ids.append(named[0])
             draft_ids.append(named[1])
-        confidence = None
+        confidences = None
         if probs is not None:
-            confidence = [
+            confidences = [
                 row[:count] for row, count in zip(probs.gather(1, indices).tolist(), counts, strict=True)
             ]
-        return Choice(target_ids, draft_ids, laws, confidence)
-
-    def extend(
-        self,
-        sketches: Sequence[Sketch],
-        logits: torch.Tensor,
-        batch: ProposeBatch,
-        threshold: float,
-        eos_token_ids: tuple[int, ...],
-    ) -> dict[int, int]:
-        """Add one depth to each sketch, and end sketches that must not be continued.
-
-        Args:
-            sketches: `[R]`, of different rows of the batch.
-            logits: `[R, Vd]` the draft's, at the token that each sketch continues.
-            batch: the step's batch.
-            threshold: a token with a probability below this is the last of its draft.
-            eos_token_ids: ids that end a text.
-
-        Returns:
-            by row of the batch, the token that each sketch continues with, as an id of the draft's input.
-        """
-        places = [Place(s.row, s.path, len(s.token_ids), s.num_wanted) for s in sketches]
-        choice = self.choose(logits, places, batch)
-        for index, sketch in enumerate(sketches):
-            params = batch.sampling_params[sketch.row]
-            if not choice.target_ids[index]:
-                sketch.is_ended = True
-                continue
-            confidence = None if choice.confidence is None else choice.confidence[index]
-            law = None if choice.probs is None or params.is_greedy else choice.probs[index]
-            sketch.add(choice.target_ids[index], confidence, law)
-            is_unsure = confidence is not None and confidence[0] < threshold
-            is_last = not params.ignore_eos and sketch.path[-1] in eos_token_ids
-            sketch.is_ended = is_unsure or is_last
-        return {s.row: ids[0] for s, ids in zip(sketches, choice.draft_ids, strict=True) if ids}
+        return Choice(target_ids, draft_ids, draft_probs, confidences)
 
     def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
         """Return the most probable siblings at each position with the confidence in each, as point masses.
@@ -143,16 +107,16 @@ class Chooser:
         scores = torch.log_softmax(cut_logits(allowed.float(), params, [1] * len(places)), -1)
         if self._method == "coupled":
             self._add_noise(scores, places, batch)
-        chances, indices = scores.softmax(-1).topk(max(place.num_wanted for place in places), -1)
-        target_ids, draft_ids, confidence = [], [], []
-        for index, (row, chance) in enumerate(zip(indices.tolist(), chances.tolist(), strict=True)):
+        probs, indices = scores.softmax(-1).topk(max(place.num_wanted for place in places), -1)
+        target_ids, draft_ids, confidences = [], [], []
+        for index, (row, values) in enumerate(zip(indices.tolist(), probs.tolist(), strict=True)):
             count = 0 if index in closed else places[index].num_wanted
-            count = min(count, sum(value > 0 for value in chance))
+            count = min(count, sum(value > 0 for value in values))
             named = self._vocabulary.name(row[:count])
             target_ids.append(named[0])
             draft_ids.append(named[1])
-            confidence.append(chance[:count])
-        return Choice(target_ids, draft_ids, None, confidence)
+            confidences.append(values[:count])
+        return Choice(target_ids, draft_ids, None, confidences)
 
     def _add_noise(self, scores: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> None:
         """Add the noise of each position to `scores [R, V']`; greedy requests get none."""
@@ -174,17 +138,17 @@ class Chooser:
         rows = [place.row for place in places]
         left = logits
         columns = []
-        law = None
+        probs = None
         for sibling in range(most):
             if self._method == "coupled":
                 index = self._coupled(left, places, batch)
             else:
                 index, q = _sample(left, places, rows, batch, sibling)
-                law = q if law is None else law
+                probs = q if probs is None else probs
             columns.append(index)
             if sibling + 1 < most:
                 left = _without(left, index)
-        return torch.stack(columns, 1), law
+        return torch.stack(columns, 1), probs
 
     def _coupled(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> torch.Tensor:
         """Choose with the noise of `strict` at each position; the positions of one call may differ in depth."""
@@ -236,11 +200,11 @@ def _sample(
     if (nodes == nodes[0]).all():
         return batch.draws.sample(logits, rows, int(nodes[0]))
     index = torch.empty(len(places), dtype=torch.int64, device=logits.device)
-    law = torch.empty_like(logits, dtype=torch.float32)
+    probs = torch.empty_like(logits, dtype=torch.float32)
     for node in sorted(set(nodes.tolist())):
         members = np.flatnonzero(nodes == node).tolist()
-        index[members], law[members] = batch.draws.sample(logits[members], [rows[i] for i in members], node)
-    return index, law
+        index[members], probs[members] = batch.draws.sample(logits[members], [rows[i] for i in members], node)
+    return index, probs
 
 
 def _without(logits: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:

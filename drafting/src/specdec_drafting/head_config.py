@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field, model_validator
 
-from specdec.interfaces import ProposerConfig
+from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.tree import children_of
 
 
-class HeadConfig(ProposerConfig):
+class HeadConfig(DraftingConfig):
     """How a head's tokens are chosen: a chain by default, a tree with `tree_top_k` above 1 or `tree_choices`.
 
     `num_speculative_tokens` counts nodes.
@@ -67,6 +67,16 @@ class HeadConfig(ProposerConfig):
     def is_tree(self) -> bool:
         """Whether drafts are trees."""
         return self.tree_top_k > 1 or self.tree_choices is not None
+
+    @property
+    def has_confidence(self) -> bool:
+        """Whether drafts have the confidence in their nodes."""
+        return self.draft_confidence_threshold > 0 or self.is_dynamic
+
+    @property
+    def deepest(self) -> int:
+        """The depth that no draft exceeds."""
+        return self.tree_depth or super().deepest
 
     @property
     def is_dynamic(self) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.interfaces import PackedBatch, Segment
+from specdec.interfaces import PackedBatch, Runner, Segment
 from specdec.runner import sent
 
 Int64s = npt.NDArray[np.int64]
@@ -47,29 +47,23 @@ class Piece:
         )
 
 
-Pass = Callable[[PackedBatch, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]]
-"""Runs a packed batch with the features `[T, F]` of its rows, if any; returns logits `[R, V]` and carry `[T, F]`."""
-
-
-def run(
-    forward: Pass, pieces: Sequence[Piece], device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def run(runner: Runner, pieces: Sequence[Piece], stage: int = 0) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Run pieces in as many passes as they need.
 
     Args:
-        forward: runs one pass.
+        runner: the runner of the model or head.
         pieces: the pieces, with at least one row in total.
-        device: where the model runs.
+        stage: stage of a head.
 
     Returns:
-        logits `[R, Vd]` of the rows that need them, in order, and the carry `[T, F]` of all rows.
+        logits `[R, Vd]` of the rows that need them, in order, and for heads the carry `[T, F]` of all rows.
     """
-    outputs = [_run(forward, portion, device) for portion in _portions(pieces)]
+    outputs = [_run(runner, portion, stage) for portion in _portions(pieces)]
     logits = [part for part, _ in outputs if part is not None]
     carries = [carry for _, carry in outputs if carry is not None]
     carry = carries[0] if len(carries) == 1 else torch.cat(carries) if carries else None
     if not logits:
-        return torch.empty(0, 0, device=device), carry
+        return torch.empty(0, 0, device=runner.device), carry
     return logits[0] if len(logits) == 1 else torch.cat(logits), carry
 
 
@@ -97,9 +91,8 @@ def _portions(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield portion
 
 
-def _run(
-    forward: Pass, pieces: list[Piece], device: torch.device
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def _run(runner: Runner, pieces: list[Piece], stage: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    device = runner.device
     segments: list[Segment] = []
     positions: list[Int64s] = []
     slots: list[Int64s] = []
@@ -109,13 +102,12 @@ def _run(
         count = len(piece.ids)
         places = np.arange(piece.num_cached, piece.num_cached + count)
         at = places if piece.positions is None else piece.positions
-        depths = None
+        tree_mask, depths = None, None
         if piece.tree_mask is not None:
+            tree_mask = piece.tree_mask.to(device)
             depths = sent(torch.from_numpy(at - (piece.num_cached - piece.num_branched)), device)
         segments.append(
-            Segment(
-                row, count, piece.first_slot, piece.num_cached, piece.tree_mask, depths, piece.num_branched
-            )
+            Segment(row, count, piece.first_slot, piece.num_cached, tree_mask, depths, piece.num_branched)
         )
         positions.append(at)
         slots.append(places + piece.first_slot)
@@ -124,7 +116,7 @@ def _run(
     # Request the logits of one row if none are needed: a pass always runs the output projection.
     rows = wanted or [0]
     features = [piece.features for piece in pieces if piece.features is not None]
-    logits, carry = forward(
+    output = runner.forward(
         PackedBatch(
             token_ids=sent(_tensor([piece.ids for piece in pieces]), device),
             positions=sent(_tensor(positions), device),
@@ -133,8 +125,9 @@ def _run(
             logits_rows=None if len(rows) == row else torch.tensor(rows, device=device),
         ),
         None if not features else features[0] if len(features) == 1 else torch.cat(features),
+        stage,
     )
-    return logits if wanted else None, carry
+    return output.logits if wanted else None, output.hidden_states
 
 
 def _tensor(parts: list[Int64s]) -> torch.Tensor:

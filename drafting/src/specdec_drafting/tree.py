@@ -8,54 +8,44 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from specdec_drafting.sketch import Sketch
+from specdec_drafting.partial_draft import PartialDraft
+from specdec_drafting.passes import Piece
 
 
 @dataclass(slots=True)
-class GrowingTree:
-    """The nodes of one request's draft so far. Nodes that have been run can have children."""
+class GrowingTree(PartialDraft):
+    """A draft with several continued nodes at each depth. Nodes that have been run can have children."""
 
-    row: int
-    """Row of the batch."""
-    max_nodes: int
-    max_depth: int
-    token_ids: list[int] = field(default_factory=list)
     draft_ids: list[int] = field(default_factory=list)
-    """The same tokens as ids of the draft's input."""
-    parents: list[int] = field(default_factory=list)
+    """The nodes' tokens as ids of the draft's input."""
     paths: list[tuple[int, ...]] = field(default_factory=list)
     """Target ids from the first drafted token down to the node."""
     ranks: list[tuple[int, ...]] = field(default_factory=list)
     """The same paths as ranks among siblings, counted from 0."""
-    chances: list[float] = field(default_factory=list)
-    """Confidence in each node, given its parent."""
+    shape: dict[tuple[int, ...], int] | None = None
+    """Number of children per path of ranks of a static tree; None for a tree expanded by confidence."""
     scores: list[float] = field(default_factory=list)
     """Logarithm of the joint confidence in a node and its ancestors."""
-    laws: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Distributions by row of `Draft.node_probs`."""
-    _places: dict[int, int] = field(default_factory=dict)
-    """Index of a run node's row after the committed rows."""
     _ancestors: dict[int, list[int]] = field(default_factory=dict)
-    """These indices of a run node and its ancestors."""
+    """Of a run node and its ancestors, the indices of their rows after the committed rows."""
 
-    def add(
-        self, parent: int, target_ids: list[int], draft_ids: list[int], chances: list[float]
-    ) -> list[int]:
-        """Add children of a node (-1: the last committed token), in order of rank or of drawing; returns the new nodes.
+    def add_children(
+        self, parent: int, target_ids: list[int], draft_ids: list[int], confidences: list[float]
+    ) -> None:
+        """Add children of a node (-1: the last committed token), in order of rank or of drawing.
 
         Args:
             parent: the node.
             target_ids: the children's ids; a repeated id ends the list.
             draft_ids: the same tokens as ids of the draft's input.
-            chances: confidence in each child, given its parent.
+            confidences: the draft's own probability of each child, given its parent.
         """
-        base, path, ranks = (
-            self.scores[parent] if parent >= 0 else 0.0,
-            self.path_of(parent),
-            self.ranks_of(parent),
-        )
-        first, seen = len(self.token_ids), set[int]()
-        for rank, (token, other, chance) in enumerate(zip(target_ids, draft_ids, chances, strict=True)):
+        base = self.scores[parent] if parent >= 0 else 0.0
+        path, ranks = self.path_of(parent), self.ranks_of(parent)
+        seen = set[int]()
+        for rank, (token, other, confidence) in enumerate(
+            zip(target_ids, draft_ids, confidences, strict=True)
+        ):
             if token in seen:
                 break
             seen.add(token)
@@ -64,9 +54,8 @@ class GrowingTree:
             self.parents.append(parent)
             self.paths.append((*path, token))
             self.ranks.append((*ranks, rank))
-            self.chances.append(chance)
-            self.scores.append(base + math.log(max(chance, 1e-30)))
-        return list(range(first, len(self.token_ids)))
+            self.confidences.append(confidence)
+            self.scores.append(base + math.log(max(confidence, 1e-30)))
 
     def path_of(self, node: int) -> tuple[int, ...]:
         """Return the target ids down to a node; empty for -1."""
@@ -76,44 +65,50 @@ class GrowingTree:
         """Return the ranks down to a node; empty for -1."""
         return self.ranks[node] if node >= 0 else ()
 
-    @property
-    def num_run(self) -> int:
-        """Number of nodes that have rows."""
-        return len(self._places)
+    def run(self, nodes: list[int], features: torch.Tensor, first_slot: int, num_rows: int) -> Piece:
+        """Append rows for nodes of one depth to those of earlier nodes; returns the piece that runs them.
 
-    def run(self, nodes: list[int]) -> torch.Tensor:
-        """Append rows for nodes to those of earlier nodes; returns which rows each node sees, `[n, num_run]` bool."""
+        Args:
+            nodes: the nodes.
+            features: `[n, F]` the carries of their parents.
+            first_slot: the request's first cache slot.
+            num_rows: number of rows of its committed tokens.
+        """
+        num_before = len(self._ancestors)
         for node in nodes:
-            place = self._places[node] = len(self._places)
-            parent = self.parents[node]
-            self._ancestors[node] = [*self._ancestors.get(parent, []), place]
-        visible = np.zeros((len(nodes), self.num_run), np.bool_)
+            self._ancestors[node] = [*self._ancestors.get(self.parents[node], []), len(self._ancestors)]
+        visible = np.zeros((len(nodes), len(self._ancestors)), np.bool_)
         for index, node in enumerate(nodes):
             visible[index, self._ancestors[node]] = True
-        return torch.from_numpy(visible)
+        return Piece(
+            np.array([self.draft_ids[node] for node in nodes]),
+            first_slot,
+            num_rows + num_before,
+            len(nodes),
+            features,
+            positions=np.array([num_rows + len(self.paths[node]) - 1 for node in nodes]),
+            tree_mask=torch.from_numpy(visible),
+            num_branched=num_before,
+        )
 
     def best(self, nodes: list[int], count: int) -> list[int]:
         """Return the nodes of highest joint confidence, best first; ties go to the earlier node."""
         return sorted(nodes, key=lambda node: (-self.scores[node], node))[:count]
 
-    def sketch(self, *, is_pruned: bool) -> Sketch:
-        """Return the draft: all nodes in the order added, or the best `max_nodes` of them, best first.
+    def pruned(self) -> PartialDraft:
+        """Return the draft of the best `max_nodes` nodes, best first.
 
         A node follows its parent and never has more joint confidence, so the ancestors of a kept node are kept too.
         """
-        nodes = list(range(len(self.token_ids)))
-        if is_pruned:
-            nodes = self.best(nodes, self.max_nodes)
-        places = {node: place for place, node in enumerate(nodes)}
-        return Sketch(
+        nodes = self.best(list(range(len(self.token_ids))), self.max_nodes)
+        places = {-1: -1} | {node: place for place, node in enumerate(nodes)}
+        return PartialDraft(
             self.row,
             self.max_nodes,
             self.max_depth,
-            width=1,
             token_ids=[self.token_ids[node] for node in nodes],
-            parents=[places[self.parents[node]] if self.parents[node] >= 0 else -1 for node in nodes],
-            confidence=[self.chances[node] for node in nodes],
-            laws=self.laws,
+            parents=[places[self.parents[node]] for node in nodes],
+            confidences=[self.confidences[node] for node in nodes],
         )
 
 

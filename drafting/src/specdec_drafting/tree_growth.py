@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
 from specdec.interfaces import ProposeBatch
 from specdec_drafting.chooser import Chooser, Place
 from specdec_drafting.head_config import HeadConfig
-from specdec_drafting.sketch import Sketch
+from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.tree import GrowingTree, children_of, comb_paths
 from specdec_drafting.vocabulary import DraftVocabulary
 
 _DEFAULT_DEPTH = 5
-RunNodes = Callable[
-    [list[GrowingTree], list[list[int]], list[torch.Tensor]], tuple[torch.Tensor, torch.Tensor]
-]
-"""Runs nodes of trees with the carries `[n, F]` of their parents; returns logits and carries, tree by tree."""
+Nodes = list[tuple[GrowingTree, list[int]]]
+"""Nodes of one depth, tree by tree; -1 is the last committed token."""
+RunNodes = Callable[[Nodes, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+"""Runs nodes with the carries `[n, F]` of their parents; returns logits and carries."""
 
 
 class TreeGrowth:
@@ -51,47 +51,38 @@ class TreeGrowth:
     def grow(
         self,
         batch: ProposeBatch,
-        trees: list[GrowingTree],
+        trees: Sequence[GrowingTree],
         logits: torch.Tensor,
         carries: torch.Tensor,
         run_nodes: RunNodes,
-    ) -> list[Sketch]:
+    ) -> list[PartialDraft]:
         """Return the drafts.
 
         Args:
             batch: the step's batch.
-            trees: one empty tree for each row to draft for.
+            trees: `[R]` one empty tree for each row to draft for.
             logits: `[R, V']` of each row's last committed token.
             carries: `[R, F]` likewise.
             run_nodes: runs nodes of the trees.
         """
-        if self._depth is not None:
-            for tree in trees:
-                tree.max_depth = min(tree.max_depth, self._depth)
-        shapes = [self._shape(tree) for tree in trees]
-        frontier: list[tuple[int, list[int]]] = [(index, [-1]) for index in range(len(trees))]
-        depth = 0
-        while frontier:
-            added = self._add_children(batch, trees, frontier, shapes, logits)
-            depth += 1
-            places = {
-                (i, n): row for row, (i, n) in enumerate((i, n) for i, nodes in frontier for n in nodes)
-            }
-            following: list[tuple[int, list[int]]] = []
-            features: list[torch.Tensor] = []
-            for index, nodes in added:
-                tree = trees[index]
-                if depth >= tree.max_depth:
-                    continue
-                chosen = self._expanded(batch, tree, nodes, shapes[index])
-                if chosen:
-                    following.append((index, chosen))
-                    features.append(carries[[places[index, tree.parents[node]] for node in chosen]])
-            if not following:
-                break
-            frontier = following
-            logits, carries = run_nodes([trees[i] for i, _ in frontier], [n for _, n in frontier], features)
-        return [tree.sketch(is_pruned=self._is_dynamic) for tree in trees]
+        for tree in trees:
+            tree.max_depth = min(tree.max_depth, self._depth or tree.max_depth)
+            tree.shape = self._shape(tree)
+        frontier: Nodes = [(tree, [-1]) for tree in trees]
+        while True:
+            parents = [(tree, node) for tree, nodes in frontier for node in nodes]
+            first_new = [len(tree.token_ids) for tree in trees]
+            self._add_children(batch, parents, logits)
+            frontier = [
+                (tree, nodes)
+                for tree, first in zip(trees, first_new, strict=True)
+                if (nodes := self._expanded(batch, tree, first))
+            ]
+            if not frontier:
+                return [tree.pruned() if self._is_dynamic else tree for tree in trees]
+            places = {(tree.row, node): place for place, (tree, node) in enumerate(parents)}
+            above = [places[tree.row, tree.parents[node]] for tree, nodes in frontier for node in nodes]
+            logits, carries = run_nodes(frontier, carries[above])
 
     def _shape(self, tree: GrowingTree) -> dict[tuple[int, ...], int] | None:
         """Return the number of children per path of ranks of a static tree; None for a tree expanded by confidence."""
@@ -105,58 +96,37 @@ class TreeGrowth:
         return children_of(tuple(path for path in paths if len(path) <= tree.max_depth))
 
     def _add_children(
-        self,
-        batch: ProposeBatch,
-        trees: list[GrowingTree],
-        frontier: list[tuple[int, list[int]]],
-        shapes: list[dict[tuple[int, ...], int] | None],
-        logits: torch.Tensor,
-    ) -> list[tuple[int, list[int]]]:
-        """Add children to the nodes of the frontier; returns the new nodes of each tree."""
+        self, batch: ProposeBatch, parents: list[tuple[GrowingTree, int]], logits: torch.Tensor
+    ) -> None:
+        """Add children to nodes with logits `[n, V']`."""
         places: list[Place] = []
-        owners: list[tuple[int, int]] = []
-        for index, nodes in frontier:
-            tree, shape = trees[index], shapes[index]
-            following = len(tree.token_ids)
-            for node in nodes:
-                if shape is None:
-                    wanted = min(self._config.tree_top_k, self._vocabulary.num_ids)
-                else:
-                    wanted = shape.get(tree.ranks_of(node), 0)
-                places.append(Place(tree.row, tree.path_of(node), following, wanted))
-                owners.append((index, node))
-                following += wanted
-        if self._is_dynamic:
-            choice = self._chooser.rank(logits, places, batch)
-        else:
-            choice = self._chooser.choose(logits, places, batch)
-        assert choice.confidence is not None
-        added: dict[int, list[int]] = {index: [] for index, _ in frontier}
-        for row, (index, node) in enumerate(owners):
-            tree = trees[index]
-            is_drawn = choice.probs is not None and not batch.sampling_params[tree.row].is_greedy
-            if is_drawn and choice.probs is not None and choice.target_ids[row]:
-                tree.laws[node + 1] = choice.probs[row]
-            added[index] += tree.add(
-                node, choice.target_ids[row], choice.draft_ids[row], choice.confidence[row]
-            )
-        return list(added.items())
+        following = {tree.row: len(tree.token_ids) for tree, _ in parents}
+        for tree, node in parents:
+            if tree.shape is None:
+                wanted = min(self._config.tree_top_k, self._vocabulary.num_ids)
+            else:
+                wanted = tree.shape.get(tree.ranks_of(node), 0)
+            places.append(Place(tree.row, tree.path_of(node), following[tree.row], wanted))
+            following[tree.row] += wanted
+        choose = self._chooser.rank if self._is_dynamic else self._chooser.choose
+        choice = choose(logits, places, batch)
+        assert choice.confidences is not None
+        for row, (tree, node) in enumerate(parents):
+            is_greedy = batch.sampling_params[tree.row].is_greedy
+            if choice.probs is not None and not is_greedy and choice.target_ids[row]:
+                tree.draft_probs[node + 1] = choice.probs[row]
+            tree.add_children(node, choice.target_ids[row], choice.draft_ids[row], choice.confidences[row])
 
-    def _expanded(
-        self,
-        batch: ProposeBatch,
-        tree: GrowingTree,
-        nodes: list[int],
-        shape: dict[tuple[int, ...], int] | None,
-    ) -> list[int]:
-        """Return which of the new nodes get children."""
+    def _expanded(self, batch: ProposeBatch, tree: GrowingTree, first: int) -> list[int]:
+        """Return which nodes from `first` on get children."""
         ends = () if batch.sampling_params[tree.row].ignore_eos else self._eos_token_ids
         open_nodes = [
             node
-            for node in nodes
-            if tree.token_ids[node] not in ends
-            and tree.chances[node] >= self._config.draft_confidence_threshold
+            for node in range(first, len(tree.token_ids))
+            if len(tree.paths[node]) < tree.max_depth
+            and tree.token_ids[node] not in ends
+            and tree.confidences[node] >= self._config.draft_confidence_threshold
         ]
-        if shape is None:
+        if tree.shape is None:
             return tree.best(open_nodes, self._config.tree_top_k)
-        return [node for node in open_nodes if shape.get(tree.ranks_of(node), 0)]
+        return [node for node in open_nodes if tree.shape.get(tree.ranks_of(node), 0)]

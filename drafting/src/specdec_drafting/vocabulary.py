@@ -39,7 +39,7 @@ class DraftVocabulary:
         self._columns = columns if isinstance(columns, slice) else torch.from_numpy(columns).to(device)
         self._draft_ids = None if isinstance(columns, slice) else columns
         self.target_ids = None if target_ids is None else torch.from_numpy(target_ids).to(device)
-        self._host_target_ids = target_ids
+        self._cpu_target_ids = target_ids
         self.vocab_size = vocab_size
         """V."""
         self.num_ids = vocab_size if target_ids is None else len(target_ids)
@@ -85,9 +85,9 @@ class DraftVocabulary:
         """
         if not isinstance(self._columns, slice):
             return None
-        if self._host_target_ids is None:
+        if self._cpu_target_ids is None:
             return min(self.vocab_size, num_logits), None
-        ids = self._host_target_ids
+        ids = self._cpu_target_ids
         is_same = bool((ids == np.arange(len(ids))).all())
         if is_same:
             return len(ids), None
@@ -111,9 +111,9 @@ class DraftVocabulary:
 
     def name(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
         """Convert indices into V' to the target's ids, and to ids of the draft's input."""
-        if self._host_target_ids is None:
+        if self._cpu_target_ids is None:
             return list(indices), list(indices)
-        target = self._host_target_ids[list(indices)].tolist()
+        target = self._cpu_target_ids[list(indices)].tolist()
         if self._reads_target_ids:
             return target, target
         draft = list(indices) if self._draft_ids is None else self._draft_ids[list(indices)].tolist()

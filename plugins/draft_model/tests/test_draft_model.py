@@ -171,8 +171,8 @@ def test_finished_requests_leave_nothing():
     llm = make_llm()
     llm.generate(PROMPTS, SamplingParams(temperature=0.0, max_tokens=8))
     proposer = proposer_of(llm)
-    assert not proposer._contexts
-    assert proposer._pool._blocks.num_free == proposer._pool._blocks.num_blocks
+    assert not proposer._rows.states
+    assert proposer._rows.pool._blocks.num_free == proposer._rows.pool._blocks.num_blocks
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ class Watch:
 
     def finish(self, request_ids: Any, reason: FinishReason) -> None:
         self._finish(request_ids, reason)
-        assert not set(request_ids) & set(watched_contexts(self))
+        assert not set(request_ids) & set(watched_states(self))
 
 
-def watched_contexts(watch: Watch) -> dict[str, object]:
-    contexts: dict[str, object] = watch._inner.__self__._rows.contexts  # type: ignore[attr-defined]  # a bound method
-    return contexts
+def watched_states(watch: Watch) -> dict[str, object]:
+    states: dict[str, object] = watch._inner.__self__._rows.states  # type: ignore[attr-defined]  # a bound method
+    return states
 
 
 @torch.inference_mode()
@@ -116,7 +116,7 @@ def test_drafts_in_the_engine_are_the_references(
         again = llm.generate(PROMPTS, PARAMS)
         assert [o.num_cached_tokens for o in again] == [(len(p) - 1) // 2 * 2 for p in PROMPTS]
         assert [o.outputs[0].token_ids for o in again] == [o.outputs[0].token_ids for o in outputs]
-    assert watched_contexts(watch) == {}
+    assert watched_states(watch) == {}
     reference = make_reference(shape, tensors)
     assert len(watch.drafts) > 20
     assert len({name for name, *_ in watch.drafts}) == len(PROMPTS) or engine == "preempted"
@@ -194,9 +194,9 @@ def test_an_aborted_request_leaves_nothing_behind(tmp_path: Path) -> None:
     llm, watch = make_llm(path, ONE, {})
     stream = llm.stream(PROMPTS[0], PARAMS[0])
     next(stream)
-    assert watched_contexts(watch)
+    assert watched_states(watch)
     stream.close()
     llm.generate(PROMPTS[1:2], PARAMS[1:2])
-    assert watched_contexts(watch) == {}
+    assert watched_states(watch) == {}
     pool = watch._inner.__self__._rows.pool  # type: ignore[attr-defined]  # a bound method
     assert pool._runs == {}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import ClassVar
 
-from specdec.interfaces import ProposerConfig
+from pydantic import Field
+
+from specdec_drafting import DraftingConfig
 
 
-class DraftModelConfig(ProposerConfig):
+class DraftModelConfig(DraftingConfig):
     """The draft model, and how its tokens are chosen.
 
     `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 the depth of a draft is divided by it.
     """
+
+    checkpoint: ClassVar[str | None] = "the draft model"
 
     quantization: str | None = Field(
         default=None,
@@ -22,25 +26,7 @@ class DraftModelConfig(ProposerConfig):
         description="Guess all tokens in one pass from mask tokens, as PARD models do (arXiv 2504.18583).",
     )
     dtype: str = Field(default="auto", description="Type of the draft's weights; `auto` for the target's.")
-    draft_confidence_threshold: float = Field(
-        default=0.0,
-        ge=0.0,
-        le=1.0,
-        description="A draft ends after the first token whose probability, the draft's own, is below this; 0 for never.",
-    )
-    tree_top_k: int = Field(
-        default=1,
-        ge=1,
-        le=32,
-        description="Candidates for each position; the first one is continued, the others are leaves. 1 for chains.",
-    )
     use_heterogeneous_vocab: bool = Field(
         default=False,
         description="Draft only tokens that both vocabularies have (TLI, arXiv 2502.05202).",
     )
-
-    @model_validator(mode="after")
-    def _needs_a_model(self) -> DraftModelConfig:
-        if self.model is None:
-            raise ValueError("model is missing: the directory or hub id of the draft model, or 'zoo'")
-        return self

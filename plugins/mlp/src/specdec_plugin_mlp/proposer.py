@@ -21,7 +21,14 @@ from specdec.interfaces import (
     TargetInfo,
 )
 from specdec.runner import speed_up_linears
-from specdec_drafting import Chooser, DraftVocabulary, HeadCheckpoint, Sketch, draft_of
+from specdec_drafting import (
+    ChainGrowth,
+    Chooser,
+    DraftVocabulary,
+    HeadCheckpoint,
+    PartialDraft,
+    draft_of,
+)
 from specdec_plugin_mlp.config import StateHeadsConfig
 from specdec_plugin_mlp.heads import Heads
 from specdec_plugin_mlp.states import LastStates
@@ -39,12 +46,7 @@ class StateHeadsProposer(Proposer):
     def __init__(self, config: StateHeadsConfig, target: TargetInfo) -> None:
         super().__init__(config, target)
         self._config = config
-        given = {
-            Capability.HIDDEN_STATES: True,
-            Capability.DRAFT_PROBS: config.draft_sample_method == "probabilistic",
-            Capability.TREE: config.tree_top_k > 1,
-        }
-        self.capabilities = frozenset(capability for capability, is_given in given.items() if is_given)
+        self.capabilities = config.used(type(self).capabilities)
         self._max_len = config.max_model_len or target.max_model_len
         self._states = LastStates()
 
@@ -77,23 +79,23 @@ class StateHeadsProposer(Proposer):
                 f"{self._heads.num_heads} heads of {config.model} can guess{siblings}: use {most} or less"
             )
         self._chooser = Chooser(
-            config.draft_sample_method,
-            self._vocabulary,
-            wants_confidence=config.draft_confidence_threshold > 0,
+            config.draft_sample_method, self._vocabulary, wants_confidence=config.has_confidence
         )
+        threshold = config.draft_confidence_threshold
+        self._chains = ChainGrowth(self._chooser, threshold, target.info.eos_token_ids)
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Store the new states and draft for every row that wants a draft and has a state."""
         self._states.take_in(batch)
-        sketches = [self._sketch(batch, row) for row in range(batch.batch_size)]
-        active = [sketch for sketch in sketches if sketch is not None]
-        if active:
-            self._draft(batch, active)
+        drafts = [self._begin(batch, row) for row in range(batch.batch_size)]
+        wanted = [draft for draft in drafts if draft is not None]
+        if wanted:
+            self._grow(batch, wanted)
         return draft_of(
-            sketches,
+            drafts,
             self.target_info.device,
-            is_tree=self._config.tree_top_k > 1,
-            has_confidence=self._config.draft_confidence_threshold > 0,
+            is_tree=self._config.is_tree,
+            has_confidence=self._config.has_confidence,
             vocab_map=self._vocabulary.target_ids,
         )
 
@@ -106,8 +108,8 @@ class StateHeadsProposer(Proposer):
         for request_id in request_ids:
             self._states.drop(request_id)
 
-    def _sketch(self, batch: ProposeBatch, row: int) -> Sketch | None:
-        """Return the empty sketch of a row, or None if nothing can or should be drafted for it."""
+    def _begin(self, batch: ProposeBatch, row: int) -> PartialDraft | None:
+        """Return the empty draft of a row, or None if nothing can or should be drafted for it."""
         width, num_tokens = self._config.tree_top_k, batch.num_tokens[row]
         depth = min(
             -(-batch.max_nodes[row] // width),
@@ -116,21 +118,20 @@ class StateHeadsProposer(Proposer):
         )
         if depth <= 0 or not self._states.has(batch.request_ids[row], num_tokens):
             return None
-        return Sketch(row, batch.max_nodes[row], depth, width)
+        return PartialDraft(row, batch.max_nodes[row], depth, width)
 
-    def _draft(self, batch: ProposeBatch, active: list[Sketch]) -> None:
+    def _grow(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> None:
         """Draft one depth after another, each with the head of that depth."""
-        states = self._heads.begin(self._states.of([batch.request_ids[sketch.row] for sketch in active]))
-        token_ids = [int(batch.token_ids(sketch.row)[-1]) for sketch in active]
-        threshold = self._config.draft_confidence_threshold
-        for index in range(self._heads.num_heads):
-            states, logits = self._heads.step(
-                index, states, torch.tensor(token_ids, dtype=torch.int64, device=states.device)
-            )
-            self._chooser.extend(active, logits, batch, threshold, self.target_info.eos_token_ids)
-            going_on = [place for place, sketch in enumerate(active) if sketch.num_wanted]
-            if not going_on:
-                return
-            if len(going_on) < len(active):
-                states, active = states[going_on], [active[place] for place in going_on]
-            token_ids = [sketch.path[-1] for sketch in active]
+        states = self._heads.begin(self._states.of([batch.request_ids[draft.row] for draft in drafts]))
+
+        def run_next(active: list[PartialDraft], places: list[int], token_ids: list[int]) -> torch.Tensor:
+            nonlocal states
+            if len(places) < len(states):
+                states = states[places]
+            ids = torch.tensor(token_ids, dtype=torch.int64, device=states.device)
+            states, logits = self._heads.step(len(active[0].path), states, ids)
+            return logits
+
+        last = [int(batch.token_ids(draft.row)[-1]) for draft in drafts]
+        logits = run_next(drafts, list(range(len(drafts))), last)
+        self._chains.in_turn(batch, drafts, logits, run_next)

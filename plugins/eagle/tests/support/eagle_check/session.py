@@ -110,7 +110,7 @@ class Session:
         return path
 
     def _spy(self, method: str) -> None:
-        chooser = self._proposer._chooser
+        chooser = self._proposer._drafter.chooser
         inner = getattr(chooser, method)
 
         def noting(logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:

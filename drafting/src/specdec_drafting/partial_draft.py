@@ -1,4 +1,4 @@
-"""The draft of one request under construction."""
+"""The draft of one request while it grows."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ import torch
 
 
 @dataclass(slots=True)
-class Sketch:
+class PartialDraft:
     """The nodes so far: at each depth some siblings, the first of which is continued."""
 
     row: int
     """Row of the batch."""
     max_nodes: int
     max_depth: int
-    width: int
+    width: int = 1
     """Siblings at each depth."""
     token_ids: list[int] = field(default_factory=list)
+    """The target's ids."""
     parents: list[int] = field(default_factory=list)
-    confidence: list[float] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+    """The draft's own probability of each node, given its parent."""
+    draft_probs: dict[int, torch.Tensor] = field(default_factory=dict)
+    """`[V']` by row of `Draft.node_probs`: the distribution from which that node's children were drawn."""
     path: tuple[int, ...] = ()
     """Target ids of the nodes that were continued."""
-    laws: dict[int, torch.Tensor] = field(default_factory=dict)
-    """`[V']` by row of `Draft.node_probs`: the distribution from which that node's children were drawn."""
     is_ended: bool = False
     last: int = -1
     """The node that is continued next."""
@@ -35,10 +37,10 @@ class Sketch:
             return 0
         return min(self.width, self.max_nodes - len(self.token_ids))
 
-    def add(self, target_ids: list[int], confidence: list[float] | None, law: torch.Tensor | None) -> None:
+    def add(self, target_ids: list[int], confidences: list[float] | None, probs: torch.Tensor | None) -> None:
         """Add siblings below the current node, and make the first of them the current node."""
-        if law is not None:
-            self.laws[self.last + 1] = law
+        if probs is not None:
+            self.draft_probs[self.last + 1] = probs
         first = len(self.token_ids)
         seen: set[int] = set()
         for place, token in enumerate(target_ids):
@@ -47,7 +49,7 @@ class Sketch:
             seen.add(token)
             self.token_ids.append(token)
             self.parents.append(self.last)
-            if confidence is not None:
-                self.confidence.append(confidence[place])
+            if confidences is not None:
+                self.confidences.append(confidences[place])
         self.path = (*self.path, target_ids[0])
         self.last = first

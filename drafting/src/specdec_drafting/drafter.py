@@ -1,0 +1,231 @@
+"""One step of drafting with a model or head on core's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+
+import numpy as np
+import torch
+from torch import nn
+
+from specdec.interfaces import (
+    ChainWork,
+    DraftHead,
+    ForwardOutput,
+    NewRows,
+    NoiseKeys,
+    ProposeBatch,
+    Runner,
+    TargetInfo,
+)
+from specdec_drafting.chain_growth import ChainGrowth
+from specdec_drafting.chains import ChainCall, ChainLoop, Places
+from specdec_drafting.chooser import Chooser
+from specdec_drafting.drafting_config import DraftingConfig
+from specdec_drafting.head_config import HeadConfig
+from specdec_drafting.partial_draft import PartialDraft
+from specdec_drafting.passes import Int64s, Piece, run
+from specdec_drafting.request_rows import RequestRows
+from specdec_drafting.request_state import RequestState
+from specdec_drafting.tree import GrowingTree
+from specdec_drafting.tree_growth import Nodes, TreeGrowth
+from specdec_drafting.vocabulary import DraftVocabulary
+
+
+@dataclass(frozen=True)
+class DraftModule:
+    """What a proposer drafts with."""
+
+    module: nn.Module
+    """The model, or a `DraftHead`, on the target's device, in evaluation mode."""
+    vocabulary: DraftVocabulary
+    num_logits: int
+    max_len: int
+    """Number of the draft's ids after which nothing is drafted."""
+    mask_id: int | None = None
+    """The mask token, if all tokens of a draft are guessed in one pass."""
+    tree: HeadConfig | None = None
+    """The shape of trees in which several nodes of a depth are continued, if drafts are such."""
+
+
+class Drafter:
+    """Runs new tokens and drafts from their last rows, with as few calls of the runner as the way of drafting allows.
+
+    Args:
+        config: how tokens are chosen.
+        module: the model or head.
+        runner: its runner.
+        info: the target.
+    """
+
+    def __init__(self, config: DraftingConfig, module: DraftModule, runner: Runner, info: TargetInfo) -> None:
+        self._config, self._module, self._runner = config, module, runner
+        self._head = module.module if isinstance(module.module, DraftHead) else None
+        method, vocabulary, ends = config.draft_sample_method, module.vocabulary, info.eos_token_ids
+        threshold, tree = config.draft_confidence_threshold, module.tree
+        self.rows = RequestRows(runner, vocabulary, info.prefix_block_size, module.max_len)
+        self.chooser = Chooser(method, vocabulary, wants_confidence=config.has_confidence or tree is not None)
+        self._chains = ChainGrowth(self.chooser, threshold, ends)
+        self._trees = None if tree is None else TreeGrowth(tree, self.chooser, vocabulary, ends)
+        self._loop = ChainLoop(method, vocabulary, module.num_logits, threshold, ends)
+        self._is_chain = self.rows.num_stages == 1 and module.mask_id is None and not config.is_tree
+        if self._is_chain and runner.max_chain_rows:
+            # Warm-up: compiles the loop, so that the first step is as fast as the others.
+            zero, head = np.zeros(1, np.int64), self._head
+            carries = None if head is None else torch.zeros(1, head.feature_size)
+            work = ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules)
+            runner.draft_chain(ForwardOutput(torch.zeros(1, module.num_logits), carries), work)
+
+    def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
+        """Return the drafts `[B]` of a step, None for rows without one."""
+        features = None
+        if self._head is not None:
+            assert batch.hidden_states is not None, "heads need states"
+            features = self._head.combine(batch.hidden_states, batch.aux_hidden_states)
+        # All rows have room for the deepest draft, because compiled loops run them to that depth.
+        num_ahead = max(batch.max_nodes, default=0)
+        num_ahead = num_ahead if self._trees is None else self._trees.most_rows(num_ahead)
+        drafts: list[PartialDraft | None] = [None] * batch.batch_size
+        pieces: dict[int, Piece] = {}
+        # Pieces are made when all rows have their places, because making room may move them.
+        new_ids = [self.rows.update(batch, row, num_ahead) for row in range(batch.batch_size)]
+        for row, (ids, end) in enumerate(zip(new_ids, accumulate(batch.counts), strict=True)):
+            if ids is not None:
+                known = None if features is None else features[:end]
+                drafts[row], piece = self._begin(batch, row, ids, known)
+                if len(piece.ids):
+                    pieces[row] = piece
+        wanted = [draft for draft in drafts if draft is not None]
+        if not self._draft_after(batch, wanted, pieces):
+            if pieces:
+                self._run_new([(self._state(batch, row), piece) for row, piece in pieces.items()])
+            for draft in self._grow(batch, wanted) if wanted else ():
+                drafts[draft.row] = draft
+        return drafts
+
+    def _state(self, batch: ProposeBatch, row: int) -> RequestState:
+        return self.rows.states[batch.request_ids[row]]
+
+    def _begin(
+        self, batch: ProposeBatch, row: int, ids: Int64s, features: torch.Tensor | None
+    ) -> tuple[PartialDraft | None, Piece]:
+        """Return a row's empty draft, if it gets one, and the piece of its new tokens `ids`, the last with `features`."""
+        piece, state, draft = self.rows.append(batch, row, ids), self._state(batch, row), None
+        num_new, most = len(piece.ids), batch.max_nodes[row]
+        max_depth = min(most, self._module.max_len - state.num_ids)
+        if max_depth > 0 and (num_new or state.logits is not None):
+            width = self._config.tree_top_k if self._trees is None else 1
+            draft = PartialDraft(row, most, min(max_depth, self._config.deepest, -(-most // width)), width)
+        if num_new and (draft is not None or self._head is not None):
+            piece.num_logits = 1
+        if features is not None:
+            piece.features = features[len(features) - num_new :]
+        if self._module.mask_id is not None and draft is not None:
+            num_masks = draft.max_depth - 1
+            piece.ids = np.concatenate((piece.ids, np.full(num_masks, self._module.mask_id)))
+            piece.num_logits += num_masks
+            if piece.features is not None and self._head is not None and self._head.mask_feature is not None:
+                masks = self._head.mask_feature.expand(num_masks, -1)
+                piece.features = torch.cat((piece.features, masks))
+        return draft, piece
+
+    def _draft_after(self, batch: ProposeBatch, drafts: list[PartialDraft], pieces: dict[int, Piece]) -> bool:
+        """Run the pieces and draft chains in one call; returns False if that is not possible."""
+        new = list(pieces.values())
+        is_small = 0 < sum(len(piece.ids) for piece in new) <= self._runner.max_new_rows
+        if not self._is_chain or not is_small or list(pieces) != [draft.row for draft in drafts]:
+            return False
+        if not self._loop.can_draft(batch, drafts, self._runner.max_chain_rows):
+            return False
+        features = [piece.features for piece in new if piece.features is not None]
+        rows = NewRows(
+            np.concatenate([piece.ids for piece in new]),
+            [len(piece.ids) for piece in new],
+            torch.cat(features).float().contiguous().numpy() if features else None,
+        )
+        places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
+        self._draft_chains(batch, drafts, partial(self._runner.draft_after, rows), places)
+        return True
+
+    def _draft_chains(
+        self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: Places
+    ) -> None:
+        fed, chains = self._loop.draft(batch, drafts, call, places)
+        for index, draft in enumerate(drafts):
+            self.rows.keep_drafted(batch.request_ids[draft.row], fed[index])
+            if len(chains.logits):
+                state = self._state(batch, draft.row)
+                state.logits = torch.from_numpy(chains.logits[index : index + 1])
+                state.carries[0] = torch.from_numpy(chains.states[index])
+
+    def _run_new(self, running: list[tuple[RequestState, Piece]]) -> None:
+        """Run new tokens through every stage, each with the carries of the stage before."""
+        for stage in range(self.rows.num_stages):
+            logits, carries = run(self._runner, [piece for _, piece in running], stage)
+            if stage == 0:
+                parts = logits.split([piece.num_logits for _, piece in running])
+                for (state, piece), part in zip(running, parts, strict=True):
+                    if self.rows.num_rows(state) > piece.num_cached:
+                        state.logits = part if len(part) else None
+                    elif state.logits is not None:  # only mask tokens ran
+                        state.logits = torch.cat((state.logits[:1], part))
+            if carries is None:
+                return
+            parts = carries.split([len(piece.ids) for _, piece in running])
+            following = [
+                (state, self.rows.keep(state, stage, piece, part))
+                for (state, piece), part in zip(running, parts, strict=True)
+            ]
+            running = [(state, piece) for state, piece in following if piece is not None]
+            if not running:
+                return
+
+    def _grow(self, batch: ProposeBatch, drafts: list[PartialDraft]) -> Sequence[PartialDraft]:
+        """Draft for rows whose new tokens have been run."""
+        states = [self._state(batch, draft.row) for draft in drafts]
+        known = [state.logits for state in states if state.logits is not None]
+        if self._module.mask_id is not None:
+            self._chains.at_once(batch, drafts, known)
+            return drafts
+        logits = torch.cat(known)
+        carries = None if self._head is None else torch.stack([state.carries[0] for state in states])
+        if self._trees is not None and carries is not None:
+            trees = [GrowingTree(draft.row, draft.max_nodes, draft.max_depth) for draft in drafts]
+            return self._trees.grow(batch, trees, logits, carries, partial(self._run_nodes, batch))
+        if self._is_chain and self._loop.can_draft(batch, drafts, self._runner.max_chain_rows):
+            call = partial(self._runner.draft_chain, ForwardOutput(logits, carries))
+            slots, num_rows = zip(*(self.rows.place(batch.request_ids[d.row]) for d in drafts), strict=True)
+            self._draft_chains(batch, drafts, call, (slots, num_rows))
+            return drafts
+
+        def run_next(active: list[PartialDraft], places: list[int], token_ids: list[int]) -> torch.Tensor:
+            nonlocal carries
+            pieces = []
+            for draft, place, token_id in zip(active, places, token_ids, strict=True):
+                piece = self.rows.piece_ahead(batch.request_ids[draft.row], draft.path, token_id)
+                piece.features = None if carries is None else carries[place : place + 1]
+                pieces.append(piece)
+            # Depths cycle through the stages.
+            logits, carries = run(self._runner, pieces, len(active[0].path) % self.rows.num_stages)
+            return logits
+
+        self._chains.in_turn(batch, drafts, logits, run_next)
+        return drafts
+
+    def _run_nodes(
+        self, batch: ProposeBatch, frontier: Nodes, features: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Run nodes of trees with the carries of their parents; returns their logits and carries."""
+        parts = features.split([len(nodes) for _, nodes in frontier])
+        logits, carries = run(
+            self._runner,
+            [
+                tree.run(nodes, part, *self.rows.place(batch.request_ids[tree.row]))
+                for (tree, nodes), part in zip(frontier, parts, strict=True)
+            ],
+        )
+        assert carries is not None, "passes of heads return the carry"
+        return logits, carries

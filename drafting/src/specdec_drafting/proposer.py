@@ -1,0 +1,81 @@
+"""The base class of proposers that run a draft model or head on core's cache."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from specdec.interfaces import (
+    Capability,
+    Draft,
+    FinishReason,
+    HostIds,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetHandle,
+    TargetInfo,
+)
+from specdec.runner import in_inference_mode
+from specdec_drafting.assemble import draft_of
+from specdec_drafting.drafter import Drafter, DraftModule
+from specdec_drafting.drafting_config import DraftingConfig
+
+
+class DraftingProposer(Proposer):
+    """Processes new tokens, then drafts chains or trees from the row of each request's last token.
+
+    A subclass loads the module. A model keeps the rows of drafted tokens that are accepted, and the next pass overwrites the
+    others. A head drafts with its own states in place of the target's, so its rows are run again once tokens are committed.
+    """
+
+    Config: ClassVar[type[ProposerConfig]] = DraftingConfig
+    capabilities = frozenset({Capability.OWN_KV, Capability.DRAFT_PROBS, Capability.TREE})
+
+    def __init__(self, config: DraftingConfig, target: TargetInfo) -> None:
+        super().__init__(config, target)
+        self._config = config
+        self.capabilities = config.used(type(self).capabilities)
+
+    @abstractmethod
+    def load_module(self, target: TargetHandle) -> DraftModule:
+        """Return what the proposer drafts with.
+
+        Raises:
+            ModelError: if it cannot be loaded.
+            ConfigError: if it does not fit the target or the configuration.
+        """
+
+    def load(self, target: TargetHandle) -> None:
+        """Load the module and make its runner; raises the errors of `load_module`."""
+        module = self.load_module(target)
+        self._runner = target.make_runner(module.module)
+        self._drafter = Drafter(self._config, module, self._runner, target.info)
+        self._rows = self._drafter.rows
+        self._vocab_map = module.vocabulary.target_ids
+
+    @in_inference_mode
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """Process the new tokens, and draft for every row that wants a draft."""
+        drafts = self._drafter.draft(batch)
+        for row, request_id in enumerate(batch.request_ids):
+            if batch.counts[row]:
+                self._rows.publish(request_id, batch.token_ids(row))
+        config = self._config
+        return draft_of(
+            drafts,
+            self.target_info.device,
+            is_tree=config.is_tree,
+            has_confidence=config.has_confidence,
+            vocab_map=self._vocab_map,
+        )
+
+    def resume(self, request_id: str, token_ids: HostIds) -> int:
+        """Reuse the rows of a cached prefix."""
+        return self._rows.resume(request_id, token_ids)
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop the state of these requests."""
+        for request_id in request_ids:
+            self._rows.drop(request_id)
