@@ -8,7 +8,7 @@ import random
 import pytest
 import torch
 
-from specdec_drafting.tree import GrowingTree, children_of, comb_paths
+from specdec_drafting.tree import GrowingTree, children_of
 
 
 def grown() -> GrowingTree:
@@ -80,11 +80,6 @@ def test_equal_nodes_are_kept_in_the_order_added() -> None:
         draft = tree.pruned()
         assert len(draft.token_ids) == 5
         assert all(parent < node for node, parent in enumerate(draft.parents))
-
-
-def test_a_comb_continues_the_first_of_each_depth() -> None:
-    assert comb_paths(5, 2) == ((0,), (1,), (0, 0), (0, 1), (0, 0, 0))
-    assert comb_paths(3, 1) == ((0,), (0, 0), (0, 0, 0))
 
 
 def test_children_are_counted() -> None:

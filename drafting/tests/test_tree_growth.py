@@ -91,27 +91,26 @@ def test_static_trees_have_the_paths_asked_for() -> None:
         assert chance == pytest.approx(float(logits_after(path[:-1]).softmax(-1)[path[-1]]))
 
 
+def test_drawn_trees_come_with_their_probabilities() -> None:
+    choices = [[0], [1], [0, 0], [1, 0]]
+    batch = batch_of(WARM, GREEDY)
+    first, second = grow({"tree_choices": choices, "draft_sample_method": "probabilistic"}, batch)
+    assert sorted(first.draft_probs) == [0, 1, 2]
+    assert second.draft_probs == {}
+    for row, probs in first.draft_probs.items():
+        above = paths(first)[row - 1] if row else ()
+        torch.testing.assert_close(probs, logits_after(above).softmax(-1))
+    assert isinstance(batch.draws, KnownDraws)
+    nodes = [node for rows, node in batch.draws.nodes if 0 in rows]
+    assert len(set(nodes)) == len(nodes), "no draw is used twice"
+
+
 def test_static_trees_are_cut_from_their_end() -> None:
     choices = [[0, 0], [0], [1], [0, 0, 0], [1, 0]]
     whole = paths(grow({"tree_choices": choices}, batch_of(GREEDY))[0])
     assert [len(path) for path in whole] == [1, 1, 2, 2, 3]
     assert paths(grow({"tree_choices": choices}, batch_of(GREEDY), max_nodes=3)[0]) == whole[:3]
     assert paths(grow({"tree_choices": choices}, batch_of(GREEDY), max_depth=2)[0]) == whole[:4]
-
-
-def test_combs_are_for_drawn_tokens() -> None:
-    batch = batch_of(WARM, GREEDY)
-    first, second = grow({"tree_top_k": 2, "draft_sample_method": "probabilistic"}, batch, max_nodes=5)
-    assert paths(first) == paths(second)
-    assert [len(path) for path in paths(first)] == [1, 1, 2, 2, 3]
-    assert sorted(first.draft_probs) == [0, 1, 3]
-    assert second.draft_probs == {}
-    for row, law in first.draft_probs.items():
-        above = paths(first)[row - 1] if row else ()
-        torch.testing.assert_close(law, logits_after(above).softmax(-1))
-    assert isinstance(batch.draws, KnownDraws)
-    nodes = [node for rows, node in batch.draws.nodes if 0 in rows]
-    assert len(set(nodes)) == len(nodes), "no draw is used twice"
 
 
 def test_dynamic_trees_run_few_nodes_and_keep_the_best() -> None:
@@ -160,7 +159,6 @@ def odd_and_short(row: int, path: tuple[int, ...]) -> list[int] | None:
     [
         {"tree_top_k": 4},
         {"tree_choices": [[0], [1], [2], [3], [0, 0], [0, 0, 0]]},
-        {"tree_top_k": 4, "draft_sample_method": "probabilistic"},
     ],
 )
 def test_grammars_cut_branches(keys: dict[str, Any]) -> None:
@@ -184,4 +182,4 @@ def test_rows_that_drafts_take() -> None:
     assert most(9, tree_top_k=3) == 15
     assert most(9, tree_top_k=3, tree_depth=2) == 6
     assert most(2, tree_top_k=3) == 6
-    assert most(9, tree_top_k=3, draft_sample_method="probabilistic") == 9
+    assert most(9, tree_choices=((0,),)) == 9

@@ -7,24 +7,22 @@ from collections.abc import Sequence
 import torch
 
 from specdec.interfaces import Draft, DraftSampling
+from specdec_drafting.drafting_config import DraftingConfig
 from specdec_drafting.partial_draft import PartialDraft
 
 
 def draft_of(
     drafts: Sequence[PartialDraft | None],
+    config: DraftingConfig,
     device: torch.device,
-    *,
-    is_tree: bool,
-    has_confidence: bool,
-    vocab_map: torch.Tensor | None = None,
+    vocab_map: torch.Tensor | None,
 ) -> Draft:
     """Return the draft of a batch.
 
     Args:
         drafts: `[B]` one for each row, None for rows without a draft.
+        config: whether the draft has parents and confidences.
         device: device of q; token ids stay on the CPU, where core reads them.
-        is_tree: whether the draft has parents.
-        has_confidence: whether it has the nodes' probabilities.
         vocab_map: `[V']` the target's id of each draft id, or None if they are the same.
     """
     rows = [[] if d is None else d.token_ids for d in drafts]
@@ -32,8 +30,8 @@ def draft_of(
         return Draft.empty(len(rows))
     draft = Draft.from_lists(
         rows,
-        [[] if d is None else d.parents for d in drafts] if is_tree else None,
-        confidence=[[] if d is None else d.confidences for d in drafts] if has_confidence else None,
+        [[] if d is None else d.parents for d in drafts] if config.is_tree else None,
+        confidence=[[] if d is None else d.confidences for d in drafts] if config.has_confidence else None,
     )
     has_probs = [d is not None and bool(d.draft_probs) for d in drafts]
     if not any(has_probs):
@@ -41,7 +39,7 @@ def draft_of(
     return Draft(
         token_ids=draft.token_ids,
         parents=draft.parents,
-        sampling=DraftSampling.WITHOUT_REPLACEMENT if is_tree else DraftSampling.IID,
+        sampling=DraftSampling.WITHOUT_REPLACEMENT if config.is_tree else DraftSampling.IID,
         node_probs=_node_probs(draft, drafts, device),
         has_probs=torch.tensor(has_probs, device=device),
         vocab_map=vocab_map,

@@ -76,21 +76,11 @@ class Chooser:
             rows = [i for i, p in enumerate(params) if p.is_greedy]
             if rows:
                 indices[rows] = _best(allowed[rows], most)
-        target_ids, draft_ids = [], []
         counts = [0 if index in closed else place.num_wanted for index, place in enumerate(places)]
         if most > 1:  # forbidden or cut ids must not become siblings
             possible = (allowed.gather(1, indices) > -torch.inf).long().cumprod(1).sum(1).tolist()
             counts = list(map(min, counts, possible))
-        for row, count in zip(indices.tolist(), counts, strict=True):
-            named = self._vocabulary.name(row[:count])
-            target_ids.append(named[0])
-            draft_ids.append(named[1])
-        confidences = None
-        if probs is not None:
-            confidences = [
-                row[:count] for row, count in zip(probs.gather(1, indices).tolist(), counts, strict=True)
-            ]
-        return Choice(target_ids, draft_ids, draft_probs, confidences)
+        return self._choice(indices, counts, draft_probs, None if probs is None else probs.gather(1, indices))
 
     def rank(self, logits: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> Choice:
         """Return the most probable siblings at each position with the confidence in each, as point masses.
@@ -108,15 +98,26 @@ class Chooser:
         if self._method == "coupled":
             self._add_noise(scores, places, batch)
         probs, indices = scores.softmax(-1).topk(max(place.num_wanted for place in places), -1)
-        target_ids, draft_ids, confidences = [], [], []
-        for index, (row, values) in enumerate(zip(indices.tolist(), probs.tolist(), strict=True)):
-            count = 0 if index in closed else places[index].num_wanted
-            count = min(count, sum(value > 0 for value in values))
-            named = self._vocabulary.name(row[:count])
-            target_ids.append(named[0])
-            draft_ids.append(named[1])
-            confidences.append(values[:count])
-        return Choice(target_ids, draft_ids, None, confidences)
+        possible = (probs > 0).sum(1).tolist()
+        counts = [
+            0 if index in closed else min(place.num_wanted, possible[index])
+            for index, place in enumerate(places)
+        ]
+        return self._choice(indices, counts, None, probs)
+
+    def _choice(
+        self,
+        indices: torch.Tensor,
+        counts: list[int],
+        draft_probs: torch.Tensor | None,
+        confidences: torch.Tensor | None,
+    ) -> Choice:
+        """Return the choice of the first `counts[i]` of row i's indices into V', `[R, most]`, with as many confidences."""
+        names = [self._vocabulary.name(row[:n]) for row, n in zip(indices.tolist(), counts, strict=True)]
+        values = None
+        if confidences is not None:
+            values = [row[:count] for row, count in zip(confidences.tolist(), counts, strict=True)]
+        return Choice([name[0] for name in names], [name[1] for name in names], draft_probs, values)
 
     def _add_noise(self, scores: torch.Tensor, places: Sequence[Place], batch: ProposeBatch) -> None:
         """Add the noise of each position to `scores [R, V']`; greedy requests get none."""

@@ -47,6 +47,8 @@ class DraftModule:
     """Number of the draft's ids after which nothing is drafted."""
     mask_id: int | None = None
     """The mask token, if all tokens of a draft are guessed in one pass."""
+    max_depth: int | None = None
+    """The deepest node of a draft, if that is limited."""
     tree: HeadConfig | None = None
     """The shape of trees in which several nodes of a depth are continued, if drafts are such."""
 
@@ -115,10 +117,10 @@ class Drafter:
         """Return a row's empty draft, if it gets one, and the piece of its new tokens `ids`, the last with `features`."""
         piece, state, draft = self.rows.append(batch, row, ids), self._state(batch, row), None
         num_new, most = len(piece.ids), batch.max_nodes[row]
-        max_depth = min(most, self._module.max_len - state.num_ids)
-        if max_depth > 0 and (num_new or state.logits is not None):
-            width = self._config.tree_top_k if self._trees is None else 1
-            draft = PartialDraft(row, most, min(max_depth, self._config.deepest, -(-most // width)), width)
+        width = self._config.tree_top_k if self._trees is None else 1
+        deepest = min(self._module.max_depth or most, self._module.max_len - state.num_ids, -(-most // width))
+        if deepest > 0 and (num_new or state.logits is not None):
+            draft = PartialDraft(row, most, deepest, width)
         if num_new and (draft is not None or self._head is not None):
             piece.num_logits = 1
         if features is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -47,11 +46,6 @@ class DraftingConfig(ProposerConfig):
     def has_confidence(self) -> bool:
         """Whether drafts have the confidence in their nodes."""
         return self.draft_confidence_threshold > 0
-
-    @property
-    def deepest(self) -> int:
-        """The depth that no draft exceeds."""
-        return sys.maxsize
 
     def used(self, capabilities: frozenset[Capability]) -> frozenset[Capability]:
         """Return those of a class's capabilities that this configuration uses."""

@@ -74,11 +74,6 @@ class HeadConfig(DraftingConfig):
         return self.draft_confidence_threshold > 0 or self.is_dynamic
 
     @property
-    def deepest(self) -> int:
-        """The depth that no draft exceeds."""
-        return self.tree_depth or super().deepest
-
-    @property
     def is_dynamic(self) -> bool:
         """Whether trees are expanded by confidence. Sampled tokens must not be chosen among, so their trees are static."""
         return self.tree_top_k > 1 and self.draft_sample_method != "probabilistic"

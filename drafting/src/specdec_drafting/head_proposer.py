@@ -47,6 +47,13 @@ class HeadProposer(DraftingProposer):
         else:  # heads read all of the target's ids
             ids = np.arange(head.num_logits) if head.target_ids is None else head.target_ids.cpu().numpy()
             vocabulary = reduced_vocabulary(ids, info.vocab_size, info.device)
-        mask_id = head.mask_id if config.parallel_drafting else None
-        tree = config if config.is_tree and head.num_stages == 1 else None
-        return DraftModule(head, vocabulary, head.num_logits, max_len, mask_id, tree)
+        is_special = head.num_stages == 1 and (config.is_dynamic or config.tree_choices is not None)
+        return DraftModule(
+            head,
+            vocabulary,
+            head.num_logits,
+            max_len,
+            mask_id=head.mask_id if config.parallel_drafting else None,
+            max_depth=config.tree_depth,
+            tree=config if is_special else None,
+        )

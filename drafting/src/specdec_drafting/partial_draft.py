@@ -41,15 +41,19 @@ class PartialDraft:
         """Add siblings below the current node, and make the first of them the current node."""
         if probs is not None:
             self.draft_probs[self.last + 1] = probs
+        self.last = self.append(self.last, target_ids, confidences)[0]
+        self.path = (*self.path, target_ids[0])
+
+    def append(self, parent: int, target_ids: list[int], confidences: list[float] | None) -> range:
+        """Append children of a node (-1: the last committed token); a repeated id ends the list. Returns the new nodes."""
         first = len(self.token_ids)
-        seen: set[int] = set()
+        seen = set(target_ids)
         for place, token in enumerate(target_ids):
-            if token in seen:
+            if token not in seen:
                 break
-            seen.add(token)
+            seen.remove(token)
             self.token_ids.append(token)
-            self.parents.append(self.last)
+            self.parents.append(parent)
             if confidences is not None:
                 self.confidences.append(confidences[place])
-        self.path = (*self.path, target_ids[0])
-        self.last = first
+        return range(first, len(self.token_ids))

@@ -62,14 +62,7 @@ class DraftingProposer(Proposer):
         for row, request_id in enumerate(batch.request_ids):
             if batch.counts[row]:
                 self._rows.publish(request_id, batch.token_ids(row))
-        config = self._config
-        return draft_of(
-            drafts,
-            self.target_info.device,
-            is_tree=config.is_tree,
-            has_confidence=config.has_confidence,
-            vocab_map=self._vocab_map,
-        )
+        return draft_of(drafts, self._config, self.target_info.device, self._vocab_map)
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
         """Reuse the rows of a cached prefix."""

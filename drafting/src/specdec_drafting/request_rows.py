@@ -77,9 +77,8 @@ class RequestRows:
             self._forget_from(request_id, state, committed[:start])
         state.keep_accepted(committed)
         if self.reads_states and start > state.num_tokens:
-            self.drop(
-                request_id
-            )  # states were missed, so it rests until they are delivered again from the start
+            # States were missed, so it rests until they are delivered again from the start.
+            self.drop(request_id)
             return None
         waiting = len(committed) - state.num_tokens
         if num_wanted and not waiting and state.logits is None and not self.reads_states:

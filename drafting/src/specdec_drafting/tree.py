@@ -42,20 +42,11 @@ class GrowingTree(PartialDraft):
         """
         base = self.scores[parent] if parent >= 0 else 0.0
         path, ranks = self.path_of(parent), self.ranks_of(parent)
-        seen = set[int]()
-        for rank, (token, other, confidence) in enumerate(
-            zip(target_ids, draft_ids, confidences, strict=True)
-        ):
-            if token in seen:
-                break
-            seen.add(token)
-            self.token_ids.append(token)
-            self.draft_ids.append(other)
-            self.parents.append(parent)
-            self.paths.append((*path, token))
+        for rank, node in enumerate(self.append(parent, target_ids, confidences)):
+            self.draft_ids.append(draft_ids[rank])
+            self.paths.append((*path, target_ids[rank]))
             self.ranks.append((*ranks, rank))
-            self.confidences.append(confidence)
-            self.scores.append(base + math.log(max(confidence, 1e-30)))
+            self.scores.append(base + math.log(max(self.confidences[node], 1e-30)))
 
     def path_of(self, node: int) -> tuple[int, ...]:
         """Return the target ids down to a node; empty for -1."""
@@ -110,12 +101,6 @@ class GrowingTree(PartialDraft):
             parents=[places[self.parents[node]] for node in nodes],
             confidences=[self.confidences[node] for node in nodes],
         )
-
-
-def comb_paths(num_nodes: int, width: int) -> tuple[tuple[int, ...], ...]:
-    """Return the static tree with `width` siblings at each depth, the first of which is continued."""
-    paths = [((0,) * (node // width)) + (node % width,) for node in range(num_nodes)]
-    return tuple(paths)
 
 
 def children_of(paths: tuple[tuple[int, ...], ...]) -> dict[tuple[int, ...], int]:

@@ -10,7 +10,7 @@ from specdec.interfaces import ProposeBatch
 from specdec_drafting.chooser import Chooser, Place
 from specdec_drafting.head_config import HeadConfig
 from specdec_drafting.partial_draft import PartialDraft
-from specdec_drafting.tree import GrowingTree, children_of, comb_paths
+from specdec_drafting.tree import GrowingTree, children_of
 from specdec_drafting.vocabulary import DraftVocabulary
 
 _DEFAULT_DEPTH = 5
@@ -24,7 +24,7 @@ class TreeGrowth:
     """Decides which nodes a tree gets.
 
     Args:
-        config: the shape of the tree.
+        config: the shape of the tree: `tree_choices`, or by confidence.
         chooser: chooses children.
         vocabulary: the ids that may be drafted.
         eos_token_ids: ids after which nothing is drafted.
@@ -88,12 +88,8 @@ class TreeGrowth:
         """Return the number of children per path of ranks of a static tree; None for a tree expanded by confidence."""
         if self._is_dynamic:
             return None
-        paths = self._config.tree_choices
-        if paths is None:
-            paths = comb_paths(tree.max_nodes, self._config.tree_top_k)
-        else:
-            paths = tuple(sorted(paths, key=lambda path: (len(path), path)))[: tree.max_nodes]
-        return children_of(tuple(path for path in paths if len(path) <= tree.max_depth))
+        paths = sorted(self._config.tree_choices or (), key=lambda path: (len(path), path))
+        return children_of(tuple(path for path in paths[: tree.max_nodes] if len(path) <= tree.max_depth))
 
     def _add_children(
         self, batch: ProposeBatch, parents: list[tuple[GrowingTree, int]], logits: torch.Tensor

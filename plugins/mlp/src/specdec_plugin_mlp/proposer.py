@@ -91,13 +91,7 @@ class StateHeadsProposer(Proposer):
         wanted = [draft for draft in drafts if draft is not None]
         if wanted:
             self._grow(batch, wanted)
-        return draft_of(
-            drafts,
-            self.target_info.device,
-            is_tree=self._config.is_tree,
-            has_confidence=self._config.has_confidence,
-            vocab_map=self._vocabulary.target_ids,
-        )
+        return draft_of(drafts, self._config, self.target_info.device, self._vocabulary.target_ids)
 
     def resume(self, request_id: str, token_ids: HostIds) -> int:
         """Accept any prefix: only the state that chose the last token is needed, and it is delivered with later tokens."""
