@@ -90,7 +90,7 @@ class HeadCheckpoint:
             raise ModelError(_unreadable(file, error)) from None
 
     def read(self, name: str, shape: Sequence[int] | None = None) -> torch.Tensor:
-        """Return one tensor on the host, in its stored dtype.
+        """Return one tensor on the CPU, in its stored dtype.
 
         Args:
             name: name of the tensor.
