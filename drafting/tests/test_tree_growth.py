@@ -87,8 +87,8 @@ def test_static_trees_have_the_paths_asked_for() -> None:
         expected.append(path)
     assert paths(draft) == expected
     assert expected[0][0] == best[()][0]
-    for path, chance in zip(paths(draft), draft.confidences, strict=True):
-        assert chance == pytest.approx(float(logits_after(path[:-1]).softmax(-1)[path[-1]]))
+    for path, confidence in zip(paths(draft), draft.confidences, strict=True):
+        assert confidence == pytest.approx(float(logits_after(path[:-1]).softmax(-1)[path[-1]]))
 
 
 def test_drawn_trees_come_with_their_probabilities() -> None:
@@ -119,8 +119,8 @@ def test_dynamic_trees_run_few_nodes_and_keep_the_best() -> None:
     assert table.num_run == [3, 3]
     assert len(draft.token_ids) == 7
     joint = {}
-    for path, chance in zip(paths(draft), draft.confidences, strict=True):
-        joint[path] = joint.get(path[:-1], 1.0) * chance
+    for path, confidence in zip(paths(draft), draft.confidences, strict=True):
+        joint[path] = joint.get(path[:-1], 1.0) * confidence
     assert list(joint.values()) == sorted(joint.values(), reverse=True)
     assert max(map(len, joint)) <= 3
 

@@ -41,10 +41,10 @@ def best_tree(
 ) -> dict[tuple[int, ...], float]:
     """Return the paths of EAGLE-2's tree and the probability of each node given its parent, by the paper's two phases."""
     ids = reference.target_ids.tolist()
-    chances: dict[tuple[int, ...], float] = {}
+    confidences: dict[tuple[int, ...], float] = {}
 
     def joint(path: tuple[int, ...]) -> float:
-        return math.prod(chances[path[: n + 1]] for n in range(len(path)))
+        return math.prod(confidences[path[: n + 1]] for n in range(len(path)))
 
     layer: list[tuple[int, ...]] = [()]
     for _ in range(depth):
@@ -52,11 +52,11 @@ def best_tree(
         for path in layer:
             probs = reference.after(text, states, path).softmax(-1)
             for index in probs.topk(top_k).indices.tolist():
-                chances[*path, ids[index]] = float(probs[index])
+                confidences[*path, ids[index]] = float(probs[index])
                 found.append((*path, ids[index]))
         layer = sorted(found, key=joint, reverse=True)[:top_k]
-    kept = sorted(chances, key=joint, reverse=True)[:size]
-    return {path: chances[path] for path in kept}
+    kept = sorted(confidences, key=joint, reverse=True)[:size]
+    return {path: confidences[path] for path in kept}
 
 
 @pytest.mark.parametrize("is_eager", [False, True])

@@ -98,7 +98,7 @@ def test_a_draft_ends_with_the_first_token_below_the_threshold(learnt, texts):
         for row, drafted in enumerate(draft.rows):
             if drafted:
                 *others, last = draft.confidence[row, : len(drafted)].tolist()
-                assert all(chance >= 0.6 for chance in others)
+                assert all(confidence >= 0.6 for confidence in others)
                 assert last < 0.6 or len(drafted) == batch.max_nodes[row]
                 lengths.add(len(drafted))
     assert lengths == {1, 2, 3}

@@ -42,7 +42,9 @@ def follow(plain: PlainMtp, feed: Feed, k: int, standing: list[int]) -> float:
             row = rows[str(i)]
             assert len(row.tokens) == k or row.tokens[-1] in feed.proposer.target_info.eos_token_ids
             assert row.probs is not None
-            wanted = torch.stack([law.softmax(-1) for law in plain.laws(text, list(row.tokens))])
+            wanted = torch.stack(
+                [logits.softmax(-1) for logits in plain.drafted_logits(text, list(row.tokens))]
+            )
             worst = max(worst, (row.probs[: len(wanted)] - wanted).abs().max().item())
             accepted = max(0, stood if i == 0 else k - stood)
             new = [*row.tokens[:accepted], (11 * step + 5 * i) % VOCAB_SIZE]

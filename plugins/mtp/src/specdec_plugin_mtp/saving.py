@@ -59,7 +59,7 @@ def add_mtp_layers(target_dir: str | Path, head: MtpHead, out_dir: str | Path) -
 
 
 def layer_tensors(head: MtpHead, num_target_layers: int) -> dict[str, torch.Tensor]:
-    """Return a head's own tensors by their published names, copied to the host.
+    """Return a head's own tensors by their published names, copied to the CPU.
 
     Args:
         head: the layers.

@@ -33,7 +33,7 @@ class MtpTensors:
         self._read: set[str] = set()
 
     def read(self, name: str, shape: Sequence[int]) -> torch.Tensor:
-        """Return one tensor, on the host and in its stored dtype.
+        """Return one tensor, on the CPU and in its stored dtype.
 
         Raises:
             ModelError: if it is missing, has another shape, or is damaged.

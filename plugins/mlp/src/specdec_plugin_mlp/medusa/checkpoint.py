@@ -39,7 +39,7 @@ def load_medusa(
         device: device of the weights.
 
     Returns:
-        the heads, and `[V']` int64 on the host: the target id of each logit, or None if all ids can be drafted.
+        the heads, and `[V']` int64 on the CPU: the target id of each logit, or None if all ids can be drafted.
 
     Raises:
         ModelError: naming the file, key or tensor that is missing, damaged or of another shape.

@@ -47,7 +47,7 @@ class PlainMtp:
         return self._target.model(torch.tensor([text])).last_hidden_state[0]
 
     @torch.no_grad()
-    def laws(self, text: list[int], drafted: list[int]) -> list[Tensor]:
+    def drafted_logits(self, text: list[int], drafted: list[int]) -> list[Tensor]:
         """Return the logits `[V]` that each drafted token is chosen from, for the committed tokens `text`."""
         num_layers = len(self.made.blocks)
         states = self.states(text)
