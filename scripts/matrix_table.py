@@ -1,4 +1,4 @@
-"""Turns tests/results/matrix.json into one Markdown table per sampler."""
+"""Turns tests/results/matrix.json into a Markdown table with one line per sampler."""
 
 from __future__ import annotations
 
@@ -8,32 +8,38 @@ from typing import Any
 
 from readme_table import markdown_table
 
+Row = dict[str, Any]
 
-def matrix_table(file: Path, sampler: str) -> str:
-    """Return a table of parameters by draft kinds, or one line if there is no result yet.
+
+def matrix_table(file: Path) -> str:
+    """Return a table with each sampler's largest statistic and weakest mutant, or one line if there is no result yet.
 
     Args:
         file: the result of `tests/full_matrix.py`.
-        sampler: the sampler to show.
     """
     if not file.exists():
         return f"*Not measured yet: `{file.name}` is missing.*"
-    rows: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
-    cells = {(row["parameter"], row["draft"]): row for row in rows if row["sampler"] == sampler}
-    if not cells:
-        return f"*Not measured yet: `{file.name}` has no cells of `{sampler}`.*"
-    drafts = list(dict.fromkeys(draft for _, draft in cells))
-    table = [["parameter", *drafts, "mutants: without a draft; with one"]]
-    for parameter in dict.fromkeys(parameter for parameter, _ in cells):
-        row = [cells.get((parameter, draft)) for draft in drafts]
-        mutants = dict.fromkeys(cell["mutant"] for cell in row if cell is not None)
-        found = [
-            "-" if cell is None else f"{_shown(cell['ratio'])} / {_shown(cell['mutant_ratio'])}"
-            for cell in row
-        ]
-        table.append([f"`{parameter}`", *found, "; ".join(mutants)])
+    rows: list[Row] = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    table = [["sampler", "cells", "largest statistic over its bound", "smallest of the mutants"]]
+    for sampler in dict.fromkeys(row["sampler"] for row in rows):
+        cells = [row for row in rows if row["sampler"] == sampler]
+        closest = max(cells, key=lambda cell: _finite(cell["ratio"]))
+        weakest = min(cells, key=lambda cell: _finite(cell["mutant_ratio"]))
+        table.append(
+            [
+                f"`{sampler}`",
+                str(len(cells)),
+                f"{_finite(closest['ratio']):.2f} (`{closest['parameter']}`, {_draft(closest)})",
+                f"{_finite(weakest['mutant_ratio']):.1f} (`{weakest['parameter']}`, {_draft(weakest)})",
+            ]
+        )
     return markdown_table(table)
 
 
-def _shown(ratio: float | None) -> str:
-    return "∞" if ratio is None else f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+def _finite(ratio: float | None) -> float:
+    """Return a ratio; None stands for a text that cannot occur."""
+    return float("inf") if ratio is None else ratio
+
+
+def _draft(cell: Row) -> str:
+    return "no draft" if cell["draft"] == "none" else str(cell["draft"])
