@@ -84,8 +84,8 @@ def refused(path: Path | str, *said: str, read: str = "map", shape: tuple[int, .
     assert [part for part in said if part not in str(caught.value)] == [], caught.value
 
 
-def test_a_missing_tensor_is_named_beside_those_there_are(head: Path) -> None:
-    refused(head, "has no tensor 'emb.0.weight'", "head.0.weight, map, proj.0.weight", read="emb.0.weight")
+def test_a_missing_tensor_is_named_beside_the_nearest(head: Path) -> None:
+    refused(head, "has no tensor 'emb.0.weight'", "it has head.0.weight, proj.0.weight", read="emb.0.weight")
     save_file({str(i): torch.zeros(1) for i in range(9)}, head / "model.safetensors")
     refused(head, "0, 1, 2, 3 and 5 more")
 

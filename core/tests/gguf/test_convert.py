@@ -120,7 +120,7 @@ def test_what_transformers_cannot_read_is_refused_with_its_reason(tmp_path: Path
 
 def test_a_missing_tensor_is_not_left_random(tmp_path: Path) -> None:
     told = refusal(tmp_path, without="blk.1.attn_q.weight")
-    assert "tensors are missing, model.layers.1.self_attn.q_proj.weight first (of 1)" in told
+    assert "tensors of LlamaForCausalLM 1 missing, 'model.layers.1.self_attn.q_proj.weight':" in told
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,7 @@ class HeadCheckpoint:
         if file is None:
             raise ModelError(
                 f"{self.directory} has no tensor {name!r}: its config.json does not belong to these weights, or they are of "
-                f"another method; it has {_some(self.names())}"
+                f"another method; it has {_some(get_close_matches(name, self.names(), 3, 0.6) or self.names())}"
             )
         return file
 

@@ -39,6 +39,12 @@ DAMAGED: dict[str, tuple[Shape, Layout, Callable[[Tensors], Tensors] | None, str
         without("layers.0.mlp.up_proj.weight"),
         r"has no tensor for 'layers\.0\.mlp\.up_proj\.weight': its config\.json does not belong to these weights",
     ),
+    "every name prefixed": (
+        ONE,
+        Layout(),
+        lambda tensors: {f"net.{name}": tensor for name, tensor in tensors.items()},
+        r"has no tensor for 'layers\.0\.self_attn\.q_proj\.weight', .* without a place here: .*net\.fc\.weight",
+    ),
     "missing norm": (THREE, Layout(), without("norm.weight"), r"has no tensor for 'norm\.weight'"),
     "missing fc": (THREE, Layout(), without("fc.weight"), r"has no tensor for 'fc\.weight'"),
     "wrong shape": (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from specdec.errors import ModelError
 from specdec.gguf.bounds import check_bounds
+from specdec.messages import unfilled
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -64,10 +65,12 @@ def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         gguf_file=file.name,
         dtype=getattr(torch, dtype),
         quantization_config=GgufConfig(dequantize=True),
+        ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
     model, report = loaded
-    _check_whole(file, report)
+    if (told := unfilled(report, model)) is not None:
+        raise ModelError(f"{file}: {told}")
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     reader = GGUFReader(file)
     fields = {
@@ -79,17 +82,6 @@ def _read(file: Path, dtype: str) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     set_position_scaling(model.config, file, fields, {tensor.name: tensor.data for tensor in reader.tensors})
     set_splitting(tokenizer, file, fields)
     return model, tokenizer
-
-
-def _check_whole(file: Path, report: Mapping[str, Any]) -> None:
-    """Refuse a file that leaves weights of its model randomly initialised."""
-    for kind in ("missing_keys", "mismatched_keys"):
-        names = sorted(map(str, report.get(kind) or ()))
-        if names:
-            raise ModelError(
-                f"{file} does not fit its architecture: tensors are {kind.removesuffix('_keys')}, {names[0]} first "
-                f"(of {len(names)})"
-            )
 
 
 def _set_end(model: PreTrainedModel, fields: Mapping[str, Any]) -> None:

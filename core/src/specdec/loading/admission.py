@@ -43,8 +43,8 @@ def check_config(config: PretrainedConfig, name: str) -> None:
     multimodal = [key for key in ("vision_config", "audio_config", "image_token_id") if hasattr(config, key)]
     if multimodal:
         raise ModelError(
-            f"{name} is a multimodal model (its configuration has {', '.join(multimodal)}); load its language model "
-            "alone and pass it as an object"
+            f"{name} is a multimodal model (its configuration has {', '.join(multimodal)}); pass its language "
+            "model as an object, made as docs/limits.md shows: a text class loaded from this folder finds none of its weights"
         )
     layer_types = set(getattr(config, "layer_types", None) or ()) | set(
         getattr(config, "layers_block_type", None) or ()

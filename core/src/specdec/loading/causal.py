@@ -14,6 +14,7 @@ from specdec.config.hub import offline_arguments
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model
+from specdec.messages import unfilled
 from specdec.runner import has_native_bfloat16
 
 if TYPE_CHECKING:
@@ -62,8 +63,14 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     dtype = _dtype(options, config, device)
     part = _places(config, path, options)
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, use_safetensors=None if options.allow_pickle else True, **common, **part
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=dtype,
+            use_safetensors=None if options.allow_pickle else True,
+            ignore_mismatched_sizes=True,  # named by `unfilled`
+            output_loading_info=True,
+            **common,
+            **part,
         )
     except (ImportError, MemoryError, torch.OutOfMemoryError):  # nothing is wrong with the files
         raise
@@ -76,11 +83,14 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
             else " (only safetensors are loaded; allow_pickle=True also unpickles files)"
         )
         raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
+    model, report = loaded
+    if (told := unfilled(report, model)) is not None:
+        raise ModelError(f"{path}: {told}")
     check_model(model, path)
     if getattr(model, "hf_quantizer", None) is None and not part:
         torch.nn.Module.to(model, device)
-    loaded: PreTrainedModel = model.eval()
-    return loaded
+    ready: PreTrainedModel = model.eval()
+    return ready
 
 
 def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:

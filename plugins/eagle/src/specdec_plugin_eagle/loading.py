@@ -169,21 +169,24 @@ def _fill(
     """Read all weights of a head's own modules, and move them to the target's device."""
     # The target's modules are shared, so none of their weights are read here.
     shared = {"embed_tokens", "lm_head"} if isinstance(head, EagleHead) else {"embed_tokens"}
+    elsewhere = {f"{module}.weight" for module in shared} | {"d2t", *optional}
     wanted = {
         n: p for n, p in head.named_parameters() if n.partition(".")[0] not in shared and n not in optional
     }
+    unknown = [names[name] for name in sorted(set(names) - set(wanted) - elsewhere)]
+    missing = [name.removeprefix("body.") for name in wanted if name not in names]
+    if missing:
+        others = f" (what it has without a place here: {', '.join(unknown[:3])})" if unknown else ""
+        raise ModelError(
+            f"{checkpoint} has no tensor for {', '.join(map(repr, missing[:3]))}: its config.json does not belong to these "
+            f"weights, or they are incomplete{others}"
+        )
     with torch.no_grad():
         for name, parameter in wanted.items():
-            if name not in names:
-                raise ModelError(
-                    f"{checkpoint} has no tensor for {name.removeprefix('body.')!r}: its config.json does not belong to "
-                    "these weights, or they are incomplete"
-                )
             parameter.data = checkpoint.read(names[name], tuple(parameter.shape)).to(torch.float32)
-    unused = sorted(set(names) - set(wanted) - {f"{module}.weight" for module in shared} - {"d2t", *optional})
-    if unused:
+    if unknown:
         raise ModelError(
-            f"{checkpoint}: tensor {names[unused[0]]!r} has no place in this head: config.json does not say what it "
+            f"{checkpoint}: tensor {unknown[0]!r} has no place in this head: config.json does not say what it "
             "is for (norm_before_fc, fc_norm, add_para_norm, num_hidden_layers, attention_bias), or it is of another method"
         )
     for module in head.children():
