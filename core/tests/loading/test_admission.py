@@ -276,3 +276,21 @@ def test_a_damaged_file_is_named_by_its_folder(tmp_path, name, old, new) -> None
     file.write_bytes(content.replace(old, new, 1))
     with pytest.raises(ModelError, match=str(tmp_path)):
         LLM(str(tmp_path), max_model_len=MAX_LEN)
+
+
+UNRUNNABLE = {
+    "Input language unknown": lambda: hf.XmodConfig(
+        **_BASE | {"num_key_value_heads": 4}, is_decoder=True, languages=["en_XX"]
+    ),
+    "At least one of 'min' or 'max'": lambda: hf.DbrxConfig(
+        d_model=32, n_heads=4, n_layers=2, max_seq_len=64, vocab_size=VOCAB,
+        attn_config={"kv_n_heads": 2, "clip_qkv": None, "rope_theta": 1e4},
+        ffn_config={"ffn_hidden_size": 32, "moe_num_experts": 2, "moe_top_k": 1, "hidden_size": 32},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", UNRUNNABLE)
+def test_a_model_that_cannot_run_as_it_is_configured(reason) -> None:
+    with pytest.raises(ModelError, match=f"cannot run as it is configured: .*{reason}"):
+        load(bare(UNRUNNABLE[reason]()), max_model_len=60)

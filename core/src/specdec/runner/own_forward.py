@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
@@ -15,7 +16,9 @@ from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Wanted
+from specdec.runner.agreement import distance
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
+from specdec.runner.filled_cache import filled_cache
 from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaAttention
@@ -23,6 +26,9 @@ from specdec.runner.wide import WIDER, in_wider_arithmetic
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+_NOISE = 1e-6
+"""Relative distance of two passes that is always rounding."""
 
 
 class Place(Protocol):
@@ -60,11 +66,20 @@ class OwnForward(Form):
         """Run a few tokens to find the cache's shapes; returns the window of every layer that calls our attention.
 
         Raises:
-            ModelError: if a layer does not, and would run without a cache.
+            ModelError: if a layer does not, and would run without a cache, or if the module cannot run.
         """
         place = self._place
         probe = AttentionProbe(place.max_context)
-        self.run(batch, features, AttentionContext(place.attention, batch, probe=probe))
+        # Positions with a gap would be taken for two texts, with a rule of their own.
+        first = replace(batch, positions=torch.arange(len(batch.token_ids), device=place.device))
+        try:
+            self.run(first, features, AttentionContext(place.attention, first, probe=probe))
+        except (ModelError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # its own code: a configuration with parts missing may raise anything
+            raise ModelError(
+                f"{type(self.module).__name__} cannot run as it is configured: {type(error).__name__}: {error}"
+            ) from error
         missing = self.missing(probe.windows)
         if missing:
             raise ModelError(
@@ -72,6 +87,9 @@ class OwnForward(Form):
                 "run without the paged cache; specdec cannot serve this model"
             )
         return probe.windows
+
+    def check_positions(self, batch: PackedBatch) -> None:
+        """Refuse a module that takes positions from elsewhere than `PackedBatch.positions`; heads are given no other."""
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
         """See `Form.warm_up`."""
@@ -100,12 +118,42 @@ class ModelForward(OwnForward):
 
         # The modules that may return the final hidden state; which of them a model calls differs (OPT: the inner decoder).
         self._bodies = [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
+        self._given: dict[str, object] = {}
+        """Further arguments of the model."""
         model.set_attn_implementation(ATTENTION_NAME)
 
     def missing(self, found: dict[int, int | None]) -> str | None:
         """See `OwnForward.missing`."""
         missing = sorted(set(range(len(self._layers))) - set(found))
         return f"layers {missing} do not" if missing else None
+
+    def check_positions(self, batch: PackedBatch) -> None:
+        """Compare a pass over the last positions with one that also has a cache of their length, as in `generate`.
+
+        Raises:
+            ModelError: if they differ: the requests of a pass have no common length.
+        """
+        num_rows = len(batch.token_ids)
+
+        def reads_length(length: int) -> bool:
+            start = length - num_rows
+            late = replace(batch, positions=torch.arange(start, length, device=self._place.device))
+            plain, again = (self.forward(late, None).logits for _ in range(2))
+            self._given = {"past_key_values": filled_cache(start)}
+            try:
+                cached = self.forward(late, None).logits
+            finally:
+                self._given = {}
+            return distance(cached, plain) > max(_NOISE, 10 * distance(again, plain))
+
+        length = longest = int(batch.positions[-1]) + 1
+        while length > num_rows and reads_length(length):
+            length //= 2
+        if length < longest:
+            raise ModelError(
+                f"{type(self.module).__name__} takes positions from the length of the cache, and the requests of a pass have "
+                f"different ones; pass max_model_len={length} or less, where this changes nothing"
+            )
 
     def run(
         self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
@@ -127,6 +175,7 @@ class ModelForward(OwnForward):
                     position_ids=batch.positions[None],
                     use_cache=False,
                     **keep,
+                    **self._given,
                 ).logits[0]
         finally:
             for handle in handles:

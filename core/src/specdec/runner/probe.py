@@ -52,8 +52,14 @@ class AttentionProbe:
         """Record a layer and return its window.
 
         Raises:
-            ModelError: if the mask is not one of ours, or its rule differs from the window passed as an argument.
+            ModelError: if the layer was recorded already, if the mask is not one of ours, or if its rule differs from the
+                window passed as an argument.
         """
+        if layer in self.windows:
+            raise ModelError(
+                f"{type(module).__name__} calls attention more than once in layer {layer}, and the cache has room for the keys "
+                "and values of one call"
+            )
         if window is not None and window >= self.max_context:
             window = None
         if mask is not None:

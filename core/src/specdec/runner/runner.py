@@ -162,7 +162,8 @@ class ModuleRunner:
     def probe_pass(self) -> PackedBatch:
         """Return a pass for probing the module."""
         config = self.module.config.get_text_config()  # type: ignore[union-attr, operator]  # models and heads have one
-        return probe_pass(config.vocab_size, self.max_context, self.device)
+        trained = getattr(config, "max_position_embeddings", None) or self.max_context
+        return probe_pass(config.vocab_size, min(self.max_context, trained), self.device)
 
     @in_inference_mode
     def _make_forms(self, *, is_fused: bool) -> None:
@@ -171,6 +172,7 @@ class ModuleRunner:
         features = self.probe_features(len(batch.token_ids))
         for own in self._own:
             self.windows |= own.probe(batch, features)
+            own.check_positions(batch)
         self.may_fuse = is_fused
         """Whether a faster form than the own forward was requested."""
         for stage, own in enumerate(self._own):
@@ -178,7 +180,7 @@ class ModuleRunner:
         if is_fused and isinstance(self.module, DraftHead):
             speed_up_linears(self.module)
         # Unlike the probes', as passes of several requests have.
-        batch = replace(batch, slots=batch.positions)
+        batch = replace(batch, slots=torch.arange(len(batch.token_ids), device=self.device))
         for form in self._all_forms():
             form.warm_up(batch, features)
 
