@@ -12,7 +12,7 @@ import torch
 from eagle_check.layout import Layout, write_head
 from eagle_check.session import Session, whole_life
 from eagle_check.shape import Shape, random_tensors
-from eagle_check.targets import check, make_proposer, make_reference, target_model
+from eagle_check.targets import NUM_LAYERS, check, make_proposer, make_reference, target_model
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import LlamaConfig
@@ -73,7 +73,12 @@ def meaning(folder: Path, shape: Shape) -> dict[str, Any]:
     config = json.loads((folder / "config.json").read_text())
     settings = EagleSettings.from_dict(config, "head", is_eagle3=shape.is_eagle3)
     layer = settings.layer_config.to_dict()
-    return {**vars(settings), "layer_config": {key: layer[key] for key in LlamaConfig().to_dict()}}
+    read = None if settings.aux_layers is None else settings.aux_layers.inputs(NUM_LAYERS)
+    return {
+        **vars(settings),
+        "aux_layers": read,
+        "layer_config": {key: layer[key] for key in LlamaConfig().to_dict()},
+    }
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -244,7 +249,9 @@ def test_a_loaded_head_is_saved_as_it_was_published(tmp_path: Path, shape: Shape
     write_head(source, shape, random_tensors(shape))
     handle, checkpoint = check().handle, HeadCheckpoint(str(source))
     if shape.is_eagle3:
-        save_eagle3(load_eagle3(checkpoint, handle, is_parallel=False), tmp_path / "out", checkpoint.config)
+        settings = EagleSettings.from_dict(checkpoint.config, "head", is_eagle3=True)
+        head = load_eagle3(checkpoint, handle, settings, is_parallel=False)
+        save_eagle3(head, tmp_path / "out", checkpoint.config)
     else:
         save_eagle(load_eagle(checkpoint, handle), tmp_path / "out", checkpoint.config)
     own = {"embed_tokens.weight"} if shape.is_eagle3 else {"embed_tokens.weight", "lm_head.weight"}

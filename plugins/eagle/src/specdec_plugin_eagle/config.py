@@ -22,3 +22,9 @@ class Eagle3Config(EagleConfig):
         default=False,
         description="Guess all tokens in one pass from mask tokens, with heads trained for it (P-EAGLE).",
     )
+    aux_layer_ids: tuple[int, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="The target's layers whose inputs the head reads, where its `config.json` tells others or none; k is the "
+        "input of layer k, which is the output of layer k - 1.",
+    )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
 
 from specdec import ConfigError, ModelError
+from specdec.config import Checkpoint
 from specdec_drafting import HeadCheckpoint
 from specdec_drafting.checkpoint import WEIGHTS
+from specdec_plugin_eagle.aux_layers import AuxLayers, layers_read
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config, speculators_config
 from specdec_plugin_eagle.names import module_name, published_name, speculators_name
 from specdec_plugin_eagle.settings import EagleSettings
@@ -93,6 +95,10 @@ def plan_conversion(
     modules = {name: module_name(name) for name in checkpoint.names()}
     is_eagle3 = _is_eagle3(modules, checkpoint)
     settings = EagleSettings.from_dict(config, str(checkpoint), is_eagle3=is_eagle3)
+    if settings.aux_layers is not None:
+        count = None if verifier is None else Checkpoint(verifier).number("num_hidden_layers")
+        read = layers_read(settings.aux_layers, count, str(checkpoint))
+        settings = replace(settings, aux_layers=AuxLayers(read))
     has_fc_bias = "fc.bias" in modules.values()
     if to == SPECULATORS:
         made = speculators_config(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specdec.config import Checkpoint
+from specdec_plugin_eagle.aux_layers import KEY
 from specdec_plugin_eagle.settings import EagleSettings
 
 SPECULATORS_KEY = "transformer_layer_config"
@@ -17,7 +18,7 @@ _OWN_KEYS = frozenset(
         "architectures", "auto_map", "draft_vocab_size", "target_hidden_size", "eagle_aux_hidden_state_layer_ids",
         "eagle_config", "use_aux_hidden_state", "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output",
         "add_para_norm", "layernorms", "eagle_fc_bias", "fusion_bias", "mask_token_id", "pard_token", "ptd_token_id",
-        "dflash_config", "logit_scale", "model",
+        "dflash_config", "logit_scale", "model", "eagle_aux_layer_semantics",
     }
 )  # fmt: skip
 """Keys of the head itself, in either dialect; all others describe its decoder layers."""
@@ -46,7 +47,7 @@ def speculators_config(
 
     Args:
         config: the published configuration.
-        settings: the settings read from it.
+        settings: the settings read from it; ids of layers count inputs.
         is_eagle3: whether it is an EAGLE-3 head.
         has_fc_bias: whether its `fc` has a bias.
         verifier: directory or hub id of the target; None to name none.
@@ -96,6 +97,8 @@ def published_config(
         "eagle_fc_bias": has_fc_bias,
     }
     out |= {key: True for key, is_so in habits.items() if is_so}
+    if settings.aux_layers is not None and settings.aux_layers.ids[0] == 1:  # else they might count outputs
+        out["eagle_config"] = {KEY: [i - 1 for i in settings.aux_layers.ids]}
     return out | _common(settings) | ({} if settings.mask_id is None else {"ptd_token_id": settings.mask_id})
 
 
@@ -104,8 +107,8 @@ def _common(settings: EagleSettings) -> dict[str, Any]:
     out: dict[str, Any] = {}
     if settings.target_hidden_size != settings.layer_config.hidden_size:
         out["target_hidden_size"] = settings.target_hidden_size
-    if settings.aux_layer_ids is not None:
-        out["eagle_aux_hidden_state_layer_ids"] = list(settings.aux_layer_ids)
+    if settings.aux_layers is not None and settings.uses_aux:
+        out[KEY] = list(settings.aux_layers.ids)
     if not settings.uses_aux:
         out["eagle_config"] = {"use_aux_hidden_state": False}
     if settings.logit_scale != 1.0:

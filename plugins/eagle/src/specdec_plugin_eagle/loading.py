@@ -37,15 +37,17 @@ def load_eagle(checkpoint: HeadCheckpoint, target: TargetHandle) -> EagleHead:
     return head
 
 
-def load_eagle3(checkpoint: HeadCheckpoint, target: TargetHandle, *, is_parallel: bool) -> Eagle3Head:
+def load_eagle3(
+    checkpoint: HeadCheckpoint, target: TargetHandle, settings: EagleSettings, *, is_parallel: bool
+) -> Eagle3Head:
     """Return an EAGLE-3 head; see `load_eagle`.
 
     Args:
         checkpoint: its files.
         target: the target.
+        settings: those of its `config.json`, or others.
         is_parallel: whether it is used for parallel drafting, which needs a mask token and its feature.
     """
-    settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=True)
     names = _names(checkpoint)
     _check_target(settings, checkpoint, target)
     has_mask = "mask_hidden" in names

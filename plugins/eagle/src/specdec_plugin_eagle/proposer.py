@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from specdec.interfaces import Capability, DraftHead, ProposerConfig, TargetHandle, TargetInfo
 from specdec_drafting import HeadCheckpoint, HeadProposer
+from specdec_plugin_eagle.aux_layers import AuxLayers, layers_read
 from specdec_plugin_eagle.config import Eagle3Config, EagleConfig
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
-from specdec_plugin_eagle.settings import EagleSettings, layers_read
+from specdec_plugin_eagle.settings import EagleSettings
 
 
 class EagleProposer(HeadProposer):
@@ -34,12 +36,17 @@ class Eagle3Proposer(HeadProposer):
         super().__init__(config, target)
         assert config.model is not None
         self._checkpoint = HeadCheckpoint(config.model, config.revision)
-        settings = EagleSettings.from_dict(self._checkpoint.config, str(self._checkpoint), is_eagle3=True)
+        place = str(self._checkpoint)
+        settings = EagleSettings.from_dict(self._checkpoint.config, place, is_eagle3=True)
+        if config.aux_layer_ids is not None:
+            settings = replace(settings, aux_layers=AuxLayers(config.aux_layer_ids), uses_aux=True)
+        self._settings = settings
         if settings.uses_aux:
-            self.aux_layer_ids = layers_read(settings, target.num_layers, str(self._checkpoint))
+            self.aux_layer_ids = layers_read(settings.aux_layers, target.num_layers, place)
         else:
             self.capabilities = self.capabilities - {Capability.AUX_HIDDEN_STATES}
 
     def load_head(self, target: TargetHandle) -> DraftHead:
         """Return the head; see `load_eagle3`."""
-        return load_eagle3(self._checkpoint, target, is_parallel=self.config.parallel_drafting)
+        is_parallel = self.config.parallel_drafting
+        return load_eagle3(self._checkpoint, target, self._settings, is_parallel=is_parallel)

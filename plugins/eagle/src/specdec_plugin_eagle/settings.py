@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import AutoConfig, PretrainedConfig
 
-from specdec import ConfigError, ModelError
+from specdec import ModelError
+from specdec_plugin_eagle.aux_layers import KEY, AuxLayers
 
 _SPECULATORS = "transformer_layer_config"
 _FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -23,7 +24,7 @@ class EagleSettings:
         layer_config: configuration of its `num_hidden_layers` decoder layers; `vocab_size` is that of the embedding.
         num_logits: number of ids it can draft.
         target_hidden_size: width of the target's states.
-        aux_layer_ids: target layers whose inputs EAGLE-3 reads; None for the default (2, L / 2, L - 3).
+        aux_layers: target layers that EAGLE-3 reads; None for the default.
         uses_aux: whether EAGLE-3 reads these layers, or only the last hidden state.
         is_normed_residual: EAGLE-3: the residual stream begins with the normed state (`norm_before_residual`).
         has_norm_before_fc: EAGLE-3: one norm over the concatenated states.
@@ -37,7 +38,7 @@ class EagleSettings:
     layer_config: PretrainedConfig
     num_logits: int
     target_hidden_size: int
-    aux_layer_ids: tuple[int, ...] | None = None
+    aux_layers: AuxLayers | None = None
     uses_aux: bool = True
     is_normed_residual: bool = False
     has_norm_before_fc: bool = False
@@ -52,7 +53,7 @@ class EagleSettings:
         """Number of target states that EAGLE-3 reads per token; three unless the checkpoint names more or fewer layers."""
         if not self.uses_aux:
             return 1
-        return len(self.aux_layer_ids) if self.aux_layer_ids else 3
+        return len(self.aux_layers.ids) if self.aux_layers else 3
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], place: str, *, is_eagle3: bool) -> EagleSettings:
@@ -71,25 +72,19 @@ class EagleSettings:
         nested = config.get(_SPECULATORS) if is_speculators else config.get("model")
         layer = dict(nested) if isinstance(nested, Mapping) else dict(config)
         more = {**layer, **config}
+        layer_config = _layer_config(layer, place)
+        aux_layers = AuxLayers.from_config(more, place, is_speculators=is_speculators)
         inner = more.get("eagle_config")
         if isinstance(inner, Mapping):
             more = {**more, **inner}
-        layer_config = _layer_config(layer, place)
-        aux = more.get("eagle_aux_hidden_state_layer_ids")
-        if aux is not None and (
-            not isinstance(aux, list | tuple) or not aux or not all(isinstance(i, int) for i in aux)
-        ):
-            raise ModelError(
-                f"{place}: eagle_aux_hidden_state_layer_ids is {aux!r} instead of a list of layer numbers"
-            )
         default_residual = is_speculators and config.get("speculators_model_type") == "eagle3"
         num_logits = more.get("draft_vocab_size") if is_eagle3 else None
         return cls(
             layer_config=layer_config,
             num_logits=int(num_logits or layer_config.vocab_size),
             target_hidden_size=int(more.get("target_hidden_size") or layer_config.hidden_size),
-            aux_layer_ids=None if aux is None else tuple(aux),
-            uses_aux=bool(more.get("use_aux_hidden_state", True)),
+            aux_layers=aux_layers,
+            uses_aux=_uses_aux(more),
             is_normed_residual=bool(more.get("norm_before_residual", default_residual)),
             has_norm_before_fc=bool(more.get("norm_before_fc", False)),
             has_fc_norms=bool(more.get("fc_norm", False)),
@@ -124,33 +119,14 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
     return config
 
 
+def _uses_aux(config: Mapping[str, Any]) -> bool:
+    """Return whether layers are read; ModelOpt writes an empty list, with or without a flag, where none are."""
+    flag = config.get("use_aux_hidden_state")
+    return bool(flag) if flag is not None else config.get(KEY) != []
+
+
 def _mask_id(config: Mapping[str, Any]) -> int | None:
     inner = config.get("dflash_config")
     found = [inner.get("mask_token_id")] if isinstance(inner, Mapping) else []
     found += [config.get(key) for key in ("mask_token_id", "pard_token", "ptd_token_id")]
     return next((int(value) for value in found if value is not None), None)
-
-
-def layers_read(settings: EagleSettings, count: int, place: str) -> tuple[int, ...]:
-    """Return the layers whose inputs a head reads; the paper's defaults if its checkpoint names none.
-
-    Args:
-        settings: settings of an EAGLE-3 head.
-        count: number of the target's layers.
-        place: location named in errors.
-
-    Raises:
-        ConfigError: if the target does not have such layers.
-    """
-    if settings.aux_layer_ids is not None:
-        ids, source = settings.aux_layer_ids, "eagle_aux_hidden_state_layer_ids"
-    else:
-        ids, source = (
-            (2, count // 2, count - 3),
-            "without eagle_aux_hidden_state_layer_ids layers 2, L / 2 and L - 3",
-        )
-    if not all(0 <= layer <= count for layer in ids):
-        raise ConfigError(
-            f"{place}: {source}: {list(ids)}, and the target has ids 0 to {count}: it is a head of another target"
-        )
-    return ids

@@ -16,9 +16,9 @@ from specdec.runner import input_embedding, output_head
 from specdec.scorers import Lender
 from specdec_drafting import HeadCheckpoint
 from specdec_plugin_eagle import Eagle3Head, EagleHead, EagleSettings
+from specdec_plugin_eagle.aux_layers import layers_read
 from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
-from specdec_plugin_eagle.settings import layers_read
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
 
@@ -37,7 +37,7 @@ def published_layers(target: PreTrainedModel, recipe: HeadRecipe) -> tuple[int, 
     if not settings.uses_aux:
         return ()
     num_layers: int = target.config.get_text_config().num_hidden_layers
-    return layers_read(settings, num_layers, str(checkpoint))
+    return layers_read(settings.aux_layers, num_layers, str(checkpoint))
 
 
 def load_published(
@@ -54,7 +54,8 @@ def load_published(
     if recipe.method == "eagle":
         head = load_eagle(checkpoint, handle)
     else:
-        head = load_eagle3(checkpoint, handle, is_parallel=False)
+        settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=True)
+        head = load_eagle3(checkpoint, handle, settings, is_parallel=False)
     config = checkpoint.config
     if SPECULATORS_KEY in config:
         is_eagle3 = isinstance(head, Eagle3Head)

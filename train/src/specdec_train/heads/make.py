@@ -111,7 +111,10 @@ def make_eagle3(
         "tie_word_embeddings": False,
         "norm_before_residual": True,
         "eagle_aux_hidden_state_layer_ids": aux,
-        "eagle_config": {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": aux},
+        "eagle_config": {
+            "use_aux_hidden_state": True,
+            "eagle_aux_hidden_state_layer_ids": [layer - 1 for layer in aux],  # SGLang counts outputs
+        },
     }
     settings = EagleSettings.from_dict(config, "the target", is_eagle3=True)
     head = Eagle3Head(settings, input_embedding(target))
