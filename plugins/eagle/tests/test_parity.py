@@ -67,6 +67,21 @@ CASES: dict[str, tuple[Shape, Layout]] = {
     "3 qwen2": (replace(SMALL, family="qwen2", has_attention_bias=True), Layout()),
     "1 mistral": (replace(ONE, family="mistral"), Layout()),
     "1 mistral, window": (replace(ONE, family="mistral", window=7), Layout(keys={"sliding_window": 7})),
+    "1 mistral, one layer with a window": (
+        replace(ONE, family="mistral", window=7, windowed=(1,), num_layers=2),
+        Layout(keys={"sliding_window": 7, "layer_types": ["full_attention", "sliding_attention"]}),
+    ),
+    "3 speculators, window": (
+        replace(SMALL, window=5),
+        replace(SPECULATORS, layer_keys={"sliding_window": 5, "layer_types": ["sliding_attention"]}),
+    ),
+    "3 speculators, one layer with a window": (
+        replace(SMALL, window=5, windowed=(0,), num_layers=2),
+        replace(
+            SPECULATORS,
+            layer_keys={"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
+        ),
+    ),
     "3 speculators": (replace(SMALL, theta=500.0), replace(SPECULATORS, aux_place=None)),
     "3 speculators normed residual by default": (
         replace(SMALL, is_normed_residual=True),

@@ -24,6 +24,9 @@ class _Body(nn.Module):
         config.pad_token_id = None
         base = AutoModel.from_config(config)
         self.layers: nn.ModuleList = base.layers
+        kinds = getattr(base.config, "layer_types", None) if config.model_type == "llama" else None
+        self.windows = [base.config.sliding_window if k == "sliding_attention" else None for k in kinds or ()]
+        """Sliding windows of Llama's layers, which do not read them themselves."""
         self.rotary: nn.Module = base.rotary_emb
         self.norm_class: type[nn.Module] = type(base.norm)
         self.epsilon = float(config.rms_norm_eps)
@@ -41,6 +44,8 @@ class _Body(nn.Module):
         attention = {"attention_mask": None, **attention}
         for index, layer in enumerate(self.layers):
             inputs = entry if index == 0 else layer.input_layernorm(x)  # type: ignore[operator]  # a module
+            if self.windows:
+                attention["sliding_window"] = self.windows[index]
             attended = layer.self_attn(  # type: ignore[operator]  # ditto
                 hidden_states=inputs, position_embeddings=position_embeddings, **attention
             )[0]

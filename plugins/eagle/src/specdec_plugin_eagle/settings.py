@@ -116,7 +116,15 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
         if not isinstance(layer.get(key), int):
             raise ModelError(f"{place}: {key} is missing: it is not the configuration of an EAGLE head")
     config.num_hidden_layers = int(layer.get("num_hidden_layers") or 1)
-    return config
+    return _as_llama(config) if kind == "mistral" else config
+
+
+def _as_llama(config: PretrainedConfig) -> PretrainedConfig:
+    """Return the configuration of Llama layers that equal Mistral's, which have one window for all."""
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+    keys = {key: value for key, value in config.to_dict().items() if key != "model_type"}
+    same: PretrainedConfig = AutoConfig.for_model("llama", **keys | {"layer_types": kinds})
+    return same
 
 
 def _uses_aux(config: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from specdec_plugin_eagle.dialects import SPECULATORS_KEY, published_config
 from specdec_plugin_eagle.loading import load_eagle, load_eagle3
 from specdec_train.heads.recipe import HeadRecipe
 from specdec_train.heads.weights import weight_of
+
+logger = logging.getLogger("specdec")
 
 _DTYPES = ("dtype", "torch_dtype")
 
@@ -56,6 +59,13 @@ def load_published(
     else:
         settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=True)
         head = load_eagle3(checkpoint, handle, settings, is_parallel=False)
+    layers = head.body.config
+    if "sliding_attention" in (getattr(layers, "layer_types", None) or ()):
+        logger.warning(
+            "%s: its layers see %s tokens, and training uses no windows: shorter texts lose nothing",
+            checkpoint,
+            layers.sliding_window,
+        )
     config = checkpoint.config
     if SPECULATORS_KEY in config:
         is_eagle3 = isinstance(head, Eagle3Head)

@@ -27,6 +27,7 @@ class Layout:
         renamed: tensors with names of their own.
         without: keys that are left out of `config.json`.
         keys: further keys of `config.json`.
+        layer_keys: further keys of the layers in the speculators format.
     """
 
     first_layer: str = "midlayer."
@@ -38,6 +39,7 @@ class Layout:
     renamed: dict[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     keys: dict[str, Any] = field(default_factory=dict)
+    layer_keys: dict[str, Any] = field(default_factory=dict)
 
 
 def write_head(folder: Path, shape: Shape, tensors: dict[str, Tensor], layout: Layout | None = None) -> str:
@@ -49,6 +51,7 @@ def write_head(folder: Path, shape: Shape, tensors: dict[str, Tensor], layout: L
         place = config if layout.aux_place == "top" else config.setdefault("eagle_config", {})
         place["eagle_aux_hidden_state_layer_ids"] = list(layout.aux_ids)
     config |= layout.keys
+    config.get("transformer_layer_config", {}).update(layout.layer_keys)
     for key in layout.without:
         config.pop(key, None)
         config.get("transformer_layer_config", {}).pop(key, None)

@@ -119,7 +119,8 @@ class Reference:
         group = s.num_heads // s.num_kv_heads
         outputs = []
         future = torch.ones(count, count, dtype=torch.bool).triu(1)
-        if s.window is not None:
+        layer = int(at.split(".")[1])
+        if s.window is not None and (s.windowed is None or layer in s.windowed):
             future |= torch.ones(count, count, dtype=torch.bool).tril(-s.window)
         for head in range(s.num_heads):
             scores = query[:, head] @ key[:, head // group].T / s.head_dim**0.5

@@ -29,6 +29,8 @@ class Shape:
     has_attention_bias: bool = False
     window: int | None = None
     """How many positions back a row sees, itself included."""
+    windowed: tuple[int, ...] | None = None
+    """Layers with that window; None for all."""
     has_own_embedding: bool = False
     has_own_lm_head: bool = True
     logit_scale: float = 1.0
