@@ -95,6 +95,7 @@ def test_nothing_given() -> None:
         ({"architectures": ["EagleLlamaForCausalLM"]}, [], "eagle"),
         ({"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"}, [], "eagle3"),
         ({"architectures": ["Eagle3LlamaForCausalLM"]}, [], "eagle3"),
+        ({"architectures": ["PEagleDraftModel"], "model_type": "llama"}, WHOLE_MODEL, "eagle3"),
         ({"architectures": ["DFlashDraftModel"], "model_type": "qwen3"}, [], "dflash"),
         ({"architectures": ["Qwen3DSparkModel"]}, [], "dspark"),
         ({"architectures": ["MLPSpeculatorPreTrainedModel"]}, [], "mlp_speculator"),

@@ -199,7 +199,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         (
             THREE,
             Layout(),
-            r"parallel_drafting needs mask_hidden in its weights: the head was not trained for it",
+            r"parallel_drafting needs mask_hidden in its weights: if the head was not trained for it",
         ),
         (
             replace(THREE, mask_id=60),

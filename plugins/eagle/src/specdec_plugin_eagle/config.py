@@ -28,3 +28,11 @@ class Eagle3Config(EagleConfig):
         description="The target's layers whose inputs the head reads, where its `config.json` tells others or none; k is the "
         "input of layer k, which is the output of layer k - 1.",
     )
+    mask_token_id: int | None = Field(
+        default=None, ge=0, description="The mask token, where the head's `config.json` names none."
+    )
+    norm_output: bool | None = Field(
+        default=None,
+        description="Whether the next token's state is taken after the final norm, where `config.json` tells wrongly: "
+        "heads that SpecForge wrote with `norm_output` before 15 September 2026 were trained without.",
+    )

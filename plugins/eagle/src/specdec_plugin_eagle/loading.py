@@ -55,10 +55,10 @@ def load_eagle3(
         missing = (
             "mask_hidden in its weights"
             if not has_mask
-            else "mask_token_id, pard_token or ptd_token_id in its config.json"
+            else "mask_token_id, pard_token or ptd_token_id in its config.json, or mask_token_id in speculative_config"
         )
         raise ModelError(
-            f"{checkpoint}: parallel_drafting needs {missing}: the head was not trained for it, leave it out"
+            f"{checkpoint}: parallel_drafting needs {missing}: if the head was not trained for it, leave it out"
         )
     if (
         is_parallel
@@ -185,7 +185,12 @@ def _fill(
         )
     with torch.no_grad():
         for name, parameter in wanted.items():
-            parameter.data = checkpoint.read(names[name], tuple(parameter.shape)).to(torch.float32)
+            shape = tuple(parameter.shape)
+            if (
+                name == "mask_hidden" and len(checkpoint.shape(names[name])) == 3
+            ):  # as speculators and SpecForge write it
+                shape = (1, *shape)
+            parameter.data = checkpoint.read(names[name], shape).to(torch.float32).view(parameter.shape)
     if unknown:
         raise ModelError(
             f"{checkpoint}: tensor {unknown[0]!r} has no place in this head: config.json does not say what it "

@@ -40,6 +40,10 @@ class Eagle3Proposer(HeadProposer):
         settings = EagleSettings.from_dict(self._checkpoint.config, place, is_eagle3=True)
         if config.aux_layer_ids is not None:
             settings = replace(settings, aux_layers=AuxLayers(config.aux_layer_ids), uses_aux=True)
+        if config.mask_token_id is not None:
+            settings = replace(settings, mask_id=config.mask_token_id)
+        if config.norm_output is not None:
+            settings = replace(settings, is_normed_carry=config.norm_output)
         self._settings = settings
         if settings.uses_aux:
             self.aux_layer_ids = layers_read(settings.aux_layers, target.num_layers, place)
