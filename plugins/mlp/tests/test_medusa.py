@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,21 @@ def test_as_many_heads_are_read_as_a_draft_is_deep(learnt):
     for k, width, wanted in ((1, 1, 1), (3, 1, 3), (3, 2, 2)):
         llm = make_llm(learnt, num_speculative_tokens=k, tree_top_k=width)
         assert llm._built.engine.proposer._heads.num_heads == wanted
+
+
+def test_k_comes_from_the_heads_in_the_file(learnt, tmp_path):
+    """Configurations of original checkpoints state two heads where the file holds more."""
+    folder = shutil.copytree(learnt, tmp_path / "heads")
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("num_heads")
+    (folder / "config.json").write_text(json.dumps(config | {"medusa_num_heads": 2}))
+    for keys, wanted in (
+        ({}, 3),
+        ({"num_speculative_tokens": 3}, 3),
+        ({"num_speculative_tokens": 5, "tree_top_k": 2}, 3),
+    ):
+        llm = make_llm(folder, **keys)
+        assert llm._built.engine._guard.proposer._heads.num_heads == wanted
 
 
 def test_heads_of_another_target_and_more_tokens_than_heads(learnt, tensors, write, tmp_path):

@@ -238,3 +238,19 @@ def test_a_directory_that_holds_nothing(made, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"num_nextn_predict_layers": 1}))
     text = refused(str(made("llama").folder), model=str(tmp_path))
     assert "has no *.safetensors" in text
+
+
+def test_names_of_a_layout_in_a_target_of_another_family(changed):
+    """K-EXAONE's layers have the names of Qwen3-Next's, but windows and positions of their own."""
+
+    def renamed(tensors: dict[str, torch.Tensor]) -> None:
+        around = {
+            "eh_proj": "fc", "enorm": "pre_fc_norm_embedding", "hnorm": "pre_fc_norm_hidden", "shared_head.norm": "norm"
+        }  # fmt: skip
+        for name in [name for name in tensors if name.startswith("model.layers.2.")]:
+            part = name.removeprefix("model.layers.2.").removesuffix(".weight")
+            tensors[f"mtp.{around.get(part, f'layers.0.{part}')}.weight"] = tensors.pop(name)
+
+    told = refused(str(changed("llama", renamed)))
+    assert "(model_type 'llama') has multi-token-prediction layers with the names of Qwen3-Next's" in told
+    assert "known of qwen3_next, qwen3_5_text, qwen3_5_moe_text only" in told

@@ -63,7 +63,7 @@ def test_layers_are_right(made, kind):
         tokens = torch.randint(VOCAB_SIZE, (9,), generator=generator).tolist()
         rows = Rows(tokens, list(torch.randn(9, HIDDEN, generator=generator)), list(range(9)))
         states = plain.run(stage, rows)
-        logits = torch.stack([plain.logits(state) for state in states])
+        logits = torch.stack([plain.logits(0, state) for state in states])
         begun = Rows(rows.tokens[:6], rows.features[:6], rows.positions[:6])
         for output, span in (
             (passed(runner, stage, begun, 0), slice(6)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import get_annotations
@@ -55,7 +56,8 @@ def choose_tokens(config: SpeculativeConfig, facts: DraftFacts) -> int:
     inferred, given = facts.inferred, config.num_speculative_tokens
     trained = _trained_tokens(facts, is_needed=given is None)
     if given is not None:
-        if trained is not None and given > trained and given % trained != 0:
+        has_counted = inferred.known is not None and inferred.known.head_tensors is not None
+        if trained is not None and given > trained and given % trained != 0 and not has_counted:
             raise ConfigError(
                 f"{PLACE}: 'num_speculative_tokens' = {given} must be divisible by n_predict = {trained}, "
                 f"the number of tokens that {inferred.model or 'the target'} predicts in one pass"
@@ -84,10 +86,17 @@ def _trained_tokens(facts: DraftFacts, *, is_needed: bool) -> int | None:
     known, draft = facts.inferred.known, facts.checkpoint
     keys = (*N_PREDICT, *(known.n_predict if known is not None else ()))
     if draft is not None:
-        return draft.number(*keys) if is_needed or draft.directory.is_dir() else None
+        held = _num_heads(known.head_tensors, draft) if known is not None and known.head_tensors else 0
+        return held or (draft.number(*keys) if is_needed or draft.directory.is_dir() else None)
     if known is not None and known.draft == "target" and facts.target is not None:
         return find_number(facts.target.hf_config, *keys)
     return None
+
+
+def _num_heads(pattern: str, draft: Checkpoint) -> int:
+    """Return the number of heads in a draft's weights; its configuration may state fewer."""
+    found = (re.fullmatch(pattern, name) for name in draft.tensor_names)
+    return max((int(match[1]) + 1 for match in found if match), default=0)
 
 
 def choose_ranks(config: SpeculativeConfig, facts: DraftFacts) -> int:

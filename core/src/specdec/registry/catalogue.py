@@ -48,6 +48,8 @@ class KnownMethod:
     """Values of `speculators_model_type`, each with the keys it implies."""
     n_predict: tuple[str, ...] = ()
     """Dotted keys of the draft's (or target's) `config.json` that hold the number of tokens it predicts."""
+    head_tensors: str | None = None
+    """Regular expression for tensor names whose group counts the draft's heads from 0; each predicts a token."""
     default_tokens_option: str | None = None
     """The plugin's own option that provides the default of `num_speculative_tokens`."""
     forced: Mapping[str, Any] = field(default_factory=dict)

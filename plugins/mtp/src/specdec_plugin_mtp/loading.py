@@ -69,12 +69,18 @@ def find_layout(tensors: MtpTensors, config: PretrainedConfig) -> tuple[Layout, 
         config: the target's configuration.
 
     Raises:
-        ModelError: if there are no layers of a known kind.
+        ModelError: if there are no layers of a kind that is known for this family of targets.
     """
     num_target_layers = config.num_hidden_layers
     for first in (num_target_layers, 0):
         for layout in LAYOUTS:
             if layout.published("join.weight", 0, first) in tensors.names:
+                if config.model_type not in layout.model_types:
+                    raise ModelError(
+                        f"{tensors.place} (model_type {config.model_type!r}) has multi-token-prediction layers with the names "
+                        f"of {layout.family}'s, which are known of {', '.join(layout.model_types)} only: what this family's "
+                        "compute is not known here, take another method"
+                    )
                 return layout, first
     known = ", ".join(layout.published("join.weight", 0, num_target_layers) for layout in LAYOUTS)
     raise ModelError(

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from specdec import ModelError
-from specdec.interfaces import DraftHead, ProposerConfig, TargetHandle
+from specdec.interfaces import Capability, ProposerConfig, TargetHandle
 from specdec_drafting import HeadCheckpoint, HeadProposer
 from specdec_plugin_mtp.config import MtpConfig
+from specdec_plugin_mtp.head import MtpHead
 from specdec_plugin_mtp.loading import load_mtp
 from specdec_plugin_mtp.tensors import MtpTensors
 
@@ -22,7 +23,7 @@ class MtpProposer(HeadProposer):
     name: ClassVar[str] = "mtp"
     Config: ClassVar[type[ProposerConfig]] = MtpConfig
 
-    def load_head(self, target: TargetHandle) -> DraftHead:
+    def load_head(self, target: TargetHandle) -> MtpHead:
         """Return the head; see `load_mtp`."""
         config = self._config
         if config.model is not None and not _is_target(config.model, target):
@@ -30,6 +31,9 @@ class MtpProposer(HeadProposer):
             head = load_mtp(target, MtpTensors(own, str(own)), own.config)
         else:
             head = load_mtp(target, _tensors(target))
+        if head.layout.is_unnormed:
+            self.aux_layer_ids = (target.info.num_layers,)
+            self.capabilities = self.capabilities | {Capability.AUX_HIDDEN_STATES}
         depth = config.num_speculative_tokens
         if not config.is_tree and depth > head.num_stages:
             logger.warning(

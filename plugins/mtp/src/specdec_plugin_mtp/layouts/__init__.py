@@ -7,6 +7,6 @@ from specdec_plugin_mtp.layouts.mimo import MIMO
 from specdec_plugin_mtp.layouts.qwen3_next import QWEN3_NEXT
 
 LAYOUTS = (DEEPSEEK, MIMO, ERNIE, QWEN3_NEXT)
-"""No two layouts share a tensor name, so a checkpoint's tensor names identify its layout."""
+"""No two layouts share a tensor name; names and the target's `model_type` together identify one."""
 
 __all__ = ["DEEPSEEK", "ERNIE", "LAYOUTS", "MIMO", "QWEN3_NEXT", "Layout", "filled"]

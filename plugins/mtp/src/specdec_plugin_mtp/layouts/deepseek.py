@@ -4,6 +4,7 @@ from specdec_plugin_mtp.layouts.layout import Layout
 
 DEEPSEEK = Layout(
     family="DeepSeek",
+    model_types=("deepseek_v3", "glm4_moe", "glm4_moe_lite", "llama", "mistral", "qwen2", "qwen3"),
     prefixes=("model.layers.{n}.",),
     join="model.layers.{n}.eh_proj",
     embed_norm="model.layers.{n}.enorm",

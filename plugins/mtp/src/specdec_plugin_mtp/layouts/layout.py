@@ -14,21 +14,25 @@ class Layout:
 
     Args:
         family: name in errors.
+        model_types: `model_type` of the targets whose layers it describes: others may use the same names for other layers.
         prefixes: prefixes of its tensor names; every tensor with such a prefix must be used.
         join: the projection `[H, 2H]` that joins token and state.
         embed_norm: norm of the token's embedding.
         feature_norm: norm of the state.
         block: name prefix of the decoder layer.
-        norm: norm before the output projection; its output is also the input of the next step.
+        norm: norm before the output projection.
         embed_tokens: the layer's own embedding; None for the target's.
         lm_head: the layer's own output projection; None for the target's.
         is_feature_first: whether the state comes before the embedding in the joined vector.
         block_type: `model_type` of the decoder layers; None for the target's.
         attention_type: entry of `layer_types` for its layers; None for that of the target's last layer.
+        is_unnormed: whether the states are those before the target's final norm and, for the next step, before `norm`;
+            otherwise those after them.
         has_llama_rotary: whether rotary embedding works in halves, as in Llama; layers that rotate pairs are not compiled.
     """
 
     family: str
+    model_types: tuple[str, ...]
     prefixes: tuple[str, ...]
     join: str
     embed_norm: str
@@ -40,6 +44,7 @@ class Layout:
     is_feature_first: bool = False
     block_type: str | None = None
     attention_type: str | None = None
+    is_unnormed: bool = False
     has_llama_rotary: bool = True
 
     def published(self, name: str, layer: int, first: int) -> str:

@@ -4,6 +4,7 @@ from specdec_plugin_mtp.layouts.layout import Layout
 
 MIMO = Layout(
     family="MiMo",
+    model_types=("mimo", "qwen2"),
     prefixes=("model.mtp_layers.{i}.",),
     join="model.mtp_layers.{i}.input_proj",
     embed_norm="model.mtp_layers.{i}.token_layernorm",

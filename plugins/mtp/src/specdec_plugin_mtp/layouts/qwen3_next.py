@@ -4,6 +4,7 @@ from specdec_plugin_mtp.layouts.layout import Layout
 
 QWEN3_NEXT = Layout(
     family="Qwen3-Next",
+    model_types=("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"),
     prefixes=("mtp.",),
     join="mtp.fc",
     embed_norm="mtp.pre_fc_norm_embedding",

@@ -42,9 +42,13 @@ class PlainMtp:
 
     @torch.no_grad()
     def states(self, text: list[int]) -> Tensor:
-        """The target's states `[n, H]` after its final norm."""
+        """The target's states `[n, H]`: after its final norm, in ERNIE before it."""
         assert self._target is not None
-        return self._target.model(torch.tensor([text])).last_hidden_state[0]
+        given: list[Tensor] = []
+        handle = self._target.model.norm.register_forward_pre_hook(lambda _, args: given.append(args[0]))
+        after = self._target.model(torch.tensor([text])).last_hidden_state[0]
+        handle.remove()
+        return given[0][0] if self.made.kind == "ernie" else after
 
     @torch.no_grad()
     def drafted_logits(self, text: list[int], drafted: list[int]) -> list[Tensor]:
@@ -62,7 +66,7 @@ class PlainMtp:
             outputs = self.run(layer, rows[-1]) if tokens else torch.empty(0)
             if layer == 0:
                 last_carry = outputs[-1]
-                logits.append(self.logits(outputs[-1]))
+                logits.append(self.logits(layer, outputs[-1]))
             features = list(outputs[:-1])
         for depth, token in enumerate(drafted[:-1], 1):
             layer = depth % num_layers
@@ -71,22 +75,25 @@ class PlainMtp:
             given.features.append(last_carry)
             given.positions.append(len(text) - 2 + depth - layer)
             last_carry = self.run(layer, given)[-1]
-            logits.append(self.logits(last_carry))
+            logits.append(self.logits(layer, last_carry))
         return logits
 
     @torch.no_grad()
     def run(self, layer: int, rows: Rows) -> Tensor:
-        """Return a layer's output `[n, H]` after the norm: it makes the logits, and is the state of the next step."""
+        """Return a layer's output `[n, H]`, the state of the next step: after the norm, in ERNIE before it."""
         made = self.made
         embedding = made.tensors["model.embed_tokens.weight"][torch.tensor(rows.tokens)]
         e = self.norm(embedding, made.weight("enorm", layer))
         h = self.norm(torch.stack(rows.features), made.weight("hnorm", layer))
         joined = torch.cat((h, e) if made.kind == "mimo" else (e, h), -1)
         x = joined @ made.weight("join", layer).T
-        return self.norm(self._block(layer, x, torch.tensor(rows.positions)), made.weight("norm", layer))
+        x = self._block(layer, x, torch.tensor(rows.positions))
+        return x if made.kind == "ernie" else self.norm(x, made.weight("norm", layer))
 
-    def logits(self, state: Tensor) -> Tensor:
-        """The output projection."""
+    def logits(self, layer: int, state: Tensor) -> Tensor:
+        """The output projection of a layer's output."""
+        if self.made.kind == "ernie":
+            state = self.norm(state, self.made.weight("norm", layer))
         return self.made.tensors["lm_head.weight"] @ state
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
