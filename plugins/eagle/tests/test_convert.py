@@ -29,7 +29,7 @@ THREE = Shape(num_logits=40, has_map=True)
 HEADS: dict[str, tuple[Shape, Layout]] = {
     "1": (ONE, Layout()),
     "1 with everything": (
-        replace(ONE, has_fc_bias=True, has_para_norms=True, has_own_embedding=True, has_own_lm_head=True),
+        replace(ONE, has_fc_bias=True, has_own_embedding=True, has_own_lm_head=True),
         Layout(),
     ),
     "3": (THREE, Layout()),
@@ -256,3 +256,15 @@ def test_a_loaded_head_is_saved_as_it_was_published(tmp_path: Path, shape: Shape
         save_eagle(load_eagle(checkpoint, handle), tmp_path / "out", checkpoint.config)
     own = {"embed_tokens.weight"} if shape.is_eagle3 else {"embed_tokens.weight", "lm_head.weight"}
     assert stored(tmp_path / "out") == {n: t for n, t in stored(source).items() if n not in own}
+
+
+def test_a_head_with_norms_before_fc_has_no_place_in_the_speculators_format(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its `layernorms` are others: one after the layer, one of the layer's input."""
+    shape = replace(ONE, has_para_norms=True)
+    write_head(tmp_path / "head", shape, random_tensors(shape))
+    assert convert(tmp_path / "head", tmp_path / "out", "--to", "speculators") == 2
+    assert (
+        "add_para_norm: the speculators format has no norm of the state before fc" in capsys.readouterr().err
+    )

@@ -134,6 +134,24 @@ DAMAGED: dict[str, tuple[Shape, Layout, Callable[[Tensors], Tensors] | None, str
         r"hidden_size is missing: it is not the config",
     ),
     "missing vocabulary": (THREE, Layout(without=("vocab_size",)), None, r"vocab_size is missing"),
+    "norms of speculators 0.2": (
+        ONE,
+        Layout(is_speculators=True, keys={"layernorms": True}),
+        None,
+        r"layernorms is true, which means a norm after the layer and one of its input",
+    ),
+    "heads that do not divide": (
+        THREE,
+        Layout(keys={"num_attention_heads": 5}),
+        None,
+        r"transformers has no layers for this configuration \(.*32\) is not a multiple of the number of attention heads \(5",
+    ),
+    "positions in three dimensions": (
+        THREE,
+        Layout(keys={"rope_scaling": {"type": "mrope", "mrope_section": [2, 2]}}),
+        None,
+        r"transformers has no layers for this configuration \('?mrope",
+    ),
     "unknown layers": (
         THREE,
         Layout(keys={"model_type": "gemma2"}),

@@ -15,12 +15,7 @@ ONE = Shape(is_eagle3=False, has_own_lm_head=False)
 THREE = Shape()
 SMALL = replace(THREE, num_logits=40, has_map=True)
 SPECULATORS = Layout(first_layer="layers.0.", is_speculators=True)
-HASS = {
-    "embedding_layernorm.weight": "embedding_layernorm.weight",
-    "hidden_states_layernorm.weight": "pre_lm_head_layernorm.weight",
-    "fc.weight": "fusion_fc.weight",
-    "fc.bias": "fusion_fc.bias",
-}
+FUSION = {"fc.weight": "fusion_fc.weight", "fc.bias": "fusion_fc.bias"}
 OLD_LAYER = (
     "self_attn.q_proj",
     "self_attn.k_proj",
@@ -31,7 +26,7 @@ OLD_LAYER = (
     "mlp.down_proj",
     "post_attention_layernorm",
 )
-OLD = HASS | {f"layers.0.{n}.weight": f"transformer.{n}.weight" for n in OLD_LAYER}
+OLD = FUSION | {f"layers.0.{n}.weight": f"transformer.{n}.weight" for n in OLD_LAYER}
 CASES: dict[str, tuple[Shape, Layout]] = {
     "1": (ONE, Layout()),
     "1 fc bias": (replace(ONE, has_fc_bias=True), Layout()),
@@ -44,7 +39,7 @@ CASES: dict[str, tuple[Shape, Layout]] = {
     ),
     "1 logit scale": (replace(ONE, logit_scale=0.5), Layout()),
     "1 speculators": (
-        replace(ONE, has_fc_bias=True, has_para_norms=True),
+        replace(ONE, has_fc_bias=True),
         Layout(is_speculators=True, renamed=OLD),
     ),
     "3": (THREE, Layout()),

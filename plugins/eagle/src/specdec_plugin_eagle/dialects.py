@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from specdec import ConfigError
 from specdec.config import Checkpoint
 from specdec_plugin_eagle.aux_layers import KEY
 from specdec_plugin_eagle.settings import EagleSettings
@@ -52,6 +53,9 @@ def speculators_config(
         has_fc_bias: whether its `fc` has a bias.
         verifier: directory or hub id of the target; None to name none.
         num_tokens: k.
+
+    Raises:
+        ConfigError: if the format cannot hold such a head.
     """
     kind = "eagle" if not is_eagle3 else "eagle3" if settings.mask_id is None else "peagle"
     name = {"eagle": "EagleSpeculator", "eagle3": "Eagle3Speculator", "peagle": "PEagleSpeculator"}[kind]
@@ -68,7 +72,12 @@ def speculators_config(
         SPECULATORS_KEY: layer_keys(config),
     }
     if not is_eagle3:
-        out |= {"fusion_bias": has_fc_bias, "layernorms": settings.has_para_norms}
+        if settings.has_para_norms:
+            raise ConfigError(
+                "add_para_norm: the speculators format has no norm of the state before fc (its layernorms has one after the "
+                "layer), so this head cannot be converted to it"
+            )
+        out |= {"fusion_bias": has_fc_bias, "layernorms": False}
     else:
         out |= {
             "draft_vocab_size": settings.num_logits,

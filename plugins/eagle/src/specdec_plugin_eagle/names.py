@@ -10,7 +10,6 @@ _TO_MODULE = (
     (re.compile(r"^midlayer\."), "layers.0."),
     (re.compile(r"^transformer\."), "layers.0."),
     (re.compile(r"^fusion_fc\."), "fc."),
-    (re.compile(r"^pre_lm_head_layernorm\."), "hidden_states_layernorm."),
     (re.compile(r"^layers\.0\.hidden_norm\."), "hidden_norm."),
     (re.compile(r"^draft_id_to_target_id$"), "d2t"),
 )
@@ -19,7 +18,6 @@ _NORMS = {"fc_norms": "fc_norm", "fc_input_norm": "input_norm"}
 _OLD_SPECULATORS = (
     (re.compile(r"^layers\.0\."), "transformer."),
     (re.compile(r"^fc\."), "fusion_fc."),
-    (re.compile(r"^hidden_states_layernorm\."), "pre_lm_head_layernorm."),
 )
 _UNUSED = re.compile(r"^t2d$|rotary_emb\.inv_freq$")
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import AutoConfig, PretrainedConfig
+import torch
+from transformers import AutoConfig, AutoModel, PretrainedConfig
 
 from specdec import ModelError
 from specdec_plugin_eagle.aux_layers import KEY, AuxLayers
@@ -72,6 +73,11 @@ class EagleSettings:
         nested = config.get(_SPECULATORS) if is_speculators else config.get("model")
         layer = dict(nested) if isinstance(nested, Mapping) else dict(config)
         more = {**layer, **config}
+        if more.get("layernorms"):
+            raise ModelError(
+                f"{place}: layernorms is true, which means a norm after the layer and one of its input, and not those of "
+                "add_para_norm: this package has no such head"
+            )
         layer_config = _layer_config(layer, place)
         aux_layers = AuxLayers.from_config(more, place, is_speculators=is_speculators)
         inner = more.get("eagle_config")
@@ -89,7 +95,7 @@ class EagleSettings:
             has_norm_before_fc=bool(more.get("norm_before_fc", False)),
             has_fc_norms=bool(more.get("fc_norm", False)),
             is_normed_carry=bool(more.get("norm_output", False)),
-            has_para_norms=bool(more.get("add_para_norm", False) or more.get("layernorms", False)),
+            has_para_norms=bool(more.get("add_para_norm", False)),
             mask_id=_mask_id(more),
             logit_scale=float(more.get("logit_scale") or 1.0),
         )
@@ -110,8 +116,11 @@ def _layer_config(layer: Mapping[str, Any], place: str) -> PretrainedConfig:
     }
     try:
         config: PretrainedConfig = AutoConfig.for_model(kind, **known)
-    except (ValueError, TypeError, KeyError) as error:
-        raise ModelError(f"{place}: transformers has no layers for this configuration ({error})") from None
+        with torch.device("meta"):
+            AutoModel.from_config(config)
+    except Exception as error:  # its checks of fields and its layers raise errors of many types
+        told = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"{place}: transformers has no layers for this configuration ({told})") from None
     for key in ("hidden_size", "num_attention_heads", "vocab_size"):
         if not isinstance(layer.get(key), int):
             raise ModelError(f"{place}: {key} is missing: it is not the configuration of an EAGLE head")
