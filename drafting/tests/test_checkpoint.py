@@ -120,18 +120,24 @@ def test_a_pointer_of_git_lfs(head: Path) -> None:
 def test_pickles_are_refused_unread(head: Path, name: str) -> None:
     (head / "model.safetensors").unlink()
     (head / name).write_bytes(b"not even a pickle")
-    refused(head, str(head / name), "is a pickle", "save_file", f"torch.load('{name}', weights_only=True)")
+    refused(head, str(head / name), "is a pickle", f"`specdec convert {head} OUT --to published`")
 
 
-def test_the_remedy_for_pickles_works(head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickles_are_read_as_tensors_where_they_are_allowed(head: Path) -> None:
     (head / "model.safetensors").unlink()
-    torch.save(TENSORS, head / "pytorch_model.bin")
-    with pytest.raises(ModelError) as caught:
-        HeadCheckpoint(str(head)).names()
-    command = str(caught.value).partition("for example with ")[2].partition(", leaving")[0]
-    monkeypatch.chdir(head)
-    exec(f"import torch, safetensors.torch\n{command}")
-    check_whole(HeadCheckpoint(str(head)))
+    torch.save(TENSORS | {"step": 3}, head / "pytorch_model.bin")
+    check_whole(HeadCheckpoint(str(head), allow_pickle=True))
+    torch.save({"map": Path("x")}, head / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin cannot be read as tensors \(UnpicklingError"):
+        HeadCheckpoint(str(head), allow_pickle=True).names()
+
+
+def test_the_pickle_of_a_hub_is_named(head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (head / "model.safetensors").unlink()
+    files = ["config.json", "medusa_lm_head.pt"]
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *args, **kwargs: str(head))
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", lambda *args, **kwargs: files)
+    refused("owner/head", "owner/head/medusa_lm_head.pt is a pickle", "`specdec convert owner/head OUT")
 
 
 def test_a_directory_without_weights(head: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ _LFS_POINTER = b"version https://git-lfs"
 
 
 class HeadCheckpoint:
-    """A directory with `config.json` and safetensors, or the same on a hub; nothing is unpickled.
+    """A directory with `config.json` and safetensors, or the same on a hub; pickles are read only where that is allowed.
 
     Weights are `model.safetensors`, or the shards named by `model.safetensors.index.json`, or else every
     `*.safetensors` file. Files are read lazily.
@@ -30,16 +31,18 @@ class HeadCheckpoint:
     Args:
         path: directory, or hub id; files on a hub are fetched into its cache, as `transformers` does.
         revision: revision on the hub.
+        allow_pickle: whether pickles are read, as tensors alone, if there are no safetensors.
 
     Raises:
         ModelError: if the path does not exist.
     """
 
-    def __init__(self, path: str, revision: str | None = None) -> None:
+    def __init__(self, path: str, revision: str | None = None, *, allow_pickle: bool = False) -> None:
         self.path = path
         """The path as given."""
-        self.directory = _directory(path, revision)
+        self.directory = _directory(path, revision, allow_pickle=allow_pickle)
         """The directory of the files."""
+        self._revision, self._allow_pickle = revision, allow_pickle
 
     def __str__(self) -> str:
         return str(self.directory)
@@ -67,7 +70,7 @@ class HeadCheckpoint:
         Raises:
             ModelError: if there are no safetensors, or damaged ones.
         """
-        return tuple(sorted(self._files))
+        return tuple(sorted(self.pickled or self._files))
 
     def has(self, name: str) -> bool:
         """Return whether there is a tensor of this name.
@@ -75,7 +78,7 @@ class HeadCheckpoint:
         Raises:
             ModelError: if there are no safetensors, or damaged ones.
         """
-        return name in self._files
+        return name in (self.pickled or self._files)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor without reading it.
@@ -83,6 +86,8 @@ class HeadCheckpoint:
         Raises:
             ModelError: if there is no such tensor, or if its file cannot be read.
         """
+        if name in self.pickled:
+            return tuple(self.pickled[name].shape)
         file = self._file_of(name)
         try:
             with safe_open(file, "pt") as opened:
@@ -100,6 +105,8 @@ class HeadCheckpoint:
         Raises:
             ModelError: if there is no such tensor, if its shape differs, or if its file cannot be read.
         """
+        if name in self.pickled and shape in (None, self.shape(name)):
+            return self.pickled[name]
         file = self._file_of(name)
         if shape is not None and self.shape(name) != tuple(shape):
             raise ModelError(
@@ -112,6 +119,25 @@ class HeadCheckpoint:
         except (SafetensorError, OSError) as error:
             raise ModelError(_unreadable(file, error)) from None
         return tensor
+
+    @cached_property
+    def pickled(self) -> dict[str, torch.Tensor]:
+        """The tensors of pickles; empty if there are safetensors, or if pickles are not allowed.
+
+        Raises:
+            ModelError: if a pickle is damaged, or holds more than tensors.
+        """
+        found: dict[str, torch.Tensor] = {}
+        for file in self._pickles() if self._allow_pickle and not self._weight_files() else ():
+            try:
+                held = torch.load(file, map_location="cpu", weights_only=True)
+                found |= {name: value for name, value in held.items() if isinstance(value, torch.Tensor)}
+            except Exception as error:  # damaged pickles raise errors of many types
+                told = str(error).strip().split("\n")[0]
+                raise ModelError(
+                    f"{file} cannot be read as tensors ({type(error).__name__}: {told})"
+                ) from None
+        return found
 
     def _file_of(self, name: str) -> Path:
         file = self._files.get(name)
@@ -161,18 +187,22 @@ class HeadCheckpoint:
             )
         return files
 
+    def _pickles(self) -> list[Path]:
+        return sorted(file for pattern in _PICKLES for file in self.directory.glob(pattern))
+
     def _without_weights(self) -> str:
-        pickles = sorted(file for pattern in _PICKLES for file in self.directory.glob(pattern))
-        if not pickles:
+        names = [str(file) for file in self._pickles()]
+        if not names and not Path(self.path).is_dir():
+            names = [f"{self.path}/{name}" for name in _hub_pickles(self.path, self._revision)]
+        if not names:
             return f"{self.directory} has no *.safetensors, and nothing else is read: fetch or convert the head's weights"
         return (
-            f"{pickles[0]} is a pickle, and only safetensors are read: convert it once, for example with "
-            "safetensors.torch.save_file({k: v.clone() for k, v in "
-            f"torch.load({pickles[0].name!r}, weights_only=True).items()}}, {WEIGHTS!r}), leaving out what is not a tensor"
+            f"{names[0]} is a pickle, and only safetensors are read: convert it once, with `specdec convert {self.path} OUT "
+            "--to published`"
         )
 
 
-def _directory(path: str, revision: str | None) -> Path:
+def _directory(path: str, revision: str | None, *, allow_pickle: bool) -> Path:
     """Return the directory of a head's files; they are fetched if they are on a hub."""
     seen = Checkpoint(path, revision)
     if seen.directory.is_dir():
@@ -184,14 +214,27 @@ def _directory(path: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    patterns = ["*.json", "*.safetensors", *(_PICKLES if allow_pickle else ())]
     try:
-        return Path(snapshot_download(path, revision=revision, allow_patterns=["*.json", "*.safetensors"]))
+        return Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"{path!r} is not a directory, and its files cannot be fetched from a hub or read from its "
             f"cache ({reason}): check the name" + ("" if revision is None else f" and revision {revision!r}")
         ) from None
+
+
+def _hub_pickles(repository: str, revision: str | None) -> list[str]:
+    """Return the names of the pickles of a repository; none if the hub cannot be asked."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    try:
+        names = HfApi().list_repo_files(repository, revision=revision)
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError):
+        return []
+    return [name for name in names if any(fnmatch(name, pattern) for pattern in _PICKLES)]
 
 
 def _json(file: Path) -> Any:

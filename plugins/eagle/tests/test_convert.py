@@ -14,7 +14,7 @@ from eagle_check.session import Session, whole_life
 from eagle_check.shape import Shape, random_tensors
 from eagle_check.targets import NUM_LAYERS, check, make_proposer, make_reference, target_model
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from specdec import LLM, SamplingParams
@@ -268,3 +268,17 @@ def test_a_head_with_norms_before_fc_has_no_place_in_the_speculators_format(
     assert (
         "add_para_norm: the speculators format has no norm of the state before fc" in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("to", ["published", "speculators"])
+def test_pickles_become_safetensors(tmp_path: Path, to: str) -> None:
+    source = tmp_path / "head"
+    tensors = random_tensors(THREE)
+    write_head(source, THREE, tensors)
+    before = stored(source)
+    held = load_file(source / "model.safetensors")
+    (source / "model.safetensors").unlink()
+    torch.save(held, source / "pytorch_model.bin")
+    assert convert(source, tmp_path / "out", "--to", to) == 0
+    assert sorted(stored(tmp_path / "out").values(), key=str) == sorted(before.values(), key=str)
+    make_proposer(str(tmp_path / "out"), THREE)

@@ -44,7 +44,8 @@ def convert(
 ) -> None:
     """Convert draft checkpoints between formats.
 
-    EAGLE-1, EAGLE-2 and EAGLE-3 heads; weights stay bit for bit what they are, only names and config.json change.
+    EAGLE-1, EAGLE-2 and EAGLE-3 heads; weights stay bit for bit what they are, only names and config.json change. Pickles of
+    any head become safetensors with the layout that they have.
     """
     from specdec_plugin_eagle.conversion import check_out, plan_conversion
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save_file
 
 from specdec import ConfigError, ModelError
@@ -41,7 +42,10 @@ class Conversion:
             ModelError: if the source cannot be read.
         """
         check_out(out)
-        tensors = {new: self.source.read(old).contiguous() for old, new in self.tensors.items()}
+        tensors = {
+            new: self.source.read(old).clone(memory_format=torch.contiguous_format)
+            for old, new in self.tensors.items()
+        }
         out.mkdir(parents=True, exist_ok=True)
         save_file(tensors, out / WEIGHTS, metadata={"format": "pt"})
         (out / "config.json").write_text(json.dumps(self.config, indent=2) + "\n", encoding="utf-8")
@@ -67,7 +71,7 @@ def plan_conversion(
     verifier: str | None = None,
     num_tokens: int | None = None,
 ) -> Conversion:
-    """Plan the conversion of a head without writing anything.
+    """Plan the conversion of a head without writing anything. Pickles are read as tensors alone, and written as safetensors.
 
     Args:
         source: directory or hub id of the head.
@@ -80,9 +84,11 @@ def plan_conversion(
         ConfigError: if the head is already in that format, or an option does not apply to it.
         ModelError: if the source is not an EAGLE head, or is damaged.
     """
-    checkpoint = HeadCheckpoint(source, revision)
+    checkpoint = HeadCheckpoint(source, revision, allow_pickle=True)
     config = checkpoint.config
     is_speculators = isinstance(config.get(SPECULATORS_KEY), dict)
+    if checkpoint.pickled and is_speculators == (to == SPECULATORS):  # the same names, as safetensors
+        return Conversion(checkpoint, to, {name: name for name in checkpoint.names()}, config)
     if is_speculators == (to == SPECULATORS):
         raise ConfigError(
             f"{checkpoint} is in the {to} {'format' if is_speculators else 'layout'} already: nothing to convert"
