@@ -161,7 +161,8 @@ class Drafter:
             if len(chains.logits):
                 state = self._state(batch, draft.row)
                 state.logits = torch.from_numpy(chains.logits[index : index + 1])
-                state.carries[0] = torch.from_numpy(chains.states[index])
+                if self._head is not None:
+                    state.carries[0] = torch.from_numpy(chains.states[index])
 
     def _run_new(self, running: list[tuple[RequestState, Piece]]) -> None:
         """Run new tokens through every stage, each with the carries of the stage before."""
