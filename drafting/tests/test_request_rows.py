@@ -116,10 +116,10 @@ def test_a_head_that_missed_tokens_rests_until_they_are_delivered_again() -> Non
 def test_an_earlier_start_of_a_model_forgets_from_there_even_what_is_equal() -> None:
     rows = rows_of(8, is_model=True, vocabulary=SPLIT)
     assert take(rows, "a", [3, 1, 2]) == [[8, 9, 1, 2]]
-    rows.keep_drafted("a", [2])
+    rows.keep_drafted(rows.states["a"], [2])
     assert take(rows, "a", [3, 1, 2, 2, 5], 3) == [[5]]
     assert held(rows) == [6]
-    rows.keep_drafted("a", [6])
+    rows.keep_drafted(rows.states["a"], [6])
     assert take(rows, "a", [3, 1, 2, 2, 5], 1) == [[1, 2, 2, 5]]
     assert SPLIT.to_draft(np.array([3, 1, 3], np.int32)).tolist() == [8, 9, 1, 8, 9]
     assert SPLIT.num_draft_ids(np.array([3, 1, 3], np.int32)) == 5

@@ -136,9 +136,10 @@ class Drafter:
 
     def _draft_after(self, batch: ProposeBatch, drafts: list[PartialDraft], pieces: dict[int, Piece]) -> bool:
         """Run the pieces and draft chains in one call; returns False if that is not possible."""
+        if not self._is_chain or not pieces or list(pieces) != [draft.row for draft in drafts]:
+            return False
         new = list(pieces.values())
-        is_small = 0 < sum(len(piece.ids) for piece in new) <= self._runner.max_new_rows
-        if not self._is_chain or not is_small or list(pieces) != [draft.row for draft in drafts]:
+        if sum(len(piece.ids) for piece in new) > self._runner.max_new_rows:
             return False
         if not self._loop.can_draft(batch, drafts, self._runner.max_chain_rows):
             return False
@@ -156,13 +157,14 @@ class Drafter:
         self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: Places
     ) -> None:
         fed, chains = self._loop.draft(batch, drafts, call, places)
-        for index, draft in enumerate(drafts):
-            self.rows.keep_drafted(batch.request_ids[draft.row], fed[index])
-            if len(chains.logits):
-                state = self._state(batch, draft.row)
-                state.logits = torch.from_numpy(chains.logits[index : index + 1])
-                if self._head is not None:
-                    state.carries[0] = torch.from_numpy(chains.states[index])
+        states = [self._state(batch, draft.row) for draft in drafts]
+        for state, token_ids in zip(states, fed, strict=True):
+            self.rows.keep_drafted(state, token_ids)
+        if self._head is None or not len(chains.logits):
+            return  # a model can run its last token again
+        logits, carries = torch.from_numpy(chains.logits).split(1), torch.from_numpy(chains.states).unbind()
+        for index, state in enumerate(states):
+            state.logits, state.carries[0] = logits[index], carries[index]
 
     def _run_new(self, running: list[tuple[RequestState, Piece]]) -> None:
         """Run new tokens through every stage, each with the carries of the stage before."""

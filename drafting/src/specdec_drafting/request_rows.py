@@ -146,14 +146,14 @@ class RequestRows:
         # A stage has one drafted row per earlier turn; the first stage has none in turn 0.
         num_cached = self.num_rows(state, stage) + turn - (1 if stage == 0 else 0)
         position = state.num_ids - (1 if self.reads_states else 0) - stage + depth - 1
-        self.keep_drafted(request_id, path)
+        self.keep_drafted(state, path)
         first_slot = self.pool.first_slot(request_id)
         return Piece(np.array([token_id]), first_slot, num_cached, 1, positions=np.array([position]))
 
-    def keep_drafted(self, request_id: str, token_ids: Sequence[int]) -> None:
+    def keep_drafted(self, state: RequestState, token_ids: Sequence[int]) -> None:
         """Record drafted tokens that a model has run. A head's rows of them are not the committed ones."""
         if not self.reads_states:
-            self.states[request_id].drafted = list(token_ids)
+            state.drafted = list(token_ids)
 
     def place(self, request_id: str) -> tuple[int, int]:
         """Return a request's first slot, and the number of rows of its committed tokens."""
