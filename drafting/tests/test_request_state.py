@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from specdec.interfaces import HostIds
+from specdec.interfaces import TokenIds
 from specdec_drafting.request_state import RequestState
 
 
-def text(*ids: int) -> HostIds:
+def text(*ids: int) -> TokenIds:
     return np.array(ids, np.int32)
 
 

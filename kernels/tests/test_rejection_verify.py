@@ -141,13 +141,13 @@ def test_views_and_requests_out_of_order(device: torch.device) -> None:
     wide = torch.randn(len(logits), 60)
     wide[:, 5:55] = logits
     order = torch.tensor([2, 0, 3, 1])
-    laws = torch.zeros(4, 5, 60)
-    laws[:, :3, 4:54] = q[order]
+    draft_probs = torch.zeros(4, 5, 60)
+    draft_probs[:, :3, 4:54] = q[order]
     draft = torch.cat((draft[order], draft[order]), 1)[:, :3]
     assert not draft.is_contiguous()
     keys = NoiseKeys(*(key[order] for key in keys_for(4)))
     given = (wide[:, 5:55], draft, starts[order], counts[order])
-    check(given, [1.0] * 4, device, laws[:, :, 4:54], keys=keys)
+    check(given, [1.0] * 4, device, draft_probs[:, :, 4:54], keys=keys)
 
 
 @pytest.mark.parametrize("has_q", [False, True])

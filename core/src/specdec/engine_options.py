@@ -55,7 +55,7 @@ class EngineOptions:
     gpu_memory_utilization: float = 0.9
     """Fraction of a GPU's memory for weights, KV caches and captured graphs."""
     kv_cache_memory_bytes: int | None = None
-    """Bytes for KV caches; None means what fits (on the host: a quarter of the free memory)."""
+    """Bytes for KV caches; None means what fits (on the CPU: a quarter of the free memory)."""
     num_gpu_blocks_override: int | None = None
     """Number of KV cache blocks, on any device, whatever memory they need; None means as many as fit."""
     enable_prefix_caching: bool = True

@@ -39,7 +39,7 @@ def test_threads_get_what_each_would_get_alone(subject) -> None:
         for done in [threads.submit(work, i) for i in range(NUM_THREADS)]:
             done.result()
     assert not engine_of(llm).has_work
-    assert not llm._news
+    assert not llm._outputs
 
 
 def test_requests_of_several_threads_share_a_batch(subject) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from specdec.engine.speculation.guard import ProposerGuard
 from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, ProposerConfig, TargetInfo
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 from specdec.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.time_budget
@@ -66,7 +66,7 @@ class Resuming(Sleeper):
 
     name: ClassVar[str] = "resuming"
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         time.sleep(0.06)
         return len(token_ids)
 

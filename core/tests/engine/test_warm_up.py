@@ -42,7 +42,7 @@ DRAWING = {"method": "speccheck.drawing.Drawing", "num_speculative_tokens": 4}
 CONFIGS = {
     "without speculation": (None, "walk"),
     "strict": (scripted(k=4, shape="mixed", seed=3), "walk"),
-    "block": (DRAWING | {"shape": "iid", "rejection_sample_method": "block"}, "stops_on_host"),
+    "block": (DRAWING | {"shape": "iid", "rejection_sample_method": "block"}, "compiled_stops"),
     "typical": (scripted(k=4, shape="mixed") | {"rejection_sample_method": "typical"}, "race_rows"),
 }
 

@@ -6,7 +6,7 @@ import torch
 from specdec import ConfigError, EngineError
 from specdec.interfaces import PackedBatch, Segment
 from specdec.parallel.messages import Event, Order, Raised, decode, encode
-from specdec.parallel.passes import on_device, to_host
+from specdec.parallel.passes import as_pass_arrays, on_device
 
 
 def names(kind: type) -> set[str]:
@@ -26,7 +26,7 @@ def test_a_pass_arrives_as_it_was() -> None:
         slots=torch.tensor([16, 36, 37]),
         logits_rows=torch.tensor([0, 2]),
     )
-    order = decode(encode(Order(1, "run_pass", (0, to_host(batch)))))
+    order = decode(encode(Order(1, "run_pass", (0, as_pass_arrays(batch)))))
     assert isinstance(order, Order)
     assert order.action == "run_pass"
     arrived = on_device(order.arguments[1], torch.device("cpu"))

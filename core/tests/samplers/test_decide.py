@@ -15,7 +15,7 @@ from specdec.samplers.decide import decide
 from specdec.samplers.links import NO_NODE, Links
 from specdec.samplers.scheme import Rule, Scheme
 from specdec.samplers.tree import node_depths
-from specdec_kernels.cpu.verification.stops import stops_on_host
+from specdec_kernels.cpu.verification.stops import compiled_stops
 
 SHAPES = [*CHAINS, *TREES]
 
@@ -63,7 +63,7 @@ def test_both_sides_of_every_threshold(rule, expected, dtype, is_compiled, paren
     uniforms = torch.where(torch.tensor(patterns * 2), below, at)
     if is_compiled:
         given = uniforms.numpy(), thresholds.double().numpy(), trial.parents, trial.counts
-        stop = stops_on_host(*given, rule.value).tolist()
+        stop = compiled_stops(*given, rule.value).tolist()
     else:
         stop = decide(Scheme(thresholds, rule, trial.target_after), uniforms, trial).tolist()
     assert stop[:count] == [expected(pattern, parents) for pattern in patterns]

@@ -65,19 +65,19 @@ class ChainLoop:
         keys = batch.draws.coupled_keys(rows)
         chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules))
         tokens = chains.token_ids.tolist()
-        confidences = chains.chances.tolist()
+        confidences = chains.confidences.tolist()
         for index, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):
             ends = () if params[index].ignore_eos else self._eos_token_ids
             length = min(depth, len(tokens[index]))
             length = next((i + 1 for i in range(length) if tokens[index][i] in ends), length)
-            if self.rules.wants_chances:
+            if self.rules.wants_confidences:
                 unsure = (i + 1 for i in range(length) if confidences[index][i] < self.rules.threshold)
                 length = next(unsure, length)
                 draft.confidences = confidences[index][:length]
             draft.token_ids = tokens[index][:length]
             draft.parents = list(range(-1, length - 1))
             if self.rules.is_drawn and not params[index].is_greedy:
-                draft.draft_probs = {i: chains.laws[index, i] for i in range(length)}
+                draft.draft_probs = {i: chains.draft_probs[index, i] for i in range(length)}
         return [row[: min(depth, len(row)) - 1] for row, depth in zip(tokens, depths, strict=True)], chains
 
 

@@ -10,12 +10,12 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
-    HostIds,
     ProposeBatch,
     Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
+    TokenIds,
 )
 from specdec.runner import in_inference_mode
 from specdec_drafting.assemble import draft_of
@@ -64,7 +64,7 @@ class DraftingProposer(Proposer):
                 self._rows.publish(request_id, batch.token_ids(row))
         return draft_of(drafts, self._config, self.target_info.device, self._vocab_map)
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Reuse the rows of a cached prefix."""
         return self._rows.resume(request_id, token_ids)
 

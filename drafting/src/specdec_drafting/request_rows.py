@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from specdec.interfaces import DraftHead, HostIds, LayerShape, ProposeBatch, Runner
+from specdec.interfaces import DraftHead, LayerShape, ProposeBatch, Runner, TokenIds
 from specdec.runner import SlotPool
 from specdec_drafting.passes import Int64s, Piece
 from specdec_drafting.request_state import RequestState
@@ -159,7 +159,7 @@ class RequestRows:
         """Return a request's first slot, and the number of rows of its committed tokens."""
         return self.pool.first_slot(request_id), self.num_rows(self.states[request_id])
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Reuse the cached rows of a prefix `[n]`; returns how many of its tokens are held. See `Proposer.resume`.
 
         Returns n if the request is too long; nothing is then drafted for it. If there is no room, returns 0: `update`, which
@@ -182,7 +182,7 @@ class RequestRows:
         self._read_carries(request_id, state)
         return num_held
 
-    def publish(self, request_id: str, token_ids: HostIds) -> None:
+    def publish(self, request_id: str, token_ids: TokenIds) -> None:
         """Publish the rows of a request's committed tokens `[n]` for prefix reuse."""
         state = self.states.get(request_id)
         if state is not None and state.num_ids and self.pool.is_publishable(request_id, state.num_ids):
@@ -207,7 +207,7 @@ class RequestRows:
         self.pool.note_full(num_slots)
         return False
 
-    def _forget_from(self, request_id: str, state: RequestState, prefix: HostIds) -> None:
+    def _forget_from(self, request_id: str, state: RequestState, prefix: TokenIds) -> None:
         """Forget the rows behind a prefix `[n]` of a request's tokens, if there are any."""
         if len(prefix) == state.num_tokens:
             return

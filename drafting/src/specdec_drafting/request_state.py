@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specdec.interfaces import HostIds
+from specdec.interfaces import TokenIds
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class RequestState:
         """Count the rows of other tokens than before; logits are no longer those of the last one."""
         self.num_tokens, self.num_ids, self.logits = num_tokens, num_ids, None
 
-    def keep_accepted(self, committed: HostIds) -> None:
+    def keep_accepted(self, committed: TokenIds) -> None:
         """Keep the rows of drafted tokens that are among all committed ones `[n]`, and drop the others."""
         if not self.drafted:
             return

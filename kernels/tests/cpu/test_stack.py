@@ -165,12 +165,12 @@ def test_a_chain_ends_where_every_row_is_unsure():
 
     whole = draft(1e-9)
     assert whole.token_ids.shape == (2, 6)
-    running_lowest = np.minimum.accumulate(whole.chances, 1).max(0)
+    running_lowest = np.minimum.accumulate(whole.confidences, 1).max(0)
     for count in range(1, 6):
         if running_lowest[count - 1] > running_lowest[count]:
             got = draft(float(running_lowest[count - 1] + running_lowest[count]) / 2)
             assert np.array_equal(got.token_ids, whole.token_ids[:, : count + 1])
-            assert np.array_equal(got.chances, whole.chances[:, : count + 1])
+            assert np.array_equal(got.confidences, whole.confidences[:, : count + 1])
     assert draft(1.0).token_ids.tolist() == whole.token_ids[:, :1].tolist()
 
 
@@ -197,8 +197,8 @@ def test_taking_in_and_drafting_in_one_call_is_what_two_calls_give(dtype, is_dra
     lengths = [length + count for length, count in zip(cached, counts, strict=True)]
     expected = in_turn.draft_chain(ForwardOutput(logits.clone()), ChainWork(slots, lengths, *settings))
     assert got.token_ids.tolist() == expected.token_ids.tolist()
-    np.testing.assert_allclose(got.chances, expected.chances, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(got.laws, expected.laws, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(got.confidences, expected.confidences, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(got.draft_probs, expected.draft_probs, rtol=1e-4, atol=1e-6)
     for layer in range(SIZES["num_hidden_layers"]):
         for slot, length in zip(slots, lengths, strict=True):
             rows = slice(slot, slot + length + 3)
@@ -230,7 +230,7 @@ def test_the_law_of_a_drawn_chain_is_the_one_its_tokens_came_from(temperature):
         ForwardOutput(logits.clone()),
         ChainWork([0], [0], 3, [temperature], keys, ChainRules(50, is_drawn=True)),
     )
-    first = chains.laws[0, 0]
+    first = chains.draft_probs[0, 0]
     if temperature < 0.5:
         assert first.tolist() == [float(i == int(logits[0, :50].argmax())) for i in range(50)]
         assert int(chains.token_ids[0, 0]) == int(first.argmax())
@@ -238,7 +238,7 @@ def test_the_law_of_a_drawn_chain_is_the_one_its_tokens_came_from(temperature):
         torch.testing.assert_close(
             first, torch.softmax(logits[0, :50] / temperature, -1), rtol=1e-5, atol=1e-7
         )
-    torch.testing.assert_close(chains.laws.sum(-1), torch.ones(1, 3))
+    torch.testing.assert_close(chains.draft_probs.sum(-1), torch.ones(1, 3))
 
 
 def test_slots_grow_move_and_come_back():

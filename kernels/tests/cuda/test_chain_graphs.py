@@ -74,11 +74,11 @@ def by_hand(
     draws, rows = EngineDraws(sequences), range(len(sequences))
     temperatures = torch.tensor([s.params.temperature for s in sequences])
     names = torch.arange(rules.num_ids) if rules.target_ids is None else torch.from_numpy(rules.target_ids)
-    tokens, laws = [], []
+    tokens, draft_probs = [], []
     for step in range(num_steps):
         scores = logits[:, : rules.num_ids]
         scaled = scores / torch.where(temperatures > 0, temperatures, 1.0)[:, None]
-        laws.append(scaled.softmax(-1))
+        draft_probs.append(scaled.softmax(-1))
         if rules.is_drawn:
             drawn, _ = draws.sample(scaled, rows, step)
         else:
@@ -89,7 +89,7 @@ def by_hand(
         tokens.append(names[index])
         logits = made_up(tokens[-1], torch.tensor(CACHED) + step, carry)
         carry = None if carry is None else carry * 0.5 + tokens[-1][:, None]
-    return torch.stack(tokens, 1), torch.stack(laws, 1)
+    return torch.stack(tokens, 1), torch.stack(draft_probs, 1)
 
 
 @pytest.mark.parametrize("is_head", [False, True])
@@ -104,16 +104,16 @@ def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, t
     for turn in range(3):
         torch.manual_seed(turn)
         logits, carry = torch.randn(3, NUM_IDS), torch.randn(3, 4) if is_head else None
-        expected, laws = by_hand(logits, carry, sequences, 5, rules)
+        expected, draft_probs = by_hand(logits, carry, sequences, 5, rules)
         chains = graphs.draft(
             logits, carry, ChainWork(FIRST_SLOTS, CACHED, 5, temperatures, keys_of(sequences), rules)
         )
         assert chains.token_ids.tolist() == expected.tolist()
         index = expected if target_ids is None else (expected - 1) // 3
-        chances = laws.gather(2, index[:, :, None])[:, :, 0]
-        torch.testing.assert_close(torch.from_numpy(chains.chances), chances)
+        confidences = draft_probs.gather(2, index[:, :, None])[:, :, 0]
+        torch.testing.assert_close(torch.from_numpy(chains.confidences), confidences)
         if is_drawn and any(temperatures):
-            torch.testing.assert_close(chains.laws, laws)
+            torch.testing.assert_close(chains.draft_probs, draft_probs)
     assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 1)
 
 
@@ -163,8 +163,8 @@ def test_one_step_needs_no_pass() -> None:
     for _ in range(3):
         got = graphs.draft(logits, None, ChainWork(FIRST_SLOTS, CACHED, 1, [0.0] * 3, nothing, GREEDY))
         assert got.token_ids[:, 0].tolist() == logits.argmax(-1).tolist()
-        assert got.chances.shape == (3, 0)
-        assert got.laws.numel() == 0
+        assert got.confidences.shape == (3, 0)
+        assert got.draft_probs.numel() == 0
     assert passes.seen == []
 
 
@@ -174,11 +174,11 @@ def test_laws_are_not_written_again() -> None:
     found = []
     for turn in range(4):
         logits = torch.randn(3, NUM_IDS, generator=torch.Generator().manual_seed(turn))
-        laws = graphs.draft(
+        draft_probs = graphs.draft(
             logits, None, ChainWork(FIRST_SLOTS, CACHED, 2, [1.0] * 3, keys_of(sequences), rules)
-        ).laws
-        found.append((laws, laws.clone()))
-    assert all(torch.equal(laws, kept) for laws, kept in found)
+        ).draft_probs
+        found.append((draft_probs, draft_probs.clone()))
+    assert all(torch.equal(draft_probs, kept) for draft_probs, kept in found)
 
 
 @pytest.mark.parametrize("temperature", [1e-46, 1e-38, 1e-31, 1e-20])
@@ -186,8 +186,10 @@ def test_laws_of_almost_nothing_are_certain(temperature) -> None:
     graphs, _ = make()
     logits = torch.randn(3, NUM_IDS)
     keys, rules = keys_of(sequences_of([1.0] * 3)), ChainRules(NUM_IDS, is_drawn=True)
-    laws = graphs.draft(logits, None, ChainWork(FIRST_SLOTS, CACHED, 1, [temperature] * 3, keys, rules)).laws
-    assert torch.equal(laws[:, 0], torch.nn.functional.one_hot(logits.argmax(-1), NUM_IDS).float())
+    draft_probs = graphs.draft(
+        logits, None, ChainWork(FIRST_SLOTS, CACHED, 1, [temperature] * 3, keys, rules)
+    ).draft_probs
+    assert torch.equal(draft_probs[:, 0], torch.nn.functional.one_hot(logits.argmax(-1), NUM_IDS).float())
 
 
 @pytest.mark.parametrize(

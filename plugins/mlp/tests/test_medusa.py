@@ -246,7 +246,7 @@ def test_k_comes_from_the_heads_in_the_file(learnt, tmp_path):
         ({"num_speculative_tokens": 5, "tree_top_k": 2}, 3),
     ):
         llm = make_llm(folder, **keys)
-        assert llm._built.engine._guard.proposer._heads.num_heads == wanted
+        assert llm._built.engine.proposer._heads.num_heads == wanted
 
 
 def test_heads_of_another_target_and_more_tokens_than_heads(learnt, tensors, write, tmp_path):

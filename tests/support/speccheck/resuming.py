@@ -9,7 +9,7 @@ import torch
 
 from speccheck.proposers import HiddenRecorder, Recorder, ScriptConfig, Told
 from specdec.interfaces import FinishReason, ProposerConfig, TargetInfo
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 
 
 class ResumeConfig(ScriptConfig):
@@ -35,7 +35,7 @@ class Resuming(HiddenRecorder):
         self.asked: list[tuple[str, int, int]] = []
         """Request, length of the cached prefix, and how much of it is held."""
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         wanted = token_ids.tolist()
         if self.resume_config.answer is not None:
             self.asked.append((request_id, len(wanted), 0))
@@ -68,7 +68,7 @@ class TokenResuming(Recorder):
 
     name: ClassVar[str] = "token_resuming"
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         if request_id in self.held:
             self.complaints.append(f"{request_id}: asked for a prefix of a request that it knows")
         self.held[request_id] = Told(token_ids.tolist(), 0)

@@ -1,4 +1,4 @@
-"""Ends a sample whose own work on the host fails: its text, stops, log probabilities, rules or output."""
+"""Ends a sample whose own work on the CPU fails: its text, stops, log probabilities, rules or output."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from specdec.grammar.compiler import GrammarFactory
 from specdec.inputs.conversation import conversation_prompt
 from specdec.inputs.prompt_length import PromptLength
 from specdec.inputs.prompts import Prompt, text_and_ids
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import make_rules
@@ -135,7 +135,7 @@ class Intake:
         return request, [watch for _, watch in samples]
 
     def _sample(
-        self, request_id: str, index: int, ids: HostIds, params: SamplingParams, seed: int
+        self, request_id: str, index: int, ids: TokenIds, params: SamplingParams, seed: int
     ) -> tuple[Sequence, StopChecker]:
         limit = self._info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(ids) + params.max_tokens)
@@ -153,7 +153,7 @@ class Intake:
         text = self._text(ids, skips=params.skip_special_tokens)
         return sequence, StopChecker(sequence, self._info.eos_token_ids, text)
 
-    def _text(self, prompt: HostIds, *, skips: bool) -> IncrementalDetokenizer | None:
+    def _text(self, prompt: TokenIds, *, skips: bool) -> IncrementalDetokenizer | None:
         """Return the text that follows a prompt; None without a tokenizer."""
         if self._tokenizer is None:
             return None

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from specdec.engine.speculation.shown import Shown, separate
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.finish import FinishReason
 from specdec.logits.logprobs import LogprobRecord
 from specdec.logits.rules import RequestRules
@@ -78,7 +78,7 @@ class Sequence:
     def __init__(
         self,
         request_id: str,
-        prompt_token_ids: HostIds,
+        prompt_token_ids: TokenIds,
         params: SamplingParams,
         *,
         seed: int,
@@ -145,7 +145,7 @@ class Sequence:
         self.last_token_time = 0.0
 
     @property
-    def token_ids(self) -> HostIds:
+    def token_ids(self) -> TokenIds:
         """All committed tokens, prompt included, as a read-only view; its base is read-only as well."""
         return self._array[: self.num_tokens]
 

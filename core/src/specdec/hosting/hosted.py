@@ -16,7 +16,7 @@ from specdec.engine.metrics import Metric
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.speculation import Speculation
 from specdec.hosting.host_steps import HostSteps
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.proposer import Proposer
@@ -89,10 +89,10 @@ class HostedProposer:
     def start(
         self,
         request_id: str,
-        prompt_token_ids: Ids[int] | HostIds,
+        prompt_token_ids: Ids[int] | TokenIds,
         params: SamplingParams = _GREEDY,
         *,
-        output_token_ids: Ids[int] | HostIds = (),
+        output_token_ids: Ids[int] | TokenIds = (),
         seed: int | None = None,
     ) -> None:
         """Start a request.

@@ -8,7 +8,7 @@ beside their roles. What runs a model is in `runner` (for proposers) and `form`,
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Backend, Declined, Verify
-from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
+from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
@@ -53,7 +53,6 @@ __all__ = [
     "Form",
     "ForwardOutput",
     "HeadParts",
-    "HostIds",
     "KVCache",
     "LayerShape",
     "LogitsRules",
@@ -78,6 +77,7 @@ __all__ = [
     "StepStats",
     "TargetHandle",
     "TargetInfo",
+    "TokenIds",
     "Verdict",
     "Verify",
     "VerifyBatch",

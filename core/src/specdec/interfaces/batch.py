@@ -13,7 +13,7 @@ import torch
 from specdec.interfaces.draws import Draws
 from specdec.sampling_params import SamplingParams
 
-HostIds = npt.NDArray[np.int32]
+TokenIds = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class ProposeBatch:
     """`[B]`: position of the first newly committed token."""
     counts: Sequence[int]
     """`[B]`: number of newly committed tokens."""
-    new_token_ids: HostIds
+    new_token_ids: TokenIds
     """`[T]` int32, packed row after row, read-only."""
     last_num_drafted: Sequence[int]
     """`[B]`: number of nodes of this row's previous draft that were scored; 0 if there was none."""
@@ -46,7 +46,7 @@ class ProposeBatch:
     sampling_params: tuple[SamplingParams, ...]
     draws: Draws
     """The noise source for proposers that sample their tokens."""
-    token_ids_of: Callable[[int], HostIds]
+    token_ids_of: Callable[[int], TokenIds]
     """Implements `token_ids`."""
     allowed_after: Callable[[int, Sequence[int]], torch.Tensor | None] | None = None
     """Implements `allowed`."""
@@ -64,7 +64,7 @@ class ProposeBatch:
         """Number of rows B."""
         return len(self.request_ids)
 
-    def token_ids(self, row: int) -> HostIds:
+    def token_ids(self, row: int) -> TokenIds:
         """Return a read-only int32 view `[num_tokens[row]]` of all committed tokens of a row, in the proposer's own memory."""
         return self.token_ids_of(row)
 

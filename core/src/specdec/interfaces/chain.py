@@ -36,7 +36,7 @@ class ChainRules:
     threshold: float = 0.0
 
     @property
-    def wants_chances(self) -> bool:
+    def wants_confidences(self) -> bool:
         """Whether the probability of each token is returned."""
         return self.threshold > 0
 
@@ -77,9 +77,9 @@ class Chains:
 
     token_ids: Ints
     """`[B, K]` the target's ids. K may be below `num_steps` if every row has a token below the threshold."""
-    chances: Floats
+    confidences: Floats
     """`[B, K]` the draft's own probability of each token, or empty."""
-    laws: torch.Tensor
+    draft_probs: torch.Tensor
     """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty."""
     logits: Floats = field(default_factory=lambda: _NONE)
     """`[B, V]` of each request's last new token; empty if there were no new tokens."""

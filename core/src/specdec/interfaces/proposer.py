@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from specdec.interfaces.batch import HostIds, ProposeBatch
+from specdec.interfaces.batch import ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import Draft
 from specdec.interfaces.finish import FinishReason
@@ -111,7 +111,7 @@ class Proposer(ABC):
             a draft with one row per request of the batch.
         """
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many of a request's first tokens the proposer already holds; delivery begins after them.
 
         Called when a request with a prefix cache hit (at most all tokens but the last) is placed: when it is

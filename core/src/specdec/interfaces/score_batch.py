@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 from specdec.sampling_params import SamplingParams
 
 
@@ -26,7 +26,7 @@ class ScoredSequence(Protocol):
     """A running sample of a request; read-only."""
 
     @property
-    def token_ids(self) -> HostIds:
+    def token_ids(self) -> TokenIds:
         """All committed tokens, prompt included, as a read-only view `[n]` int32."""
 
     @property

@@ -46,7 +46,7 @@ class CheckpointReader(Protocol):
         """Yield the names of all tensors in the checkpoint."""
 
     def read(self, name: str) -> torch.Tensor:
-        """Return one tensor on the host.
+        """Return one tensor on the CPU.
 
         Raises:
             KeyError: naming the tensor and the checkpoint.

@@ -22,7 +22,7 @@ class SafetensorsReader:
         yield from self._index()
 
     def read(self, name: str) -> torch.Tensor:
-        """Return one tensor on the host.
+        """Return one tensor on the CPU.
 
         Raises:
             KeyError: naming the tensor and the checkpoint.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.score_batch import LogitsRules
 from specdec.sampling_params import SamplingParams
 
@@ -21,7 +21,7 @@ class RowBlock:
     """Parent of each node, -1 for the last committed token; None for a chain."""
     rules: LogitsRules | None = None
     """Rules that change the logits beyond temperature and cuts; None for most requests."""
-    committed: HostIds | None = None
+    committed: TokenIds | None = None
     """Committed tokens, prompt included; needed with `rules`."""
     num_prompt_tokens: int = 0
 
@@ -31,13 +31,13 @@ class RowBlock:
         return len(self.nodes) + 1
 
     @property
-    def token_ids(self) -> HostIds:
+    def token_ids(self) -> TokenIds:
         """Committed tokens, prompt included."""
         assert self.committed is not None
         return self.committed
 
     @property
-    def output_token_ids(self) -> HostIds:
+    def output_token_ids(self) -> TokenIds:
         """Committed tokens after the prompt."""
         return self.token_ids[self.num_prompt_tokens :]
 

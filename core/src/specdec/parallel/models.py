@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from specdec.parallel.group import RankGroup
 from specdec.parallel.messages import Order
-from specdec.parallel.passes import HostPass, on_device
+from specdec.parallel.passes import PassArrays, on_device
 from specdec.parallel.runner import SplitRunner
 
 LoadPart = Callable[[dict[str, Any]], PreTrainedModel]
@@ -50,7 +50,7 @@ class SplitModels:
         with self.ranks.together():
             getattr(self, order.action)(*order.arguments)
 
-    def run_pass(self, number: int, batch: HostPass) -> None:
+    def run_pass(self, number: int, batch: PassArrays) -> None:
         """Run a pass with a runner."""
         runner = self._runners[number]
         runner.forward(on_device(batch, runner.device))

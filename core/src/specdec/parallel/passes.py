@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class HostPass:
+class PassArrays:
     """A `PackedBatch` without tensors."""
 
     token_ids: Array
@@ -27,9 +27,9 @@ class HostPass:
     """Mask and depths, by index of the segment."""
 
 
-def to_host(batch: PackedBatch) -> HostPass:
+def as_pass_arrays(batch: PackedBatch) -> PassArrays:
     """Convert a pass to the form that is sent."""
-    return HostPass(
+    return PassArrays(
         token_ids=_array(batch.token_ids),
         positions=_array(batch.positions),
         slots=None if batch.slots is None else _array(batch.slots),
@@ -43,7 +43,7 @@ def to_host(batch: PackedBatch) -> HostPass:
     )
 
 
-def on_device(batch: HostPass, device: torch.device) -> PackedBatch:
+def on_device(batch: PassArrays, device: torch.device) -> PackedBatch:
     """Convert a received pass to tensors on the device of the model that runs it."""
     segments = [
         Segment(row, num_rows, first_slot, num_cached, num_branched=num_branched)

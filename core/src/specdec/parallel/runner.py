@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.kv_cache import KVCache
-from specdec.parallel.passes import to_host
+from specdec.parallel.passes import as_pass_arrays
 from specdec.runner import ModuleRunner
 
 if TYPE_CHECKING:
@@ -82,6 +82,6 @@ class SplitRunner(ModuleRunner):
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
     ) -> ForwardOutput:
         """See `ModuleRunner.forward`; runs on all ranks."""
-        self._models.tell("run_pass", self._number, to_host(batch))
+        self._models.tell("run_pass", self._number, as_pass_arrays(batch))
         with self._models.ranks.together():
             return super().forward(batch)

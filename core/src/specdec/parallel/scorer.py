@@ -89,7 +89,7 @@ class SplitScorer(TransformersScorer):
         """See `TransformersScorer.make_target_runner`."""
         if settings.pop("is_fused"):
             logger.warning(
-                "%s: no fused form of a model that is split over %d ranks; the model's own forward runs instead, on the host "
+                "%s: no fused form of a model that is split over %d ranks; the model's own forward runs instead, on the CPU "
                 "two to four times slower", type(target.model).__name__, self._ranks.size,
             )  # fmt: skip
         return self._counted(

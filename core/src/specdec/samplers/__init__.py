@@ -1,7 +1,7 @@
 """Built-in samplers, and the parts that a backend's verification is made of."""
 
 from specdec.samplers.block import BlockSampler
-from specdec.samplers.draft_probs import HostProbs, normalised
+from specdec.samplers.draft_probs import ProbArrays, normalised
 from specdec.samplers.emission import accept_uniforms, draw_tokens
 from specdec.samplers.probabilistic import ProbabilisticSampler
 from specdec.samplers.scheme import Rule, Scheme
@@ -14,7 +14,7 @@ from specdec.samplers.verdicts import verdict_of, with_greedy_rows
 
 __all__ = [
     "BlockSampler",
-    "HostProbs",
+    "ProbArrays",
     "ProbabilisticSampler",
     "Rule",
     "Scheme",

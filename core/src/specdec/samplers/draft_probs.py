@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import pad
 
 
-class HostProbs(NamedTuple):
+class ProbArrays(NamedTuple):
     """q as arrays."""
 
     probs: npt.NDArray[np.floating]
@@ -85,8 +85,8 @@ class DraftProbs:
         found = found.masked_fill(~is_known, 0.0)
         return found if self.is_drawn is None else torch.where(self.is_drawn[:, None], found, 1.0)
 
-    def on_host(self, size: int) -> HostProbs:
-        """Return q as contiguous arrays; only for tensors on the host.
+    def as_arrays(self, size: int) -> ProbArrays:
+        """Return q as contiguous arrays; only for tensors on the CPU.
 
         Args:
             size: B.
@@ -99,7 +99,7 @@ class DraftProbs:
             nothing if vocab_map is None else self._target_ids.numpy(),
             nothing if vocab_map is None else self._draft_ids(vocab_map).numpy(),
         )
-        return HostProbs(*map(np.ascontiguousarray, arrays))
+        return ProbArrays(*map(np.ascontiguousarray, arrays))
 
     def row(self, places: torch.Tensor) -> torch.Tensor:
         """Return `[B, V]`: row `places[i]` of q; mass outside the vocabulary is dropped."""

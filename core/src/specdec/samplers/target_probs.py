@@ -13,7 +13,7 @@ def target_probs(scores: Scores, batch: VerifyBatch) -> torch.Tensor:
     """Return p `[R, V]` in float32 (float64 for float64 logits); greedy rows are one-hot at their argmax.
 
     Raises:
-        FloatingPointError: if a row is not made of numbers. Checked only on the host: elsewhere it would cost
+        FloatingPointError: if a row is not made of numbers. Checked only on the CPU: elsewhere it would cost
             a synchronisation.
     """
     logits = scores.logits

@@ -21,7 +21,7 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Trial:
-    """One draft per request, padded to N nodes, and p and q at every node. Tensors are on one device, arrays on the host."""
+    """One draft per request, padded to N nodes, and p and q at every node. Tensors are on one device, arrays on the CPU."""
 
     probs: torch.Tensor
     """`[R, V]`: p of every logits row, in the precision the scheme is computed in. A greedy row is one-hot at
@@ -115,7 +115,7 @@ def make_trial(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, uses_
         uses_q: False ignores q: every node is a point mass at the id it was scored with.
 
     Raises:
-        FloatingPointError: if the target's logits are not numbers (on the host).
+        FloatingPointError: if the target's logits are not numbers (on the CPU).
     """
     probs = target_probs(scores, batch)
     counts = np.array(batch.num_nodes, np.int64)

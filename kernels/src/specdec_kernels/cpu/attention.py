@@ -8,8 +8,8 @@ import torch
 
 from specdec.interfaces import KVCache, PackedBatch
 from specdec.runner import SdpaAttention
-from specdec_kernels.cpu.loops.attention import host_attention, is_host_float32
-from specdec_kernels.cpu.loops.segments import HostSegments, host_segments, is_short
+from specdec_kernels.cpu.loops.attention import compiled_attention, is_host_float32
+from specdec_kernels.cpu.loops.segments import SegmentArrays, is_short, segment_arrays
 from specdec_kernels.cpu.stored import stored_rows
 
 
@@ -18,7 +18,7 @@ class CpuAttention(SdpaAttention):
 
     def __init__(self, cache: KVCache, max_context: int) -> None:
         super().__init__(cache, max_context)
-        self._prepared: tuple[PackedBatch, HostSegments | None] | None = None
+        self._prepared: tuple[PackedBatch, SegmentArrays | None] | None = None
 
     def attend(
         self,
@@ -38,11 +38,11 @@ class CpuAttention(SdpaAttention):
             segments = self._segments(batch)
             if segments is not None:
                 self.cache.write(layer, key, value, batch.slots)
-                return host_attention(query, stored_rows(self.cache, layer), segments, window, scaling)
+                return compiled_attention(query, stored_rows(self.cache, layer), segments, window, scaling)
         return super().attend(layer, batch, query, key, value, scaling=scaling, window=window, **caps)
 
-    def _segments(self, batch: PackedBatch) -> HostSegments | None:
+    def _segments(self, batch: PackedBatch) -> SegmentArrays | None:
         """Return the segments as arrays if compiled loops can run the pass, else None; made once for all layers."""
         if self._prepared is None or self._prepared[0] is not batch:
-            self._prepared = batch, host_segments(batch) if is_short(batch) else None
+            self._prepared = batch, segment_arrays(batch) if is_short(batch) else None
         return self._prepared[1]

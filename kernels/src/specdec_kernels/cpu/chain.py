@@ -15,7 +15,7 @@ from specdec.interfaces import Chains, ChainWork, NewRows, Runner
 from specdec.noise import Stream, node_word
 from specdec_kernels.cpu.loops.chain import run_chain
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS
-from specdec_kernels.cpu.stack import HostStack
+from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.rotary import RotaryTable
 
 Ints = npt.NDArray[np.int64]
@@ -27,7 +27,7 @@ MAX_CHAIN_ROWS = MAX_PRODUCT_ROWS
 """Maximum number of rows for which `run_chain` is the fastest way."""
 
 
-class HostChain:
+class CompiledChain:
     """The whole draft loop of a model or head in one call.
 
     Args:
@@ -38,7 +38,7 @@ class HostChain:
 
     max_rows = max_new_rows = MAX_CHAIN_ROWS
 
-    def __init__(self, stack: HostStack, rotary: RotaryTable, runner: Runner) -> None:
+    def __init__(self, stack: CompiledStack, rotary: RotaryTable, runner: Runner) -> None:
         self._stack, self._rotary, self._runner = stack, rotary, runner
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
@@ -77,8 +77,8 @@ class HostChain:
             features = _NONE if rows.features is None else rows.features
             taken_logits, taken_states = np.empty_like(logits), np.empty_like(states)
         out = np.empty((num_rows, num_steps), np.int64)
-        chances = np.empty((num_rows, num_steps if rules.wants_chances else 0), np.float32)
-        laws = np.empty((num_rows, num_steps, rules.num_ids if rules.is_drawn else 0), np.float32)
+        confidences = np.empty((num_rows, num_steps if rules.wants_confidences else 0), np.float32)
+        draft_probs = np.empty((num_rows, num_steps, rules.num_ids if rules.is_drawn else 0), np.float32)
         # A positive temperature that float32 rounds to 0 is still not greedy.
         heat = np.array(
             [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
@@ -87,16 +87,20 @@ class HostChain:
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
             _NO_TOKENS if rules.target_ids is None else rules.target_ids, heat, keys.seeds, keys.samples, keys.positions,
             _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
-            stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.host_tables(length), segments, out,
-            chances, laws,
+            stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.cpu_tables(length), segments, out,
+            confidences, draft_probs,
         )  # fmt: skip
         return Chains(
-            out[:, :count], chances[:, :count], torch.from_numpy(laws[:, :count]), taken_logits, taken_states
+            out[:, :count],
+            confidences[:, :count],
+            torch.from_numpy(draft_probs[:, :count]),
+            taken_logits,
+            taken_states,
         )
 
 
 def _segments(starts: Iterable[int], counts: Sequence[int], work: ChainWork) -> Ints:
-    """Return the segments `[5, B]` of chains, see `HostSegments`."""
+    """Return the segments `[5, B]` of chains, see `SegmentArrays`."""
     return np.array([list(starts), counts, work.first_slots, work.num_cached, [-1] * len(counts)], np.int64)
 
 

@@ -45,9 +45,9 @@ def model_ends(embedding: torch.Tensor, head: CompiledLinear) -> Ends | None:
     looked_up = stored if is_tied else compact(embedding)
     if stored is None or looked_up is None:
         return None
-    return Ends(looked_up, stored, head.host_bias)
+    return Ends(looked_up, stored, head.bias_array)
 
 
-def host_norm(norm: nn.Module | None) -> Floats | None:
-    """Return a norm's weight `[H]` as a host array; None if there is no norm."""
+def compiled_norm(norm: nn.Module | None) -> Floats | None:
+    """Return a norm's weight `[H]` as a numpy array; None if there is no norm."""
     return None if norm is None else FastNorm(norm).weight.float().numpy()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from specdec.interfaces import Declined, DraftHead, Form, ForwardOutput, PackedBatch, Runner
-from specdec_kernels.cpu.chain import HostChain
+from specdec_kernels.cpu.chain import CompiledChain
 from specdec_kernels.cpu.compiled.threads import use_threads
 from specdec_kernels.cpu.head_parts import head_stack
 from specdec_kernels.cpu.model_parts import model_stack
 from specdec_kernels.cpu.pieces import in_pieces, pieces_of, run_pieces, takes_pieces
-from specdec_kernels.cpu.stack import HostStack
+from specdec_kernels.cpu.stack import CompiledStack
 from specdec_kernels.layers.rotary import RotaryTable
 
 
@@ -24,17 +24,17 @@ class CompiledForm(Form):
         inner: the form of passes for which compiled products are not the fastest.
     """
 
-    def __init__(self, stack: HostStack, rotary: RotaryTable, runner: Runner, inner: Form) -> None:
+    def __init__(self, stack: CompiledStack, rotary: RotaryTable, runner: Runner, inner: Form) -> None:
         self._stack, self._rotary, self._runner, self._inner = stack, rotary, runner, inner
         self.is_invariant = runner.is_invariant
         self._takes_pieces = takes_pieces(stack)
-        self._chain = HostChain(stack, rotary, runner)
+        self._chain = CompiledChain(stack, rotary, runner)
         if self.is_invariant:
             # Made once for all positions, because a table that grows is recomputed.
             rotary.hold(runner.max_context)
 
     @property
-    def chain(self) -> HostChain:
+    def chain(self) -> CompiledChain:
         """See `Form.chain`."""
         return self._chain
 
@@ -48,7 +48,7 @@ class CompiledForm(Form):
         if pieces is None:
             return self._inner.forward(batch, features)
         wanted, dtype = self._runner.wanted, self._runner.dtype
-        tables = self._rotary.host_tables(max(s.kv_len for s in batch.segments))
+        tables = self._rotary.cpu_tables(max(s.kv_len for s in batch.segments))
         given = None if features is None else features.float().contiguous().numpy()
         logits, states, aux = run_pieces(
             self._stack, batch, pieces, self._runner.cache, tables, wanted.aux_layer_ids, given

@@ -7,17 +7,17 @@ from typing import cast
 from torch import nn
 
 from specdec.interfaces import Declined, DraftHead, HeadParts, Runner
-from specdec_kernels.cpu.ends import Ends, host_norm
+from specdec_kernels.cpu.ends import Ends, compiled_norm
 from specdec_kernels.cpu.linear import CompiledLinear
 from specdec_kernels.cpu.loops.product import compact
-from specdec_kernels.cpu.stack import HostStack, Norm, head_norms
+from specdec_kernels.cpu.stack import CompiledStack, Norm, head_norms
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.norm import FastNorm
 from specdec_kernels.layers.rotary import RotaryTable
 from specdec_kernels.layers.structure import is_plain_linear, is_rms_norm
 
 
-def head_stack(runner: Runner, stage: int) -> tuple[HostStack, RotaryTable] | Declined:
+def head_stack(runner: Runner, stage: int) -> tuple[CompiledStack, RotaryTable] | Declined:
     """Return a stage prepared for compiled passes, and its rotary factors."""
     parts = cast(DraftHead, runner.module).parts(stage)
     if parts is None or not _is_known(parts):
@@ -27,10 +27,10 @@ def head_stack(runner: Runner, stage: int) -> tuple[HostStack, RotaryTable] | De
         for layer in parts.layers
     ]
     ends, norms, factors = _ends(parts), _norms(parts), [head_norms(layer) for layer in layers]
-    if ends is None or not HostStack.supports(layers, norms, factors, ends):
+    if ends is None or not CompiledStack.supports(layers, norms, factors, ends):
         return Declined("its sizes, biases or dtypes are none that compiled products take")
     embedding = cast(nn.Embedding, parts.embed_tokens).weight
-    return HostStack(layers, norms, factors, ends), RotaryTable(parts.rotary, embedding.detach())
+    return CompiledStack(layers, norms, factors, ends), RotaryTable(parts.rotary, embedding.detach())
 
 
 def _is_known(parts: HeadParts) -> bool:
@@ -73,15 +73,15 @@ def _ends(parts: HeadParts) -> Ends | None:
     return Ends(
         embedding=looked_up,
         head=stored,
-        head_bias=projection.host_bias,
+        head_bias=projection.bias_array,
         takes_features=True,
         is_feature_first=parts.is_feature_first,
         is_normed_residual=parts.is_normed_residual,
         is_normed_state=parts.is_normed_carry,
         join=None if joined is None else joined.compact,
-        join_bias=None if joined is None else joined.host_bias,
-        embed_norm=host_norm(parts.embed_norm),
-        feature_norm=host_norm(parts.feature_norm),
+        join_bias=None if joined is None else joined.bias_array,
+        embed_norm=compiled_norm(parts.embed_norm),
+        feature_norm=compiled_norm(parts.feature_norm),
     )
 
 

@@ -32,7 +32,7 @@ class CompiledLinear(JoinedLinear):
         is_half = self.weight.dtype == torch.bfloat16
         self.is_rounded = is_half and HAS_BFLOAT16_PAIRS
         self.max_product_rows = _max_half_rows() if is_half else MAX_PRODUCT_ROWS
-        self.host_bias = None if self.bias is None or self.compact is None else self.bias.float().numpy()
+        self.bias_array = None if self.bias is None or self.compact is None else self.bias.float().numpy()
         if self.compact is not None:  # compiled now, not by the first request
             self._multiply(np.zeros((1, self.weight.shape[1]), np.float32))
 
@@ -41,8 +41,8 @@ class CompiledLinear(JoinedLinear):
         if self.compact is None or x.shape[0] > self.max_product_rows:
             return super().__call__(x)
         out = self._multiply(x.float().contiguous().numpy())
-        if self.host_bias is not None:
-            out += self.host_bias
+        if self.bias_array is not None:
+            out += self.bias_array
         return torch.from_numpy(out).to(x.dtype)
 
     def _multiply(self, x: Floats) -> Floats:

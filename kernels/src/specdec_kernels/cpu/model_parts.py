@@ -9,14 +9,14 @@ from transformers import PreTrainedModel
 from specdec.interfaces import Declined, Runner
 from specdec_kernels.cpu.ends import model_ends
 from specdec_kernels.cpu.linear import CompiledLinear
-from specdec_kernels.cpu.stack import HostStack, Norm, head_norms
+from specdec_kernels.cpu.stack import CompiledStack, Norm, head_norms
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.norm import FastNorm
 from specdec_kernels.layers.rotary import RotaryTable
 from specdec_kernels.layers.structure import llama_parts
 
 
-def model_stack(runner: Runner) -> tuple[HostStack, RotaryTable] | Declined:
+def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTable] | Declined:
     """Return a model prepared for compiled passes, and its rotary factors."""
     parts = llama_parts(cast(PreTrainedModel, runner.module))
     if parts is None:
@@ -28,12 +28,12 @@ def model_stack(runner: Runner) -> tuple[HostStack, RotaryTable] | Declined:
     embedding = parts.embed_tokens.weight.detach()
     ends = model_ends(embedding, CompiledLinear([parts.head]))
     norms, factors = _norms(layers, FastNorm(parts.norm)), [head_norms(layer) for layer in layers]
-    if ends is None or not HostStack.supports(layers, norms, factors, ends):
+    if ends is None or not CompiledStack.supports(layers, norms, factors, ends):
         return Declined(
             f"compiled passes are for layers of one shape, with SiLU, in float32 or bfloat16; this model is in "
             f"{str(runner.dtype).removeprefix('torch.')}"
         )
-    return HostStack(layers, norms, factors, ends), RotaryTable(parts.rotary, embedding)
+    return CompiledStack(layers, norms, factors, ends), RotaryTable(parts.rotary, embedding)
 
 
 def _norms(layers: list[FusedLayer[CompiledLinear]], final_norm: FastNorm) -> list[Norm | None]:

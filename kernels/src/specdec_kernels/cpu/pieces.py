@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces import KVCache, PackedBatch
-from specdec_kernels.cpu.loops.segments import MAX_ROWS, HostSegments, host_segments, small_pass
-from specdec_kernels.cpu.stack import HostStack
+from specdec_kernels.cpu.loops.segments import MAX_ROWS, SegmentArrays, segment_arrays, small_pass
+from specdec_kernels.cpu.stack import CompiledStack
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -30,11 +30,11 @@ class Piece:
 
     start: int
     end: int
-    segments: HostSegments
+    segments: SegmentArrays
     """The segments of these rows, with rows counted from `start`."""
 
 
-def takes_pieces(stack: HostStack) -> bool:
+def takes_pieces(stack: CompiledStack) -> bool:
     """Return whether compiled pieces are the fastest way for long passes.
 
     SmolLM2-135M in bfloat16, prompts of 40 / 100 / 256 / 1,000 tokens: 34 / 68 / 168 / 734 ms, against 51 / 94 / 203 / 961
@@ -45,7 +45,7 @@ def takes_pieces(stack: HostStack) -> bool:
     return stack.max_rows >= _LEAST_ROWS and stack.num_weight_bytes <= _MAX_WEIGHT_BYTES
 
 
-def pieces_of(stack: HostStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
+def pieces_of(stack: CompiledStack, batch: PackedBatch, *, takes_pieces: bool) -> list[Piece] | None:
     """Return the pieces of a pass if compiled passes are the fastest way to run it, else None."""
     num_rows = len(batch.token_ids)
     segments = small_pass(batch) if num_rows <= stack.max_rows else None
@@ -56,7 +56,7 @@ def pieces_of(stack: HostStack, batch: PackedBatch, *, takes_pieces: bool) -> li
 
 def in_pieces(batch: PackedBatch) -> list[Piece]:
     """Cut a pass of any length into pieces; a row never attends to rows of a later piece."""
-    whole = host_segments(batch)
+    whole = segment_arrays(batch)
     columns = []
     for row, count, first_slot, cached, branched in whole.table.T.tolist():
         for done in range(0, count, MAX_ROWS):
@@ -71,7 +71,7 @@ def in_pieces(batch: PackedBatch) -> list[Piece]:
             start = columns[first][0]
             table = np.array(columns[first : index + 1]).T.copy()
             table[0] -= start
-            pieces.append(Piece(start, end, HostSegments(table, whole.visible[start:end])))
+            pieces.append(Piece(start, end, SegmentArrays(table, whole.visible[start:end])))
             first = index + 1
     return pieces
 
@@ -87,7 +87,7 @@ def pass_slots(batch: PackedBatch) -> Ints:
 
 
 def run_pieces(
-    stack: HostStack,
+    stack: CompiledStack,
     batch: PackedBatch,
     pieces: list[Piece],
     cache: KVCache,
@@ -95,7 +95,7 @@ def run_pieces(
     aux_ids: tuple[int, ...],
     features: Floats | None = None,
 ) -> tuple[Floats, Floats, Floats]:
-    """Run a pass; arguments and results as for `HostStack.run`, with `features [T, F]` for a head.
+    """Run a pass; arguments and results as for `CompiledStack.run`, with `features [T, F]` for a head.
 
     Returns:
         logits `[R, V]`, states `[T, H]` and the inputs `[A, T, H]` of the layers `aux_ids`.

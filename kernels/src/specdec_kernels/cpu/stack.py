@@ -15,7 +15,7 @@ from specdec_kernels.cpu.loops.attention import NO_WINDOW
 from specdec_kernels.cpu.loops.forward import run_pass
 from specdec_kernels.cpu.loops.frame import Number, Part
 from specdec_kernels.cpu.loops.product import Weights, widened
-from specdec_kernels.cpu.loops.segments import HostSegments
+from specdec_kernels.cpu.loops.segments import SegmentArrays
 from specdec_kernels.cpu.loops.stack import Column
 from specdec_kernels.cpu.stored import Stored, stored_rows
 from specdec_kernels.layers.layer import FusedLayer
@@ -28,7 +28,7 @@ Norm = tuple[Floats, float]
 index_by_members()
 
 
-class HostStack:
+class CompiledStack:
     """Layers of one shape with the parts before and after them, prepared for `run_pass`.
 
     Args:
@@ -74,7 +74,7 @@ class HostStack:
                 (Column.DOWN, layer.down),
             ):
                 row[column] = stored(linear.compact)
-                row[column + 4] = _address(linear.host_bias)
+                row[column + 4] = _address(linear.bias_array)
             row[Column.POST_NORM] = _weight_address(norms[2 * index + 1])
             row[Column.NEXT_NORM] = _weight_address(norms[2 * index + 2])
             if head_norms[index][0].size:
@@ -154,7 +154,7 @@ class HostStack:
         rotary: tuple[Floats, Floats],
         positions: Ints,
         slots: Ints,
-        segments: HostSegments,
+        segments: SegmentArrays,
         aux_ids: Sequence[int],
         logits_rows: Ints,
     ) -> tuple[Floats, Floats, Floats]:

@@ -9,7 +9,7 @@ import torch
 from specdec.interfaces import KVCache
 
 Stored = npt.NDArray[np.float32] | npt.NDArray[np.uint16]
-"""Cache rows as host arrays: float32, or the bits of bfloat16."""
+"""Cache rows as numpy arrays: float32, or the bits of bfloat16."""
 
 
 def stored_rows(cache: KVCache, layer: int) -> tuple[Stored, Stored]:

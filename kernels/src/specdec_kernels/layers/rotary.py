@@ -31,8 +31,8 @@ class RotaryTable:
         self.hold(length)
         return self._cos[positions], self._sin[positions]
 
-    def host_tables(self, length: int) -> tuple[Floats, Floats]:
-        """Return the tables `[P, D]` for positions below `length`, as host arrays."""
+    def cpu_tables(self, length: int) -> tuple[Floats, Floats]:
+        """Return the tables `[P, D]` for positions below `length`, as numpy arrays."""
         self.hold(length)
         return self._host
 

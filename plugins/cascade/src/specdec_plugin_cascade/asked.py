@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specdec.interfaces import Capability, Draft, FinishReason, HostIds, ProposeBatch, Proposer
+from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch, Proposer, TokenIds
 
 _STATES = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
 
@@ -74,7 +74,7 @@ class Asked:
         """Record for which requests this member's draft is verified in this step."""
         self._drafted.update(zip(request_ids, is_chosen, strict=True))
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many of a request's first tokens the member holds."""
         held = self._held[request_id] = self.proposer.resume(request_id, token_ids)
         return held
@@ -122,7 +122,7 @@ def _offers(draft: Draft) -> list[Offer | None]:
 
 def _promise(parents: Sequence[int], confidence: Sequence[float]) -> float:
     """Return the sum over nodes of the probability that the whole path to the node is accepted."""
-    chances: list[float] = []
+    confidences: list[float] = []
     for parent, chance in zip(parents, confidence, strict=False):
-        chances.append(chance * (chances[parent] if parent >= 0 else 1.0))
-    return sum(chances)
+        confidences.append(chance * (confidences[parent] if parent >= 0 else 1.0))
+    return sum(confidences)

@@ -13,12 +13,12 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
-    HostIds,
     ProposeBatch,
     Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
+    TokenIds,
 )
 from specdec_plugin_cascade.asked import Asked, Offer
 from specdec_plugin_cascade.config import CascadeConfig
@@ -88,7 +88,7 @@ class CascadeProposer(Proposer):
         number, offer = choice
         return offer.proposer or self._members[number].proposer.name
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return the prefix held by all members that read states, else the longest one; the rest is delivered from the text."""
         held = [(member.resume(request_id, token_ids), member.reads_states) for member in self._members]
         of_states = [count for count, reads_states in held if reads_states]

@@ -13,12 +13,12 @@ from specdec.interfaces import (
     Capability,
     Draft,
     FinishReason,
-    HostIds,
     ProposeBatch,
     Proposer,
     ProposerConfig,
     TargetHandle,
     TargetInfo,
+    TokenIds,
 )
 from specdec.runner import speed_up_linears
 from specdec_drafting import (
@@ -93,7 +93,7 @@ class StateHeadsProposer(Proposer):
             self._grow(batch, wanted)
         return draft_of(drafts, self._config, self.target_info.device, self._vocabulary.target_ids)
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Accept any prefix: only the state that chose the last token is needed, and it is delivered with later tokens."""
         return len(token_ids)
 

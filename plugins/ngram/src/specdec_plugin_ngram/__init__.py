@@ -1,4 +1,4 @@
-"""Prompt lookup: drafts the tokens that followed an earlier occurrence of the last few tokens, on host or device."""
+"""Prompt lookup: drafts the tokens that followed an earlier occurrence of the last few tokens, on CPU or device."""
 
 from specdec_plugin_ngram.config import NgramConfig
 from specdec_plugin_ngram.gpu import NgramGpuProposer

@@ -1,4 +1,4 @@
-"""`ngram`: prompt lookup on the host."""
+"""`ngram`: prompt lookup on the CPU."""
 
 from __future__ import annotations
 

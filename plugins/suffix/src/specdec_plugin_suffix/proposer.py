@@ -1,4 +1,4 @@
-"""`suffix`: drafts from suffix trees, on the host."""
+"""`suffix`: drafts from suffix trees, on the CPU."""
 
 from __future__ import annotations
 

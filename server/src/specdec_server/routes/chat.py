@@ -61,12 +61,12 @@ class _Chat:
         )
         params = self._turn.params
         stream = service.generate(self._turn.prompt, params, self._head["id"], body)
-        self._news = merged([stream], service, params.n)
+        self._outputs = merged([stream], service, params.n)
         self._samples: dict[int, _Sample] = {}
 
     async def outputs(self) -> list[RequestOutput]:
         """Return the finished output."""
-        return await finished(self._news)
+        return await finished(self._outputs)
 
     def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response."""
@@ -92,7 +92,7 @@ class _Chat:
         head = {**self._head, "object": "chat.completion.chunk"}
         output = None
         is_counted = options is not None and options.continuous_usage_stats
-        async with aclosing(self._news) as news:
+        async with aclosing(self._outputs) as news:
             async for _, output in news:
                 extra = {} if self._samples else self._prompt_of(output)
                 for sample in output.outputs:

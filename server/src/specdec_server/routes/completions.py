@@ -53,12 +53,12 @@ class _Completion:
             service.generate(prompt, params, f"{self._id}-{place}", body)
             for place, prompt in enumerate(prompts)
         ]
-        self._news = merged(streams, service, params.n)
+        self._outputs = merged(streams, service, params.n)
         self._choices: dict[tuple[int, int], _Choice] = {}
 
     async def outputs(self) -> list[RequestOutput]:
         """Return the finished outputs."""
-        return await finished(self._news)
+        return await finished(self._outputs)
 
     def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response."""
@@ -72,7 +72,7 @@ class _Completion:
         options = self._body.stream_options
         last: dict[int, RequestOutput] = {}
         is_counted = options is not None and options.continuous_usage_stats
-        async with aclosing(self._news) as news:
+        async with aclosing(self._outputs) as news:
             async for place, output in news:
                 last[place] = output
                 for sample in output.outputs:

@@ -82,13 +82,13 @@ class _Answer:
         )
         params = self._turn.params
         stream = service.generate(self._turn.prompt, params, self._head["id"], body)
-        self._news = merged([stream], service, params.n)
+        self._outputs = merged([stream], service, params.n)
         self._parser = self._turn.parser()
         self._output = Output(self._parser)
 
     async def outputs(self) -> list[RequestOutput]:
         """Return the finished output."""
-        return await finished(self._news)
+        return await finished(self._outputs)
 
     def response(self, outputs: list[RequestOutput]) -> dict[str, Any]:
         """Return the body of the response."""
@@ -110,7 +110,7 @@ class _Answer:
         yield {"type": "response.in_progress", "response": begun}
         growth = Growth()
         try:
-            async with aclosing(self._news) as news:
+            async with aclosing(self._outputs) as news:
                 async for _, output in news:
                     piece = growth.take(output.outputs[0])
                     if piece is None:

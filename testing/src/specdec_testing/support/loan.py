@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from specdec.interfaces import DeviceProposeBatch, HostIds, ProposeBatch
+from specdec.interfaces import DeviceProposeBatch, ProposeBatch, TokenIds
 
 _LISTS = (
     "max_nodes", "num_tokens", "num_prompt_tokens", "starts", "counts", "last_num_drafted",
@@ -28,9 +28,9 @@ class Loan:
     """
 
     def __init__(
-        self, batch: ProposeBatch | DeviceProposeBatch, texts: Sequence[HostIds], *, is_watched: bool
+        self, batch: ProposeBatch | DeviceProposeBatch, texts: Sequence[TokenIds], *, is_watched: bool
     ) -> None:
-        self._arrays: list[HostIds] = []
+        self._arrays: list[TokenIds] = []
         if isinstance(batch, ProposeBatch):
             views = [self._lend(text.copy()) for text in texts]
             self.batch: ProposeBatch | DeviceProposeBatch = replace(
@@ -59,7 +59,7 @@ class Loan:
         for value in self._tensors().values():
             value.fill_(float("nan") if value.is_floating_point() else 0)
 
-    def _lend(self, array: HostIds) -> HostIds:
+    def _lend(self, array: TokenIds) -> TokenIds:
         array.flags.writeable = False
         self._arrays.append(array)
         return array[:]

@@ -27,7 +27,7 @@ from specdec.interfaces import (
     TargetHandle,
     TargetInfo,
 )
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 
 END = 127
 
@@ -126,7 +126,7 @@ class Hostile(Scripted):
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         self.act("finish")
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         if self.hostile.group == "WRITES":
             done._zero(token_ids)
         self.act("resume")

@@ -26,7 +26,7 @@ def make_mlp(target: PreTrainedModel, recipe: HeadRecipe) -> MLPSpeculator:
     as the target, they start with its output projection only.
     """
     size = target.config.get_text_config().hidden_size
-    projection = weight_of(output_head(target)).float().cpu()  # heads are created on the host
+    projection = weight_of(output_head(target)).float().cpu()  # heads are created on the CPU
     layout = MLPSpeculatorLayout(
         vocab_size=projection.shape[0],
         emb_dim=size,

@@ -13,7 +13,7 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.draws import EngineDraws
 from specdec.engine.speculation.shown import Shown
-from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
+from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 
 logger = logging.getLogger("specdec")
 
@@ -63,7 +63,7 @@ class Delivery:
         if self._is_on_device:
             batch = self._device_form(sequences, max_nodes, starts, ends)
         else:
-            batch = self._host_form(sequences, max_nodes, starts, ends)
+            batch = self._array_form(sequences, max_nodes, starts, ends)
         for sequence, end in zip(sequences, ends, strict=True):
             sequence.delivered = end
             sequence.is_introduced = True
@@ -169,12 +169,12 @@ class Delivery:
         assert end <= sequence.num_tokens, "more hidden states than tokens"
         return end
 
-    def _host_form(
+    def _array_form(
         self, sequences: list[Sequence], max_nodes: list[int], starts: list[int], ends: list[int]
     ) -> ProposeBatch:
         views = [(sequence.shown or _shown(sequence)).tokens(sequence) for sequence in sequences]
         pieces = [view[a:b] for view, a, b in zip(views, starts, ends, strict=True) if b > a]
-        tokens: HostIds
+        tokens: TokenIds
         if len(pieces) == 1:
             tokens = pieces[0]
         elif pieces:
@@ -255,7 +255,7 @@ def _shown(sequence: Sequence) -> Shown:
 
 
 def _allowed_after(
-    sequences: list[Sequence], views: list[HostIds]
+    sequences: list[Sequence], views: list[TokenIds]
 ) -> Callable[[int, Ids[int]], torch.Tensor | None] | None:
     """Return the implementation of `ProposeBatch.allowed`, or None if no row has a grammar."""
     if all(sequence.rules is None or sequence.rules.grammar is None for sequence in sequences):

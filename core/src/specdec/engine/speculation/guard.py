@@ -15,7 +15,7 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.speculation.received import copied
 from specdec.engine.speculation.sanitize import DraftError, check_draft, check_vocab_map
 from specdec.errors import PluginError, described, is_interrupt, line_of
-from specdec.interfaces.batch import DeviceProposeBatch, HostIds, ProposeBatch
+from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
@@ -125,7 +125,7 @@ class ProposerGuard:
         self._watch_time(time.perf_counter() - started, counts)
         return draft
 
-    def resume(self, request_id: str, token_ids: HostIds) -> int:
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
         """Return how many tokens of a cached prefix the proposer holds; 0 if it fails or is paused.
 
         Args:

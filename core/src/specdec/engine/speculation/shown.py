@@ -13,7 +13,7 @@ import torch
 from pydantic import BaseModel
 
 from specdec.grammar.state import GrammarState
-from specdec.interfaces.batch import HostIds
+from specdec.interfaces.batch import TokenIds
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ class Shown:
 
     def __init__(self, sequence: Sequence) -> None:
         memory = bytearray(np.dtype(np.int32).itemsize * sequence.max_num_tokens)
-        self._array: HostIds = np.frombuffer(memory, np.int32)
+        self._array: TokenIds = np.frombuffer(memory, np.int32)
         # An array of its own over the same memory, which numpy makes nobody writable.
-        self._readable: HostIds = np.frombuffer(memoryview(memory).toreadonly(), np.int32)
+        self._readable: TokenIds = np.frombuffer(memoryview(memory).toreadonly(), np.int32)
         self._num_tokens = 0
         grammar = None if sequence.rules is None else sequence.rules.grammar
         self._lookahead = None if grammar is None else _Lookahead(grammar.fork(), sequence.num_tokens)
 
-    def tokens(self, sequence: Sequence) -> HostIds:
+    def tokens(self, sequence: Sequence) -> TokenIds:
         """Append the sequence's new tokens; returns a read-only view of all."""
         first, end = self._num_tokens, sequence.num_tokens
         if end > first:
@@ -44,7 +44,7 @@ class Shown:
             self._num_tokens = end
         return self._readable[:end]
 
-    def allowed(self, tokens: HostIds) -> Callable[[Ids[int]], torch.Tensor] | None:
+    def allowed(self, tokens: TokenIds) -> Callable[[Ids[int]], torch.Tensor] | None:
         """Return the implementation of `ProposeBatch.allowed` for a row with these tokens; None without a grammar."""
         return None if self._lookahead is None else partial(self._lookahead.after, tokens)
 
@@ -57,7 +57,7 @@ class _Lookahead:
         self._num_tokens = num_tokens
         self._turn = threading.Lock()  # threads of the plugin may ask, and the matcher is native code
 
-    def after(self, tokens: HostIds, path: Ids[int]) -> torch.Tensor:
+    def after(self, tokens: TokenIds, path: Ids[int]) -> torch.Tensor:
         """Return the bitmask `[ceil(V / 32)]` int32 after `tokens` and then `path`."""
         with self._turn:
             if self._num_tokens < len(tokens):

@@ -1,1 +1,1 @@
-"""Compiled loops of the host path."""
+"""Compiled loops of the CPU."""

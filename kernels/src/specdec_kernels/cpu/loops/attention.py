@@ -17,7 +17,7 @@ from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.blend import row_blends
 from specdec_kernels.cpu.loops.memory import floats
 from specdec_kernels.cpu.loops.scores import as_multiplied, score_keys
-from specdec_kernels.cpu.loops.segments import HostSegments
+from specdec_kernels.cpu.loops.segments import SegmentArrays
 from specdec_kernels.cpu.loops.softmax import CHUNK, close_up, spread, weigh
 from specdec_kernels.cpu.stored import Stored
 
@@ -56,8 +56,8 @@ def attend(
         query: `[T, H, Dk]`.
         keys: `[num_slots, Hkv, Dk]`, float32 or the bits of bfloat16.
         values: `[num_slots, Hkv, Dv]`, likewise.
-        segments: `[5, S]`, see `HostSegments`.
-        visible: see `HostSegments`.
+        segments: `[5, S]`, see `SegmentArrays`.
+        visible: see `SegmentArrays`.
         window: number of positions that a row sees, itself included, or `NO_WINDOW`.
         scaling: factor on the scores.
         scratch: see `scratch_for`.
@@ -217,10 +217,10 @@ def _is_by_heads(segments: Ints) -> bool:
     return num_rows >= _MANY_ROWS * segments.shape[1] or 2 * longest > total
 
 
-def host_attention(
+def compiled_attention(
     query: torch.Tensor,
     rows: tuple[Stored, Stored],
-    segments: HostSegments,
+    segments: SegmentArrays,
     window: int | None,
     scaling: float,
 ) -> torch.Tensor:
@@ -236,5 +236,5 @@ def host_attention(
 
 
 def is_host_float32(*tensors: torch.Tensor) -> bool:
-    """Return whether all tensors are float32 on the host."""
+    """Return whether all tensors are float32 on the CPU."""
     return all(t.device.type == "cpu" and t.dtype == torch.float32 for t in tensors)

@@ -45,8 +45,8 @@ def run_chain(
     sin: Floats,
     segments: Ints,
     out: Ints,
-    chances: Floats,
-    laws: Floats,
+    confidences: Floats,
+    draft_probs: Floats,
 ) -> int:
     """Run new tokens, if any, and choose up to `out.shape[1]` more for each row; the last chosen token is not run.
 
@@ -74,10 +74,10 @@ def run_chain(
         num_slots: ditto.
         cos: ditto.
         sin: ditto.
-        segments: `[5, B]` as in `HostSegments.table`: of the new tokens, or of one row each; advanced.
+        segments: `[5, B]` as in `SegmentArrays.table`: of the new tokens, or of one row each; advanced.
         out: `[B, K]` the target's ids, written.
-        chances: `[B, K]` probability of each token at its temperature (at 1 for greedy rows), written; or empty.
-        laws: `[B, K, num_ids]` the distribution each token was drawn from, written; or empty.
+        confidences: `[B, K]` probability of each token at its temperature (at 1 for greedy rows), written; or empty.
+        draft_probs: `[B, K, num_ids]` the distribution each token was drawn from, written; or empty.
 
     Returns:
         the number of tokens chosen for each row.
@@ -103,13 +103,13 @@ def run_chain(
             place = noise_positions[row] + (step if is_coupled else 0)
             index, chance = _choose(
                 logits[row], temperatures[row], seeds[row], place, samples[row], words[step], target_ids, weights,
-                wide, chances.size > 0 or laws.size > 0, is_coupled,
+                wide, confidences.size > 0 or draft_probs.size > 0, is_coupled,
             )  # fmt: skip
             out[row, step] = target_ids[index] if target_ids.shape[0] else index
-            if chances.size:
-                chances[row, step] = chance
-            if laws.size:
-                laws[row, step] = weights
+            if confidences.size:
+                confidences[row, step] = chance
+            if draft_probs.size:
+                draft_probs[row, step] = weights
             if threshold > 0 and chance < threshold:
                 is_over[row] = True
         if step + 1 == out.shape[1] or is_over.all():
@@ -174,19 +174,19 @@ def _choose(
     target_ids: Ints,
     weights: Floats,
     wide: Floats,
-    wants_law: bool,
+    wants_probs: bool,
     is_coupled: bool,
 ) -> tuple[int, np.float32]:
-    """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_law`, its probability.
+    """Choose one of the first `len(weights)` of `logits`; returns its index and, if `wants_probs`, its probability.
 
-    `weights` becomes the distribution if `wants_law`; `wide [V]` is scratch, all zeros before and after.
+    `weights` becomes the distribution if `wants_probs`; `wide [V]` is scratch, all zeros before and after.
     """
     best = 0
     for j in range(weights.shape[0]):
         if logits[j] > logits[best]:
             best = j
     is_greedy = temperature < _COLDEST
-    if is_greedy and not wants_law:
+    if is_greedy and not wants_probs:
         return best, np.float32(0.0)
     if is_greedy and temperature > 0:  # drawn, but from a distribution that is practically a point mass
         weights[:] = np.float32(0.0)
@@ -199,7 +199,7 @@ def _choose(
         weight = fast_exp((logits[j] - highest) * scale)
         weights[j] = weight
         mass += weight
-    if wants_law:
+    if wants_probs:
         for j in range(weights.shape[0]):
             weights[j] /= mass
     if is_greedy:

@@ -109,7 +109,7 @@ _COMPACT: WeakValueDictionary[tuple[int, tuple[int, ...]], npt.NDArray[np.uint16
 
 
 def compact(weight: torch.Tensor) -> Weights | None:
-    """Return a host weight `[N, K]` in the narrowest lossless form, or None if neither form fits.
+    """Return a weight on the CPU `[N, K]` in the narrowest lossless form, or None if neither form fits.
 
     A float32 weight from a bfloat16 checkpoint is stored as bfloat16 again, which halves the memory traffic.
     """

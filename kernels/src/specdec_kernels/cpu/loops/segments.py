@@ -17,7 +17,7 @@ _MAX_PASS_ROWS = 128
 
 
 @dataclass(slots=True)
-class HostSegments:
+class SegmentArrays:
     """The segments of a pass as arrays, made once per pass."""
 
     table: npt.NDArray[np.int64]
@@ -33,14 +33,14 @@ def is_short(batch: PackedBatch) -> bool:
     return all(segment.num_rows <= MAX_ROWS for segment in batch.segments)
 
 
-def small_pass(batch: PackedBatch) -> HostSegments | None:
+def small_pass(batch: PackedBatch) -> SegmentArrays | None:
     """Return the segments of a pass if compiled attention can run it whole, else None."""
     if batch.token_ids.shape[0] > _MAX_PASS_ROWS:
         return None
-    return host_segments(batch) if is_short(batch) else None
+    return segment_arrays(batch) if is_short(batch) else None
 
 
-def host_segments(batch: PackedBatch) -> HostSegments:
+def segment_arrays(batch: PackedBatch) -> SegmentArrays:
     """Return the segments of a pass as arrays."""
     segments = batch.segments
     visible = np.empty((0, 0), np.bool_)
@@ -56,4 +56,4 @@ def host_segments(batch: PackedBatch) -> HostSegments:
             for s in segments
         ]
     )
-    return HostSegments(table.T.copy(), visible)
+    return SegmentArrays(table.T.copy(), visible)

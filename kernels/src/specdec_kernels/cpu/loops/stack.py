@@ -76,8 +76,8 @@ def run_layers(
         sin: `[P, D]` by position, negated in its first half.
         positions: `[T]`.
         slots: `[T]`.
-        segments: `[5, S]`, see `HostSegments`.
-        visible: `[T, W]` for trees, or empty; see `HostSegments`.
+        segments: `[5, S]`, see `SegmentArrays`.
+        visible: `[T, W]` for trees, or empty; see `SegmentArrays`.
         aux_places: `[L + 1]` index in `aux` at which each layer's input and the last one's output are stored, -1 for
             none.
         aux: `[A, T, H]`, written.

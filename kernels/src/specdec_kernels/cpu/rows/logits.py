@@ -1,4 +1,4 @@
-"""Operations on rows of logits on the host, each in one pass over memory where torch needs several."""
+"""Operations on rows of logits on the CPU, each in one pass over memory where torch needs several."""
 
 from __future__ import annotations
 

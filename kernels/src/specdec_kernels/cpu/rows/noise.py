@@ -1,4 +1,4 @@
-"""The same noise on the host: compiled, and computed only where it can matter."""
+"""The same noise on the CPU: compiled, and computed only where it can matter."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from specdec.samplers import (
     with_greedy_rows,
 )
 from specdec_kernels.cpu.verification.schemes import compiled_scheme
-from specdec_kernels.cpu.verification.stops import stops_on_host
+from specdec_kernels.cpu.verification.stops import compiled_stops
 
 
 def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, is_block: bool) -> Verdict | None:
@@ -27,7 +27,7 @@ def verify(scores: Scores, draft: CheckedDraft, batch: VerifyBatch, *, is_block:
     uniforms = accept_uniforms(batch, trial.width, trial.probs.device).numpy()
     thresholds = scheme.thresholds.double().numpy()
     stop = torch.from_numpy(
-        stops_on_host(uniforms, thresholds, trial.parents, trial.counts, scheme.rule.value)
+        compiled_stops(uniforms, thresholds, trial.parents, trial.counts, scheme.rule.value)
     )
     stops, tokens = draw_tokens(scheme.emission(stop), stop, batch)
     if np.min(tokens) < 0:

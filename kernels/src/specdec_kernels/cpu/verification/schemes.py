@@ -1,4 +1,4 @@
-"""The schemes of rejection sampling and block verification on the host."""
+"""The schemes of rejection sampling and block verification on the CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from specdec.samplers import HostProbs, Rule, Scheme, Trial
+from specdec.samplers import ProbArrays, Rule, Scheme, Trial
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.verification.siblings import try_children
 
@@ -17,7 +17,7 @@ _NOTHING = np.empty(0, np.int64)
 
 
 def compiled_scheme(trial: Trial, *, is_block: bool) -> Scheme:
-    """Return the scheme of rejection sampling or block verification, for tensors on the host.
+    """Return the scheme of rejection sampling or block verification, for tensors on the CPU.
 
     Without q block verification has nothing to gain and is not used: for point masses both are plain
     sampling.
@@ -26,10 +26,10 @@ def compiled_scheme(trial: Trial, *, is_block: bool) -> Scheme:
     if q is None:
         is_block, is_taken_out = False, False
         no_row = np.zeros(trial.size, np.bool_)
-        q_rows = HostProbs(np.empty((0, 0, 0), target.dtype), no_row, _NOTHING, _NOTHING)
+        q_rows = ProbArrays(np.empty((0, 0, 0), target.dtype), no_row, _NOTHING, _NOTHING)
     else:
         is_taken_out = q.is_taken_out
-        q_rows = q.on_host(trial.size)
+        q_rows = q.as_arrays(trial.size)
     token_ids = np.ascontiguousarray(trial.token_ids.numpy())
     given = (target, trial.starts, trial.counts, trial.parents, token_ids, *q_rows, is_taken_out, is_block)
     thresholds, weights = _node_chances(*given)

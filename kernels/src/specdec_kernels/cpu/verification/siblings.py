@@ -1,4 +1,4 @@
-"""Rejection sampling and block verification on the host, compiled: one pass over a row where torch needs several.
+"""Rejection sampling and block verification on the CPU, compiled: one pass over a row where torch needs several.
 
 Uses the recursion of `sibling_walk` and the closed forms of `rejection` and `block_scheme`, which are the
 specification, in double precision. A residual is kept as `rest * scale`, so that normalisation needs no extra
@@ -92,8 +92,8 @@ def try_children(
         target: `[V]` p after the node.
         probs: `[V']` q after the node.
         is_drawn: whether q is used; otherwise the children are point masses.
-        target_ids: see `HostProbs`.
-        draft_ids: see `HostProbs`.
+        target_ids: see `ProbArrays`.
+        draft_ids: see `ProbArrays`.
         is_taken_out: siblings were drawn without replacement.
         is_block: P changes with every child that fails.
         weight: P after the node before its children are tried; 1 for rejection.

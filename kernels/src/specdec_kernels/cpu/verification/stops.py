@@ -14,7 +14,7 @@ _FIRST_CHILD, _POST_ORDER, _DEEPEST = (rule.value for rule in Rule)
 
 
 @njit(cache=True, nogil=True)
-def stops_on_host(
+def compiled_stops(
     uniforms: Doubles, thresholds: Doubles, parents: Int64s, counts: Int64s, rule: int
 ) -> Int64s:
     """Return the last accepted node of each draft, `[B]`.

@@ -120,5 +120,7 @@ def _last_pass(work: ChainWork, device: torch.device) -> PackedBatch:
 
 def _chains(outputs: Tensors, num_rows: int) -> Chains:
     """Return the chains of the rows that are not padding; q stays on the device, as a copy the next replay cannot write."""
-    ids, chances, laws, _ = outputs
-    return Chains(ids[:num_rows].cpu().numpy(), chances[:num_rows].cpu().numpy(), laws[:num_rows].clone())
+    ids, confidences, draft_probs, _ = outputs
+    return Chains(
+        ids[:num_rows].cpu().numpy(), confidences[:num_rows].cpu().numpy(), draft_probs[:num_rows].clone()
+    )

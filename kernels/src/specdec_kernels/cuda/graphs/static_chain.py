@@ -114,21 +114,21 @@ class StaticChain:
         """Run the loop.
 
         Returns:
-            ids `[T, K]` of the target; chances `[T, K]`, of width 0 if not requested; q `[T, K, num_ids]`, of width 0 if
+            ids `[T, K]` of the target; confidences `[T, K]`, of width 0 if not requested; q `[T, K, num_ids]`, of width 0 if
             not requested or if all rows are greedy; logits `[T, V]` of the first pass, of width 0 if there is no pass.
         """
         rules, num_steps = self.shape.rules, self.shape.num_steps
         num_rows = self.shape.last.num_rows
         logits, carry = self._logits, self._carry
-        ids, chances, laws = [], [], []
+        ids, confidences, draft_probs = [], [], []
         first = logits[:, :0]
         for step in range(num_steps):
             index, law = self._choose(logits[:, : rules.num_ids].float(), step)
             ids.append(index if self._target_ids is None else self._target_ids[index])
-            if rules.wants_chances:
-                chances.append(law.gather(1, index[:, None])[:, 0])
+            if rules.wants_confidences:
+                confidences.append(law.gather(1, index[:, None])[:, 0])
             if rules.is_drawn and not self.shape.is_greedy:
-                laws.append(law)
+                draft_probs.append(law)
             if step + 1 < num_steps:
                 self._advance(ids[-1], step, carry)
                 logits, *carried = run_pass(self.step)
@@ -137,8 +137,8 @@ class StaticChain:
         none = first.new_zeros((num_rows, 0), dtype=torch.float32)
         return (
             torch.stack(ids, 1),
-            torch.stack(chances, 1) if chances else none,
-            torch.stack(laws, 1) if laws else none[:, None],
+            torch.stack(confidences, 1) if confidences else none,
+            torch.stack(draft_probs, 1) if draft_probs else none[:, None],
             first.clone(),
         )
 
@@ -147,7 +147,7 @@ class StaticChain:
         best = scores.argmax(-1)
         rules = self.shape.rules
         if self.shape.is_greedy:
-            return best, scores.softmax(-1) if rules.wants_chances else scores
+            return best, scores.softmax(-1) if rules.wants_confidences else scores
         is_hot = self._temperatures > 0
         heat = torch.where(is_hot, self._temperatures, 1.0)
         law = ((scores - scores.amax(-1, keepdim=True)) / heat).softmax(-1)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specdec_train import laws as laws_module
+from specdec_train import target_probs as module
 from specdec_train.target_probs import divergence, rejection, target_probs_of
 
 
@@ -43,7 +43,7 @@ def test_the_target_itself_is_no_distance_away() -> None:
 @pytest.mark.parametrize("ids", [None, torch.arange(3, 40)])
 def test_rejection_is_the_log_of_the_mass_in_common(ids, dtype, is_compiled, monkeypatch) -> None:
     if not is_compiled:
-        monkeypatch.setattr(laws_module, "is_available", lambda: False)
+        monkeypatch.setattr(module, "is_available", lambda: False)
     torch.manual_seed(2)
     wanted, rows = 3 * torch.randn(9, 50), torch.arange(2, 7)
     among = wanted if ids is None else wanted[..., ids]
@@ -62,7 +62,7 @@ def test_rejection_is_the_log_of_the_mass_in_common(ids, dtype, is_compiled, mon
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_a_guess_with_nothing_in_common_has_a_loss_and_a_gradient(is_compiled, monkeypatch) -> None:
     if not is_compiled:
-        monkeypatch.setattr(laws_module, "is_available", lambda: False)
+        monkeypatch.setattr(module, "is_available", lambda: False)
     wanted, guess = torch.full((1, 8), -200.0), torch.full((1, 8), -200.0)
     wanted[..., 0], guess[..., 1] = 0.0, 0.0
     guess.requires_grad_()
