@@ -298,3 +298,15 @@ def test_a_layers_input_can_be_asked_for_twice(num_rows):
     torch.testing.assert_close(second, expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(first, third)
     assert not torch.allclose(first, second)
+
+
+def test_a_context_longer_than_the_first_table_is_probed_and_served() -> None:
+    """The probe reads the last positions of the context, where no request of the pass has rows."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=4096,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config).eval()
+    runner = ModuleRunner(model, torch.device("cpu"), 4096)
+    assert len(runner.forms[0]) == 3  # compiled loops, layers, the model's own

@@ -46,6 +46,8 @@ class PackedBatch:
     """`[T]` int64 cache slot of each row; None if there is one segment."""
     logits_rows: torch.Tensor | None
     """`[R]` int64 rows whose logits are needed; None means all."""
+    longest: int | None = None
+    """All positions are below this; None if they are below the longest `Segment.kv_len`, as in every pass but a probe."""
 
 
 @dataclass(slots=True)

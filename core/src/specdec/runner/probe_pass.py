@@ -27,4 +27,4 @@ def probe_pass(vocab_size: int, max_context: int, device: torch.device) -> Packe
     ids = (2 * rows + 1) * vocab_size // (2 * num_rows)
     positions = torch.where(rows < num_rows // 2, rows, rows + max_context - num_rows)
     segments = [Segment(row=0, num_rows=num_rows, first_slot=0, num_cached=0)]
-    return PackedBatch(ids, positions, segments, slots=None, logits_rows=None)
+    return PackedBatch(ids, positions, segments, slots=None, logits_rows=None, longest=max_context)

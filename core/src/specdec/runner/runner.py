@@ -180,7 +180,8 @@ class ModuleRunner:
         if is_fused and isinstance(self.module, DraftHead):
             speed_up_linears(self.module)
         # Unlike the probes', as passes of several requests have.
-        batch = replace(batch, slots=torch.arange(len(batch.token_ids), device=self.device))
+        rows = torch.arange(len(batch.token_ids), device=self.device)
+        batch = replace(batch, positions=rows, slots=rows, longest=None)
         for form in self._all_forms():
             form.warm_up(batch, features)
 

@@ -48,7 +48,7 @@ class CompiledForm(Form):
         if pieces is None:
             return self._inner.forward(batch, features)
         wanted, dtype = self._runner.wanted, self._runner.dtype
-        tables = self._rotary.cpu_tables(max(s.kv_len for s in batch.segments))
+        tables = self._rotary.cpu_tables(batch.longest or max(s.kv_len for s in batch.segments))
         given = None if features is None else features.float().contiguous().numpy()
         logits, states, aux = run_pieces(
             self._stack, batch, pieces, self._runner.cache, tables, wanted.aux_layer_ids, given
@@ -60,6 +60,11 @@ class CompiledForm(Form):
             hidden_states=kept if wanted.final else None,
             aux_hidden_states=tuple(torch.from_numpy(inputs).to(dtype) for inputs in aux),
         )
+
+    def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
+        """See `Form.warm_up`."""
+        self._rotary.forget()
+        super().warm_up(batch, features)
 
 
 def make_form(runner: Runner, stage: int, inner: Form) -> CompiledForm | Declined:

@@ -50,7 +50,9 @@ class LayersForm(Form):
         wanted = self._runner.wanted
         with self._kernels():
             x = self._embedding[batch.token_ids]
-            cos, sin = self._rotary.rows(batch.positions, max(s.kv_len for s in batch.segments))
+            cos, sin = self._rotary.rows(
+                batch.positions, batch.longest or max(s.kv_len for s in batch.segments)
+            )
             inputs = {}
             for index, layer in enumerate(self._layers):
                 if index in wanted.aux_layer_ids:
@@ -69,6 +71,7 @@ class LayersForm(Form):
 
     def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
         """See `Form.warm_up`."""
+        self._rotary.forget()
         self.forward(batch, features)
 
     def _kernels(self) -> AbstractContextManager[None]:

@@ -20,21 +20,31 @@ class RotaryTable:
         self._module = module
         self._like = like
         self._cos = self._sin = like.new_empty((0, 1, 0))
+        self._is_held = False
 
     def hold(self, length: int) -> None:
-        """Make the table cover positions below `length`; shorter contexts then no longer change it."""
-        if length > self._cos.shape[0]:
-            self._grow(max(length, 2 * self._cos.shape[0], 1024))
+        """Make the table cover positions below `length` for good; shorter contexts then no longer change it."""
+        self._cover(length)
+        self._is_held = True
+
+    def forget(self) -> None:
+        """Free the table, unless it is held: the probe of a model needs its last positions, and few requests do."""
+        if not self._is_held:
+            self._cos = self._sin = self._like.new_empty((0, 1, 0))
 
     def rows(self, positions: torch.Tensor, length: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return cosines and signed sines, each `[T, 1, D]`, for `positions [T]`, all below `length`."""
-        self.hold(length)
+        self._cover(length)
         return self._cos[positions], self._sin[positions]
 
     def cpu_tables(self, length: int) -> tuple[Floats, Floats]:
         """Return the tables `[P, D]` for positions below `length`, as numpy arrays."""
-        self.hold(length)
+        self._cover(length)
         return self._host
+
+    def _cover(self, length: int) -> None:
+        if length > self._cos.shape[0]:
+            self._grow(max(length, 2 * self._cos.shape[0], 1024))
 
     def _grow(self, length: int) -> None:
         positions = torch.arange(length, device=self._like.device)[None]
