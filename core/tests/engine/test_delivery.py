@@ -172,7 +172,7 @@ class Alone:
     def __init__(self) -> None:
         self.num_inside = self.most_inside = 0
 
-    def fork(self) -> Alone:
+    def begin(self) -> Alone:
         return self
 
     def mask_after(self, path: list[int]) -> torch.Tensor:

@@ -48,7 +48,7 @@ class FakeGrammar:
 
     is_terminated = False
 
-    def fork(self) -> FakeGrammar:
+    def begin(self) -> FakeGrammar:
         return FakeGrammar()
 
     def mask(self, logits: torch.Tensor, nodes: Sequence[int], parents: Any) -> torch.Tensor:

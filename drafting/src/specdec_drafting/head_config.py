@@ -14,12 +14,6 @@ class HeadConfig(DraftingConfig):
     `num_speculative_tokens` counts nodes.
     """
 
-    draft_confidence_threshold: float = Field(
-        default=0.0,
-        ge=0.0,
-        le=1.0,
-        description="Nothing is drafted behind a token whose probability, the head's own, is below this; 0 for never.",
-    )
     tree_top_k: int = Field(
         default=1,
         ge=1,

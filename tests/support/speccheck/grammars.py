@@ -36,7 +36,12 @@ def compiled(keys: Mapping[str, Any], tokens: LLTokenizer = TOKENS) -> LLMatcher
 
 def state_of(keys: Mapping[str, Any], words: Sequence[str] = CHARACTERS) -> GrammarState:
     """The state of a text that has not begun, over these words."""
-    return GrammarState(compiled(keys, tokens_of_words(words)), len(words), frozenset({len(words) - 1}))
+    tokens = tokens_of_words(words)
+
+    def make() -> LLMatcher:
+        return compiled(keys, tokens)
+
+    return GrammarState(make(), len(words), frozenset({len(words) - 1}), make)
 
 
 def accepts(grammar: LLMatcher, text: str) -> bool:

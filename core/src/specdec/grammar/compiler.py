@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerBase
@@ -51,8 +52,9 @@ class GrammarFactory:
             import llguidance  # noqa: F401  # whether it is there
         except ImportError as error:
             raise ConfigError(INSTALL) from error
-        matcher = compiled(self._tokens(), grammar_of(params), params.kind)
-        return GrammarState(matcher, self._info.vocab_size, self._ends)
+        tokens, grammar = self._tokens(), grammar_of(params)
+        matcher = compiled(tokens, grammar, params.kind)
+        return GrammarState(matcher, self._info.vocab_size, self._ends, partial(new_matcher, tokens, grammar))
 
     def _tokens(self) -> LLTokenizer:
         if self._tokenizer is None:
@@ -80,8 +82,6 @@ def compiled(tokens: LLTokenizer, grammar: str, kind: str) -> LLMatcher:
     Raises:
         ConfigError: if it is invalid, allows no text, or takes too much time or memory.
     """
-    from llguidance import LLMatcher, LLParserLimits
-
     try:
         warnings = warnings_of(grammar)
     except ConfigError as error:
@@ -90,10 +90,17 @@ def compiled(tokens: LLTokenizer, grammar: str, kind: str) -> LLMatcher:
         notice(
             f"structured_outputs:{warning}", f"a schema that is 'lenient' is not enforced in full: {warning}"
         )
-    matcher = LLMatcher(tokens, grammar, log_level=0, limits=LLParserLimits(**_LIMITS))
+    matcher = new_matcher(tokens, grammar)
     matcher.compute_bitmask()  # the first costs most, and what does not bear it is refused here
     if matcher.is_error():
         raise ConfigError(
             f"SamplingParams: structured_outputs {kind!r} cannot be compiled: {matcher.get_error():.300}"
         )
     return matcher
+
+
+def new_matcher(tokens: LLTokenizer, grammar: str) -> LLMatcher:
+    """Return a matcher at the start of a grammar that is known to compile."""
+    from llguidance import LLMatcher, LLParserLimits
+
+    return LLMatcher(tokens, grammar, log_level=0, limits=LLParserLimits(**_LIMITS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import index as as_int
 from typing import TYPE_CHECKING
 
@@ -26,10 +26,18 @@ class GrammarState:
         matcher: a matcher at the start of the grammar.
         vocab_size: V.
         end_ids: the tokens that end a text.
+        compile_again: returns another matcher at the start of the grammar.
     """
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, end_ids: frozenset[int]) -> None:
+    def __init__(
+        self,
+        matcher: LLMatcher,
+        vocab_size: int,
+        end_ids: frozenset[int],
+        compile_again: Callable[[], LLMatcher],
+    ) -> None:
         self._matcher = matcher
+        self._compile_again = compile_again
         self._vocab_size = vocab_size
         self._end_ids = end_ids
         self._nodes: tuple[int, ...] = ()
@@ -38,11 +46,9 @@ class GrammarState:
         self._is_left = False
         self._is_allowed: list[bool] = []
 
-    def fork(self) -> GrammarState:
-        """Return a copy that advances on its own."""
-        made = GrammarState(self._matcher.deep_copy(), self._vocab_size, self._end_ids)
-        made._is_ended, made._is_left = self._is_ended, self._is_left
-        return made
+    def begin(self) -> GrammarState:
+        """Return the state of another text that has not begun. Copies of a matcher would share an error; this has none."""
+        return GrammarState(self._compile_again(), self._vocab_size, self._end_ids, self._compile_again)
 
     @property
     def is_terminated(self) -> bool:
@@ -61,7 +67,6 @@ class GrammarState:
             if token_id in self._end_ids and self._matcher.is_accepting():
                 self._is_ended = True
             elif not self._takes(token_id):
-                self._matcher.compute_bitmask()  # after an error of a fork only this tells
                 if self._matcher.is_error():  # which the next mask raises
                     break
                 logger.warning(

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from specdec import registry
-from specdec.errors import ModelError
+from specdec.errors import ModelError, described, line_of
 from specdec.interfaces.backend import Declined
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
@@ -48,12 +48,17 @@ def choose_forms(
     reasons: list[str] = []
     reference = _Reference(runner, own, batch, features)
     for backend in reversed(registry.backends()):
-        form = backend.form(runner, stage, forms[0])
-        if isinstance(form, Declined):
-            if not form.is_elsewhere:
+        try:
+            form = backend.form(runner, stage, forms[0])
+            output = None if isinstance(form, Declined) else form.forward(batch, features)
+        except Exception as error:  # the backend's own code, or a compiler
+            reasons.append(f"{backend.name}: it raised {described(error)}{line_of(error)}")
+            continue
+        if isinstance(form, Declined) or output is None:
+            if isinstance(form, Declined) and not form.is_elsewhere:
                 reasons.append(f"{backend.name}: {form.reason}")
             continue
-        found = reference.agreement(form)
+        found = reference.agreement(output)
         if found.holds:
             forms.insert(0, form)
         else:
@@ -84,10 +89,10 @@ class _Reference:
     ) -> None:
         self._runner, self._own, self._given = runner, own, (batch, features)
 
-    def agreement(self, form: Form) -> Agreement:
-        """Compare a form with the reference; sets the runner's `rounding`."""
+    def agreement(self, output: ForwardOutput) -> Agreement:
+        """Compare a form's output with the reference; sets the runner's `rounding`."""
         own, wide = self._outputs
-        found = agreement(_compared(form.forward(*self._given)), own, wide, self._runner.dtype)
+        found = agreement(_compared(output), own, wide, self._runner.dtype)
         self._runner.rounding = found.own_error
         return found
 

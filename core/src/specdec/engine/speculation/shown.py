@@ -34,7 +34,7 @@ class Shown:
         self._readable: TokenIds = np.frombuffer(memoryview(memory).toreadonly(), np.int32)
         self._num_tokens = 0
         grammar = None if sequence.rules is None else sequence.rules.grammar
-        self._lookahead = None if grammar is None else _Lookahead(grammar.fork(), sequence.num_tokens)
+        self._lookahead = None if grammar is None else _Lookahead(grammar, sequence.num_prompt_tokens)
 
     def tokens(self, sequence: Sequence) -> TokenIds:
         """Append the sequence's new tokens; returns a read-only view of all."""
@@ -50,20 +50,27 @@ class Shown:
 
 
 class _Lookahead:
-    """A fork of a sequence's grammar, which follows the tokens that are shown to the proposer."""
+    """A state of a sequence's grammar of the proposer's own, made when it first asks; follows the tokens it is shown.
 
-    def __init__(self, grammar: GrammarState, num_tokens: int) -> None:
-        self._grammar = grammar
-        self._num_tokens = num_tokens
+    Args:
+        grammar: the sequence's; only its rules are used.
+        num_prompt_tokens: tokens before the text of the grammar.
+    """
+
+    def __init__(self, grammar: GrammarState, num_prompt_tokens: int) -> None:
+        self._begin = grammar.begin
+        self._made: GrammarState | None = None
+        self._num_tokens = num_prompt_tokens
         self._turn = threading.Lock()  # threads of the plugin may ask, and the matcher is native code
 
     def after(self, tokens: TokenIds, path: Ids[int]) -> torch.Tensor:
         """Return the bitmask `[ceil(V / 32)]` int32 after `tokens` and then `path`."""
         with self._turn:
+            grammar = self._made = self._made or self._begin()
             if self._num_tokens < len(tokens):
-                self._grammar.advance(tokens[self._num_tokens :].tolist())
+                grammar.advance(tokens[self._num_tokens :].tolist())
                 self._num_tokens = len(tokens)
-            return self._grammar.mask_after(path)
+            return grammar.mask_after(path)
 
 
 def separate(params: SamplingParams) -> SamplingParams:
