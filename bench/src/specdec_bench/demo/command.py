@@ -99,6 +99,7 @@ def _demo(
     is_deterministic = name in PACKAGED and _has_compiled_loops()
     with loading(name):
         target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
+    print("the model is loaded; trying the methods", file=sys.stderr, flush=True)
     tokens = tokenize(in_chat_format(prompts, target.tokenizer), target.tokenizer, target.max_model_len)
     base = Workload(tokens, max_tokens, seed=seed, is_deterministic=is_deterministic)
     methods, left_out = _contenders(name, target, base, has_all=has_all)
