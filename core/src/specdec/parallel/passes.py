@@ -25,6 +25,7 @@ class PassArrays:
     segments: list[tuple[int, int, int, int, int]]
     trees: dict[int, tuple[Array, Array | None]]
     """Mask and depths, by index of the segment."""
+    longest: int | None
 
 
 def as_pass_arrays(batch: PackedBatch) -> PassArrays:
@@ -40,6 +41,7 @@ def as_pass_arrays(batch: PackedBatch) -> PassArrays:
             for index, s in enumerate(batch.segments)
             if s.tree_mask is not None
         },
+        longest=batch.longest,
     )
 
 
@@ -58,6 +60,7 @@ def on_device(batch: PassArrays, device: torch.device) -> PackedBatch:
         segments=segments,
         slots=None if batch.slots is None else _tensor(batch.slots, device),
         logits_rows=None if batch.logits_rows is None else _tensor(batch.logits_rows, device),
+        longest=batch.longest,
     )
 
 
