@@ -78,6 +78,10 @@ class RequestMetrics:
     total_time: float
     queue_time: float | None = None
     """Time until the first sample started to run."""
+    num_accepted_prediction_tokens: int = 0
+    """Tokens drafted from `SamplingParams.prediction` and accepted."""
+    num_rejected_prediction_tokens: int = 0
+    """Tokens drafted from the prediction and not accepted."""
 
     @property
     def mean_acceptance_length(self) -> float:

@@ -98,6 +98,11 @@ class SamplingParams(BaseModel):
     truncate_prompt_tokens: int | None = Field(
         None, ge=1, description="Keep only so many of the prompt's last tokens."
     )
+    prediction: str | list[int] | None = Field(
+        None,
+        description="The output that is expected, as text or token ids: most of it is drafted from there, whatever the method "
+        "and without one. It never changes the output.",
+    )
     speculative: Literal[False] | Mapping[str, int] | None = Field(
         None,
         description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k.",
@@ -120,11 +125,12 @@ class SamplingParams(BaseModel):
     def _no_seed_of(cls, seed: int | None) -> int | None:
         return None if seed == -1 else seed
 
-    @field_validator("stop", "bad_words")
+    @field_validator("stop", "bad_words", "prediction")
     @classmethod
-    def _texts_are_unicode(cls, texts: str | list[str] | None) -> str | list[str] | None:
+    def _texts_are_unicode(cls, texts: str | list[str] | list[int] | None) -> object:
         for index, text in enumerate([texts] if isinstance(texts, str) else texts or ()):
-            check_unicode(text, f"[{index}]")
+            if isinstance(text, str):
+                check_unicode(text, f"[{index}]")
         return texts
 
     @field_validator("speculative")

@@ -24,6 +24,12 @@ def usage(outputs: Sequence[RequestOutput], *, is_only_prompt: bool = False) -> 
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(output.num_cached_tokens for output in outputs)},
+        "completion_tokens_details": {
+            f"{verdict}_prediction_tokens": sum(
+                getattr(output.metrics, f"num_{verdict}_prediction_tokens") for output in outputs
+            )
+            for verdict in ("accepted", "rejected")
+        },
     }
 
 

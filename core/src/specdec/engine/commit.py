@@ -96,7 +96,7 @@ class Committer:
                 continue
             if row is not None:
                 outcome = _judge(sequence, watches[sequence], row, draft, scores, verdict, sound)
-                self._count(done, sequence, outcome)
+                self._count(done, sequence, outcome, is_expected=index in scheduled.expected)
             nodes = [] if outcome is None else outcome.nodes
             self._keep_rows(sequence, chunk, nodes)
             self._keep_states(sequence, chunk, scores, scores.first_rows[index], outcome)
@@ -108,7 +108,7 @@ class Committer:
 
     def _repeat_without_draft(self, sequence: Sequence) -> None:
         """Commit nothing of a sequence, so that its rows run again in the next step, and stop drafting for it."""
-        sequence.has_proposals = False
+        sequence.has_proposals, sequence.expected = False, None
         logger.warning(
             "request %s gets no further drafts: with drafted tokens in the pass the logits are not numbers; the step runs "
             "again without them, and output is not affected", sequence.request_id,
@@ -142,6 +142,8 @@ class Committer:
         """Append the emitted tokens, and record their draft step if requested."""
         nodes, emitted = outcome.nodes, outcome.emitted
         sequence.append(emitted, len(nodes))
+        if sequence.expected is not None:
+            sequence.expected.advance(sequence.output_token_ids, len(emitted))
         if sequence.draft_steps is not None:
             seconds = perf_counter() - sequence.arrival_time
             sequence.draft_steps.append(self._step_of(draft, outcome.row, nodes, len(emitted), seconds))
@@ -162,13 +164,17 @@ class Committer:
             proposer = self._proposer_name if draft.proposers is None else str(draft.proposers[row])
         return DraftStep(proposer, token_ids, parents, nodes, num_emitted, seconds)
 
-    def _count(self, done: Committed, sequence: Sequence, outcome: Outcome) -> None:
+    def _count(self, done: Committed, sequence: Sequence, outcome: Outcome, *, is_expected: bool) -> None:
         num_accepted = len(outcome.nodes)
         done.num_emitted_tokens += len(outcome.emitted)
         done.num_accepted.append(num_accepted)
-        if outcome.num_drafted:  # else the proposer may still have to learn of an earlier draft
+        if not outcome.num_drafted:  # the proposer may still have to learn of an earlier draft
+            return
+        sequence.count_draft(outcome.num_drafted, num_accepted)
+        if not is_expected:
             sequence.last_num_drafted, sequence.last_num_accepted = outcome.num_drafted, num_accepted
-            sequence.count_draft(outcome.num_drafted, num_accepted)
+        elif sequence.expected is not None:
+            sequence.expected.observe(outcome.num_drafted, num_accepted)
 
 
 def _spoils(draft: CheckedDraft, row: int, scores: Scores, verdict: Verdict, sound: list[bool]) -> bool:

@@ -12,6 +12,7 @@ from specdec.engine.check_verdict import check_verdict
 from specdec.engine.commit import Committer
 from specdec.engine.constrain import constrain
 from specdec.engine.containment import Contained, output_of
+from specdec.engine.expected.insert import with_expected
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.request import Request
 from specdec.engine.scheduler import Scheduler
@@ -157,22 +158,26 @@ class Engine:
         return outputs
 
     def _propose(self, scheduled: SchedulerOutput) -> CheckedDraft:
-        """Deliver new tokens to the proposer and return its draft for the sequences that sample."""
+        """Deliver new tokens to the proposer; return its draft, or the expected tokens, for the sequences that sample."""
         self.metrics.num_preemptions += len(scheduled.preempted)
-        speculation = self._speculation
+        speculation, name = self._speculation, ""
         if speculation is None:
-            self._finish_ended()
-            return CheckedDraft.empty(len(scheduled.decoding))
-        if speculation.delivery.needs_hidden:
-            for sequence in scheduled.preempted:
-                if sequence.first_slot < 0:  # else it has been placed again and restarts from there
-                    speculation.delivery.forget(sequence)
-        draft = speculation.propose(
-            scheduled.sequences, scheduled.max_nodes, ended=self._ended, chunks=scheduled.chunks
-        )
+            draft = CheckedDraft.empty(len(scheduled.decoding))
+        else:
+            name = speculation.guard.name
+            if speculation.delivery.needs_hidden:
+                for sequence in scheduled.preempted:
+                    if sequence.first_slot < 0:  # else it has been placed again and restarts from there
+                        speculation.delivery.forget(sequence)
+            proposed = speculation.propose(
+                scheduled.sequences, scheduled.max_proposed, ended=self._ended, chunks=scheduled.chunks
+            )
+            draft = select_rows(proposed, scheduled.decoding)
         self._finish_ended()
         decoding = [scheduled.sequences[index] for index in scheduled.decoding]
-        return constrain(select_rows(draft, scheduled.decoding), decoding)
+        if scheduled.expected:
+            draft = with_expected(draft, scheduled, name)
+        return constrain(draft, decoding)
 
     def _finish_ended(self) -> None:
         """Finish ended sequences in the proposer, whose last tokens it had its chance to get."""
@@ -315,12 +320,13 @@ class Engine:
                 times[4] - times[2]
             )  # on a GPU, the verdict waits for the pass
             if self._speculation.is_measured:
+                is_proposed = [index not in scheduled.expected for index in scheduled.decoding]
                 self._speculation.observe(
                     MeasuredStep(
                         [scheduled.sequences[index] for index in scheduled.decoding],
-                        [scheduled.max_nodes[index] for index in scheduled.decoding],
-                        drafted,
-                        num_accepted,
+                        [scheduled.max_proposed[index] for index in scheduled.decoding],
+                        [count * proposed for count, proposed in zip(drafted, is_proposed, strict=True)],
+                        [count * proposed for count, proposed in zip(num_accepted, is_proposed, strict=True)],
                         propose_s=times[2] - times[1],
                         other_s=times[-1] - times[2] + times[1] - times[0],
                         num_prompt_rows=scheduled.num_prompt_tokens if scheduled.all_sample else None,

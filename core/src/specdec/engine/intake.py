@@ -16,6 +16,8 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from specdec.engine.detokenizer import IncrementalDetokenizer
+from specdec.engine.expected.expected import expected_tokens
+from specdec.engine.expected.prediction import Prediction
 from specdec.engine.process import check_process
 from specdec.engine.request import Request
 from specdec.engine.sequence import Sequence
@@ -28,7 +30,7 @@ from specdec.inputs.prompts import Prompt, text_and_ids
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.target import TargetInfo
 from specdec.logits.logprobs import LogprobRecord
-from specdec.logits.rules import make_rules
+from specdec.logits.rules import end_ids, make_rules
 from specdec.sampling_params import SamplingParams
 
 SEED_BITS = 63
@@ -128,14 +130,23 @@ class Intake:
             self._check_room(len(tokenized.token_ids), params.max_tokens)
         ids = np.array(tokenized.token_ids, dtype=np.int32)
         seed = self._random.getrandbits(SEED_BITS) if params.seed is None else signed(params.seed)
-        samples = [self._sample(request_id, index, ids, params, seed) for index in range(params.n)]
+        prediction = self._prediction(params)
+        samples = [
+            self._sample(request_id, index, ids, params, seed, prediction) for index in range(params.n)
+        ]
         for sequence, _ in samples:
             sequence.parent_id, sequence.priority, sequence.client = request_id, priority, client
         request = Request(request_id, tokenized.text, samples, is_streaming=is_streaming)
         return request, [watch for _, watch in samples]
 
     def _sample(
-        self, request_id: str, index: int, ids: TokenIds, params: SamplingParams, seed: int
+        self,
+        request_id: str,
+        index: int,
+        ids: TokenIds,
+        params: SamplingParams,
+        seed: int,
+        prediction: Prediction | None,
     ) -> tuple[Sequence, StopChecker]:
         limit = self._info.max_model_len
         end = limit if params.max_tokens is None else min(limit, len(ids) + params.max_tokens)
@@ -144,6 +155,8 @@ class Intake:
         wanted = params.structured_outputs
         grammar = None if wanted is None else self._grammars.make(wanted)
         sequence.rules = make_rules(params, self._info, self._tokenizer, grammar)
+        ends = end_ids(params, self._info)
+        sequence.expected = expected_tokens(params, grammar, prediction, ends)
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(
                 params.logprobs, self._text(ids, skips=params.skip_special_tokens)
@@ -152,6 +165,20 @@ class Intake:
             sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._text(ids[:1], skips=True))
         text = self._text(ids, skips=params.skip_special_tokens)
         return sequence, StopChecker(sequence, self._info.eos_token_ids, text)
+
+    def _prediction(self, params: SamplingParams) -> Prediction | None:
+        """Return the output that the caller expects, if any."""
+        ids = params.prediction
+        if not ids:
+            return None
+        if isinstance(ids, str):
+            if self._tokenizer is None:
+                raise ConfigError(
+                    "SamplingParams: a prediction of text needs a tokenizer; pass tokenizer= or token ids"
+                )
+            with self._turn:
+                ids = list(self._tokenizer(ids, add_special_tokens=False)["input_ids"])
+        return Prediction(ids[: self._info.max_model_len])
 
     def _text(self, prompt: TokenIds, *, skips: bool) -> IncrementalDetokenizer | None:
         """Return the text that follows a prompt; None without a tokenizer."""
@@ -181,7 +208,9 @@ class Intake:
             for name, remedy in (("stop", " or use stop_token_ids"), ("bad_words", "")):
                 if getattr(params, name):
                     raise ConfigError(f"SamplingParams: {name} needs a tokenizer; pass tokenizer={remedy}")
-        for name in ("allowed_token_ids", "logit_bias"):
+        for name in ("allowed_token_ids", "logit_bias", "prediction"):
+            if isinstance(getattr(params, name), str):
+                continue
             outside = [i for i in getattr(params, name) or () if not 0 <= i < self._info.vocab_size]
             if outside:
                 raise ConfigError(

@@ -81,6 +81,7 @@ class Request:
         sequences = self.sequences
         width = max(len(sequence.accepted_per_position) for sequence in sequences)
         firsts = [s.first_token_time - s.arrival_time for s in sequences if s.first_token_time is not None]
+        expected = [s.expected for s in sequences if s.expected is not None]
         begun = [s.admission_time - s.arrival_time for s in sequences if s.admission_time is not None]
         return RequestMetrics(
             num_drafts=sum(s.num_drafts for s in sequences),
@@ -93,6 +94,8 @@ class Request:
             time_to_first_token=min(firsts, default=None),
             total_time=time.perf_counter() - sequences[0].arrival_time,
             queue_time=min(begun, default=None),
+            num_accepted_prediction_tokens=sum(e.num_accepted_predicted for e in expected),
+            num_rejected_prediction_tokens=sum(e.num_rejected_predicted for e in expected),
         )
 
 

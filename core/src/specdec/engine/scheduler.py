@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from time import perf_counter
 
+from specdec.engine.containment import Contained
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
@@ -82,6 +83,7 @@ class Scheduler:
             speculation.begin(self.running, len(self.running))
         budget = self._token_budget
         chunks: dict[Sequence, tuple[int, int]] = {}
+        own: dict[Sequence, list[int]] = {}
         order = (
             sorted(self.running, key=_is_prefilling)
             if any(map(_is_prefilling, self.running))
@@ -99,6 +101,9 @@ class Scheduler:
             nodes = 0
             if speculation is not None:
                 nodes = speculation.limit(sequence, None if is_decoding else 0)
+            if is_decoding and sequence.expected is not None:
+                own[sequence] = _expected(sequence, nodes)
+                nodes = len(own[sequence]) or nodes
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
                 reserved = self._reserve(sequence, chunk, nodes, preempted)
@@ -111,7 +116,7 @@ class Scheduler:
         # cache.
         if not preempted or not self.running:
             budget = self._admit(budget, chunks)
-        return self._plan(chunks, displaced + preempted)
+        return self._plan(chunks, displaced + preempted, own)
 
     def remove(self, sequences: list[Sequence]) -> None:
         """Remove finished or aborted sequences and free their cache."""
@@ -200,8 +205,14 @@ class Scheduler:
             budget -= chunk
         return budget
 
-    def _plan(self, chunks: dict[Sequence, tuple[int, int]], preempted: list[Sequence]) -> SchedulerOutput:
+    def _plan(
+        self,
+        chunks: dict[Sequence, tuple[int, int]],
+        preempted: list[Sequence],
+        own: dict[Sequence, list[int]],
+    ) -> SchedulerOutput:
         sequences, chunk_list, nodes_list, decoding = [], [], [], []
+        expected: dict[int, list[int]] = {}
         for index, sequence in enumerate(self.running):
             chunk, nodes = chunks.get(sequence, (0, 0))
             sequences.append(sequence)
@@ -209,7 +220,27 @@ class Scheduler:
             nodes_list.append(nodes)
             if chunk > 0 and sequence.num_computed + chunk == sequence.num_tokens:
                 decoding.append(index)
-        return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted)
+                if nodes and own.get(sequence):
+                    expected[index] = own[sequence][:nodes]
+        proposed = [0 if index in expected else nodes for index, nodes in enumerate(nodes_list)]
+        return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted, proposed, expected)
+
+
+def _expected(sequence: Sequence, most_proposed: int) -> list[int]:
+    """Return the tokens that are drafted for a sequence without the proposer.
+
+    None if the proposer, which may draft `most_proposed` nodes, is likely to get more accepted. Its mean begins with one
+    draft that was accepted in full, so that it is tried.
+    """
+    expected, drafted = sequence.expected, list[int]()
+    if expected is None or sequence.is_finished:
+        return drafted
+    with Contained(sequence, "drafting the tokens that its rules force"):
+        room = sequence.max_num_tokens - sequence.num_tokens - 1
+        drafted = expected.draft(sequence.num_output_tokens, room)
+    num_drafts = 1 + sequence.num_drafts - expected.num_drafts
+    num_accepted = most_proposed + sequence.num_accepted_tokens - expected.num_accepted
+    return drafted if len(drafted) * num_drafts >= num_accepted or not most_proposed else []
 
 
 def _is_prefilling(sequence: Sequence) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specdec.engine.sequence import Sequence
 
@@ -22,6 +22,10 @@ class SchedulerOutput:
     """Indices of the sequences that sample in this step: those whose chunk reaches their last committed token."""
     preempted: list[Sequence]
     """Sequences that lost their cache slots in this step and wait to run again."""
+    max_proposed: list[int] = field(default_factory=list)
+    """Maximum number of nodes that the proposer may draft: 0 where expected tokens are drafted."""
+    expected: dict[int, list[int]] = field(default_factory=dict)
+    """The tokens that are drafted for a sequence without the proposer; see `ExpectedTokens`."""
 
     @property
     def num_prompt_tokens(self) -> int:

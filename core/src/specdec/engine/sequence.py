@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from specdec.engine.expected.expected import ExpectedTokens
 from specdec.engine.speculation.shown import Shown, separate
 from specdec.interfaces.batch import TokenIds
 from specdec.interfaces.finish import FinishReason
@@ -42,6 +43,7 @@ class Sequence:
         "delivered",
         "draft_flags",
         "draft_steps",
+        "expected",
         "finish_reason",
         "first_slot",
         "first_token_time",
@@ -127,6 +129,8 @@ class Sequence:
         """Acceptance of its drafts, kept by `Pace`."""
         self.rules: RequestRules | None = None
         """Changes to its logits beyond temperature, top-k, top-p and min-p."""
+        self.expected: ExpectedTokens | None = None
+        """What is expected next without a proposer; None if nothing is."""
         self.logprobs: LogprobRecord | None = None
         self.prompt_logprobs: LogprobRecord | None = None
         self.finish_reason: FinishReason | None = None

@@ -13,7 +13,7 @@ from specdec.errors import ConfigError
 from specdec.grammar.source import grammar_of
 from specdec.grammar.state import GrammarState
 from specdec.grammar.trial import INSTALL, warnings_of
-from specdec.grammar.vocabulary import vocabulary_of
+from specdec.grammar.vocabulary import Vocabulary, vocabulary_of
 from specdec.interfaces.target import TargetInfo
 from specdec.structured_outputs import StructuredOutputsParams
 
@@ -38,6 +38,7 @@ class GrammarFactory:
         self._info = info
         self._tokenizer = tokenizer
         self._ends = frozenset(end for end in info.eos_token_ids if 0 <= end < info.vocab_size)
+        self._vocabulary: Vocabulary | None = None
         self._compiled: LLTokenizer | None = None
         self._making = threading.Lock()
 
@@ -54,7 +55,9 @@ class GrammarFactory:
             raise ConfigError(INSTALL) from error
         tokens, grammar = self._tokens(), grammar_of(params)
         matcher = compiled(tokens, grammar, params.kind)
-        return GrammarState(matcher, self._info.vocab_size, self._ends, partial(new_matcher, tokens, grammar))
+        again = partial(new_matcher, tokens, grammar)
+        assert self._vocabulary is not None
+        return GrammarState(matcher, self._info.vocab_size, self._ends, again, self._vocabulary.spell)
 
     def _tokens(self) -> LLTokenizer:
         if self._tokenizer is None:
@@ -66,8 +69,8 @@ class GrammarFactory:
             )
         with self._making:
             if self._compiled is None:
-                facts = vocabulary_of(self._tokenizer, self._info.vocab_size, sorted(self._ends))
-                self._compiled = facts.compiled()
+                self._vocabulary = vocabulary_of(self._tokenizer, self._info.vocab_size, sorted(self._ends))
+                self._compiled = self._vocabulary.compiled()
             return self._compiled
 
 

@@ -27,6 +27,7 @@ class GrammarState:
         vocab_size: V.
         end_ids: the tokens that end a text.
         compile_again: returns another matcher at the start of the grammar.
+        spell: returns the ids that spell a text; None to force no tokens.
     """
 
     def __init__(
@@ -35,7 +36,9 @@ class GrammarState:
         vocab_size: int,
         end_ids: frozenset[int],
         compile_again: Callable[[], LLMatcher],
+        spell: Callable[[bytes], list[int]] | None = None,
     ) -> None:
+        self._spell = spell
         self._matcher = matcher
         self._compile_again = compile_again
         self._vocab_size = vocab_size
@@ -48,7 +51,9 @@ class GrammarState:
 
     def begin(self) -> GrammarState:
         """Return the state of another text that has not begun. Copies of a matcher would share an error; this has none."""
-        return GrammarState(self._compile_again(), self._vocab_size, self._end_ids, self._compile_again)
+        return GrammarState(
+            self._compile_again(), self._vocab_size, self._end_ids, self._compile_again, self._spell
+        )
 
     @property
     def is_terminated(self) -> bool:
@@ -112,6 +117,53 @@ class GrammarState:
             if taken:
                 self._matcher.rollback(taken)
         return bitmask[0]
+
+    def forced(self, most: int) -> list[int]:
+        """Return at most `most` tokens that come next whatever the text: the only id that is allowed, or the usual spelling
+        of the only text that is. The last token of a spelling is left out where it may be longer in the whole text."""
+        taken: list[int] = []
+        try:
+            while len(taken) < most and not self._is_left and not self._is_ended:
+                ids = self._forced_here()
+                if ids and ids[0] in self._end_ids:
+                    return [*taken, ids[0]]
+                count = self._matcher.try_consume_tokens(ids[: most - len(taken)])
+                if not count:
+                    break
+                taken += ids[:count]
+            return taken
+        finally:
+            if taken:
+                self._matcher.rollback(len(taken))
+
+    def _forced_here(self) -> list[int]:
+        text = self._matcher.compute_ff_bytes()
+        spelled = [] if self._spell is None or not text else self._spell(text)
+        if len(spelled) > 1:
+            return spelled[:-1]
+        if text or self._matcher.is_accepting():
+            only = self._only_allowed()
+            if only is not None:
+                return [only]
+        return spelled if spelled and self._is_last(spelled[0]) else []
+
+    def _is_last(self, token_id: int) -> bool:
+        """Return whether a text is complete with this token, so that only its end can follow."""
+        if not self._takes(token_id):
+            return False
+        is_last = self._matcher.is_accepting() and self._only_allowed() in self._end_ids
+        self._matcher.rollback(1)
+        return is_last
+
+    def _only_allowed(self) -> int | None:
+        """Return the id that the mask leaves alone, if it leaves one."""
+        masks = self._blank(1)
+        self._compute(masks, 0)
+        words = masks[0].nonzero()
+        if len(words) != 1:
+            return None
+        word = int(masks[0, words[0]]) & 0xFFFFFFFF
+        return int(words[0]) * _BITS + word.bit_length() - 1 if word & (word - 1) == 0 else None
 
     def _takes(self, token_id: int) -> bool:
         """Move by a token, unless it ends the text or is forbidden."""

@@ -22,19 +22,35 @@ class Vocabulary:
     Args:
         tokens: the bytes of each token; none for ids without a text.
         ends: the ids that end a text.
+        tokenizer: spells forced text; None to force no tokens.
     """
 
     bos_token_id = None
 
-    def __init__(self, tokens: Sequence[bytes], ends: Sequence[int]) -> None:
+    def __init__(
+        self, tokens: Sequence[bytes], ends: Sequence[int], tokenizer: PreTrainedTokenizerBase | None = None
+    ) -> None:
+        self._tokenizer = tokenizer
         self.eos_token_id = ends[0]
         self.special_token_ids = list(ends)
         self._ends = list(ends)
         self.tokens = [b"\xff<end>" if i in set(ends) else token for i, token in enumerate(tokens)]
 
     def __call__(self, text: str | bytes) -> list[int]:
-        """Not needed: no tokens are forced."""
+        """llguidance forces no tokens: a mask allows every spelling of a forced text, and `spell` drafts the usual one."""
         return []
+
+    def spell(self, text: bytes) -> list[int]:
+        """Return the ids by which the tokenizer spells a part of a text; none if it spells something else."""
+        if self._tokenizer is None:
+            return []
+        ids: list[int] = self._tokenizer(text.decode(errors="ignore"), add_special_tokens=False)["input_ids"]
+        spelled = b""
+        for length, token_id in enumerate(ids):
+            spelled += self.tokens[token_id]
+            if not text.startswith(spelled):
+                return ids[:length]
+        return ids
 
     def compiled(self) -> LLTokenizer:
         """Return what llguidance compiles grammars for."""
@@ -52,7 +68,7 @@ def vocabulary_of(tokenizer: PreTrainedTokenizerBase, vocab_size: int, ends: Seq
     for name, number in tokenizer.get_vocab().items():
         if 0 <= number < vocab_size:
             tokens[number] = added[number].encode() if number in added else _bytes_of(name, is_byte_level)
-    return Vocabulary(tokens, ends)
+    return Vocabulary(tokens, ends, tokenizer)
 
 
 def _bytes_of(name: str, is_byte_level: bool) -> bytes:

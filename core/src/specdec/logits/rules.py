@@ -99,6 +99,12 @@ class RequestRules:
         return after
 
 
+def end_ids(params: SamplingParams, info: TargetInfo) -> set[int]:
+    """Return the ids that end a sample, which `min_tokens` forbids."""
+    ends = {*(() if params.is_endless else info.eos_token_ids), *(params.stop_token_ids or ())}
+    return {token_id for token_id in ends if 0 <= token_id < info.vocab_size}
+
+
 def make_rules(
     params: SamplingParams,
     info: TargetInfo,
@@ -117,8 +123,7 @@ def make_rules(
     if params.bad_words:
         assert tokenizer is not None
         rules.append(bad_words_rule(tuple(params.bad_words), tokenizer))
-    ends = {*(() if params.is_endless else info.eos_token_ids), *(params.stop_token_ids or ())}
-    ends = {token_id for token_id in ends if 0 <= token_id < info.vocab_size}
+    ends = end_ids(params, info)
     if params.min_tokens and ends:
         rules.append(MinTokensRule(params.min_tokens, sorted(ends), info.device))
     if params.logit_bias:

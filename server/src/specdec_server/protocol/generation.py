@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from specdec import ConfigError, SamplingParams
 from specdec_server.protocol.checks import ListOf, check_fields, check_value
 from specdec_server.protocol.harmless import HarmlessFields
+from specdec_server.protocol.prediction import PredictedContent
 from specdec_server.protocol.response_format import ResponseFormat
 
 MAX_SAMPLES = 128
@@ -70,6 +71,8 @@ class GenerationRequest(HarmlessFields):
     prompt_logprobs: int | None = None
     structured_outputs: dict[str, Any] | None = None
     response_format: ResponseFormat | None = None
+    prediction: PredictedContent | None = None
+    """The output that is expected: most of it is drafted from there. It never changes the output."""
     speculative: Literal[False] | dict[str, int] | None = None
     return_token_ids: bool | None = None
     return_draft_steps: bool | None = None
@@ -122,6 +125,8 @@ class GenerationRequest(HarmlessFields):
                     "response_format and structured_outputs are two ways to ask for one thing: give one"
                 )
             given["structured_outputs"] = wanted
+        if self.prediction is not None:
+            given["prediction"] = self.prediction.text
         return SamplingParams(
             max_tokens=max_tokens, logprobs=logprobs, prompt_logprobs=prompt_logprobs, **given
         )

@@ -17,7 +17,6 @@ _WHY = {
     "prompt_cache_key": "the prefix cache finds like prompts by itself",
     "prompt_cache_retention": "the prefix cache keeps what it has room for",
     "prompt_cache_options": "the prefix cache finds like prompts by itself",
-    "prediction": "drafts come from the proposer",
     "verbosity": "the model is not told",
     "moderation": "texts are not judged",
 }
@@ -37,7 +36,6 @@ class HarmlessFields(BaseModel):
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
     prompt_cache_options: dict[str, Any] | None = None
-    prediction: dict[str, Any] | None = None
     verbosity: str | None = None
     moderation: dict[str, Any] | None = None
 
