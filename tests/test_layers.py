@@ -23,7 +23,7 @@ LAYERS = (
     {"engine"},
     {"hosting", "parallel"},
     {"async_llm", "llm", "reference"},
-    {"cli"},
+    {"__main__", "cli"},
 )  # fmt: skip
 """Packages and modules directly below `specdec`, lowest first: each imports from its own layer and from lower ones."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -40,8 +42,6 @@ def hello(site: Any) -> None:
 
 @pytest.mark.usefixtures("hello")
 def test_help_lists_every_command_and_imports_none(capsys: pytest.CaptureFixture[str]) -> None:
-    import sys
-
     assert run(["--help"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
     assert "hello     Made by greetings" in lines, "another package's command has its summary"
@@ -129,3 +129,11 @@ def test_a_module_must_add_the_command_it_is_named_for(site: Any) -> None:
 @pytest.mark.parametrize("name", ["config", "doctor", "plugins"])
 def test_the_line_in_the_list_is_that_of_the_command(name: str) -> None:
     assert load_command(name).get_short_help_str(limit=100) == OFFICIAL[name][1]
+
+
+def test_python_runs_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "specdec", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("specdec: error: there is no command 'nonsense'")

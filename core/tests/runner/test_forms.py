@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from specdec import registry
-from specdec.interfaces import Backend, Form, ForwardOutput, PackedBatch, Runner
-from specdec.runner import ModuleRunner
+from specdec.interfaces import (
+    AttentionFactory,
+    AttentionNeeds,
+    Backend,
+    Form,
+    ForwardOutput,
+    PackedBatch,
+    RowOperations,
+    Runner,
+    Verify,
+)
+from specdec.noise import row_operations
+from specdec.noise.torch_rows import TorchRows
+from specdec.runner import ModuleRunner, SdpaAttention, fast_linear
+from specdec.runner.attention_choice import choose_attention
+from specdec.samplers import StrictSampler
+from specdec.samplers.choice import fast_verify
 
 
 class RaisingForm(Form):
@@ -32,18 +50,131 @@ class FailsToMake(Backend):
         raise OSError("no driver")
 
 
-@pytest.mark.parametrize(
-    ("backend", "told"),
-    [(FailsToRun, "IndexError: index 8184 is out of bounds"), (FailsToMake, "OSError: no driver")],
-)
-def test_a_form_that_raises_is_left_out_with_its_reason(
-    backend: type[Backend], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(registry, "backends", lambda: [backend()])
+class FailsToWarmUp(Backend):
+    name = "fails_to_warm_up"
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form:
+        return WarmUpRaises(inner)
+
+
+class WarmUpRaises(Form):
+    def __init__(self, inner: Form) -> None:
+        self.forward = inner.forward  # type: ignore[method-assign]
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
+        raise NotImplementedError
+
+    def warm_up(self, batch: PackedBatch, features: torch.Tensor | None) -> None:
+        raise RuntimeError("out of registers")
+
+
+class HalfAForm(Form):
+    def __init__(self, inner: Form) -> None:
+        self._inner = inner
+
+    def forward(self, batch: PackedBatch, features: torch.Tensor | None) -> ForwardOutput:
+        return ForwardOutput(self._inner.forward(batch, features).logits[:1])
+
+
+class LeavesRowsOut(Backend):
+    name = "leaves_rows_out"
+
+    def form(self, runner: Runner, stage: int, inner: Form) -> Form:
+        return HalfAForm(inner)
+
+
+def make_runner() -> ModuleRunner:
     config = LlamaConfig(
         vocab_size=64, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
     )
+    return ModuleRunner(AutoModelForCausalLM.from_config(config).eval(), torch.device("cpu"), 64)
+
+
+@pytest.mark.parametrize(
+    ("backend", "told"),
+    [
+        (FailsToRun, "fails_to_run: it raised IndexError: index 8184 is out of bounds"),
+        (FailsToMake, "fails_to_make: it raised OSError: no driver"),
+        (
+            LeavesRowsOut,
+            "leaves_rows_out: its outputs have shapes [(1, 64)], the model's own [(16, 64)]",
+        ),
+        (FailsToWarmUp, "WarmUpRaises: its warm-up raised RuntimeError: out of registers"),
+    ],
+)
+def test_a_form_that_fails_at_load_is_left_out_with_its_reason(
+    backend: type[Backend], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(registry, "backends", lambda: [backend()])
     with caplog.at_level(logging.WARNING, logger="specdec"):
-        runner = ModuleRunner(AutoModelForCausalLM.from_config(config).eval(), torch.device("cpu"), 64)
+        runner = make_runner()
     assert len(runner.forms[0]) == 1
-    assert f"{backend.name}: it raised {told}" in caplog.text
+    assert told in caplog.text
+
+
+class RaisesEverywhere(Backend):
+    """A broken driver: every question raises."""
+
+    name = "broken"
+
+    def attention(self, needs: AttentionNeeds) -> AttentionFactory:
+        raise OSError("no driver")
+
+    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
+        raise OSError("no driver")
+
+    def verifier(self, sampler: str, device: torch.device) -> Verify:
+        raise OSError("no driver")
+
+    def row_operations(self, device: torch.device) -> RowOperations:
+        raise OSError("no driver")
+
+
+class WrongProduct(Backend):
+    name = "wrong"
+
+    def linear(self, module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: 1.01 * module(x)
+
+
+CPU = torch.device("cpu")
+QUESTIONS: dict[str, Callable[[], object]] = {
+    "the attention of backend broken is not used: it raised": lambda: choose_attention(
+        "auto", AttentionNeeds(CPU, torch.float32), LlamaConfig()
+    ),
+    "the product of backend broken is not used: it raised": lambda: fast_linear(nn.Linear(3, 4)),
+    "drafts are verified through torch: strict of backend broken raised": lambda: fast_verify(
+        "strict", CPU, StrictSampler(StrictSampler.Config()).verify_with_torch
+    ),
+    "rows of logits go through torch: backend broken raised": lambda: row_operations(CPU),
+}
+
+
+@pytest.mark.parametrize("told", QUESTIONS)
+def test_a_question_that_raises_costs_the_backend_its_place(
+    told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    backends = (RaisesEverywhere(),)
+    monkeypatch.setattr(registry, "backends", lambda: backends)
+    answer = QUESTIONS[told]()
+    assert answer is None or answer is SdpaAttention or isinstance(answer, TorchRows)
+    assert f"{told} OSError: no driver at {__file__}:" in caplog.text
+
+
+def test_a_product_is_compared_before_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(registry, "backends", lambda: (WrongProduct(),))
+    assert fast_linear(nn.Linear(8, 8)) is None
+    assert "the product of backend wrong is not used: it differs from torch's by 1.0e-02" in caplog.text
+
+
+def test_a_warning_names_the_variable_that_leaves_backends_out(
+    site: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.install("fast", {"backends": {"zippy": "zippy"}}, {})
+    monkeypatch.setenv("SPECDEC_BACKENDS", "")
+    make_runner()
+    assert "zippy: unset it" in caplog.text
+    assert "SPECDEC_BACKENDS= leaves out " in caplog.text
+    assert "pip install" not in caplog.text

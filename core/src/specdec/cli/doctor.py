@@ -103,9 +103,8 @@ def _backends() -> dict[str, str]:
         if type(backend).form is not Backend.form and elsewhere is None:
             offers.insert(0, "forms of models")
         found[backend.name] = ", ".join(offers) or (elsewhere.reason if elsewhere else "nothing")
-    return found or {
-        "none": "models run with torch alone, on the CPU two to four times slower: pip install specdec-kernels"
-    }
+    cost = "models run with torch alone, on the CPU two to four times slower"
+    return found or {"none": f"{cost}; {registry.why_no_backend()}"}
 
 
 def _folders() -> dict[str, str]:

@@ -75,7 +75,3 @@ def _usage_message(error: Exception) -> int | None:
 def main() -> None:
     """Run the command line of this process."""
     sys.exit(run())
-
-
-if __name__ == "__main__":
-    main()

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from specdec import registry
+from specdec.errors import described, line_of
 from specdec.interfaces.backend import Declined
 from specdec.interfaces.row_operations import RowOperations
 from specdec.noise.torch_rows import TorchRows
@@ -30,20 +31,16 @@ def row_operations(device: torch.device) -> RowOperations:
 
 def _choose(device: torch.device) -> RowOperations:
     for backend in registry.backends():
-        found = backend.row_operations(device)
-        if isinstance(found, Declined):
-            continue
         try:
-            is_right = _agrees(found, TorchRows(device), device)
+            found = backend.row_operations(device)
+            if isinstance(found, Declined):
+                continue
+            if _agrees(found, TorchRows(device), device):
+                return found
+            wrong = "disagrees with it"
         except Exception as error:  # a compiler or a driver may raise anything
-            logger.warning(
-                "rows of logits go through torch: backend %s raised %s: %s",
-                backend.name, type(error).__name__, error,
-            )  # fmt: skip
-            continue
-        if is_right:
-            return found
-        logger.warning("rows of logits go through torch: backend %s disagrees with it", backend.name)
+            wrong = f"raised {described(error)}{line_of(error)}"
+        logger.warning("rows of logits go through torch: backend %s %s", backend.name, wrong)
     return TorchRows(device)
 
 

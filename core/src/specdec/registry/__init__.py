@@ -44,6 +44,7 @@ __all__ = [
     "reset",
     "sampler",
     "scorer",
+    "why_no_backend",
 ]
 
 _registry = Registry()
@@ -53,6 +54,7 @@ sampler = _registry.sampler
 scorer = _registry.scorer
 backend = _registry.backend
 backends = _registry.backends
+why_no_backend = _registry.why_no_backend
 commands = _registry.commands
 add_command = _registry.add_command
 installed = _registry.installed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 from specdec.errors import PluginError
@@ -18,6 +19,16 @@ VARIABLE = "SPECDEC_BACKENDS"
 logger = logging.getLogger("specdec")
 
 
+def why_none(registry: Registry) -> str:
+    """Return why no backend serves: the environment leaves installed ones out, or none is installed."""
+    chosen = os.environ.get(VARIABLE)
+    installed = {info.name for info in registry.installed(Group.BACKENDS)}
+    left_out = set() if chosen is None else installed - set(_names(chosen))
+    if left_out:
+        return f"{VARIABLE}={chosen} leaves out {', '.join(sorted(left_out))}: unset it"
+    return "no backend for this device is installed: pip install specdec-kernels"
+
+
 def make_backends(registry: Registry, chosen: str | None) -> tuple[Backend, ...]:
     """Return the installed backends, or those that `chosen` names; one that cannot be loaded is left out, with a warning.
 
@@ -31,7 +42,7 @@ def make_backends(registry: Registry, chosen: str | None) -> tuple[Backend, ...]
     if chosen is None:
         names = [info.name for info in registry.installed(Group.BACKENDS) if registry.may_load(info)]
     else:
-        names = [name.strip() for name in chosen.split(",") if name.strip()]
+        names = _names(chosen)
     made: list[Backend] = []
     for name in names:
         try:
@@ -41,3 +52,7 @@ def make_backends(registry: Registry, chosen: str | None) -> tuple[Backend, ...]
                 raise
             logger.warning("%s; it is left out", error)
     return tuple(sorted(made, key=lambda backend: backend.order))
+
+
+def _names(chosen: str) -> list[str]:
+    return [name.strip() for name in chosen.split(",") if name.strip()]

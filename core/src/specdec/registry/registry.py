@@ -13,7 +13,7 @@ import pluggy
 from specdec import hooks
 from specdec.errors import PluginError, described, is_interrupt
 from specdec.registry import advice
-from specdec.registry.backend_list import VARIABLE, make_backends
+from specdec.registry.backend_list import VARIABLE, make_backends, why_none
 from specdec.registry.catalogue import known_method
 from specdec.registry.class_path import is_class_path, load_class
 from specdec.registry.discovery import ALLOW_VARIABLE, OFFICIAL, BrokenPackage, discover, normalized
@@ -96,6 +96,10 @@ class Registry:
         if chosen not in self._backends:
             self._backends[chosen] = make_backends(self, chosen)
         return self._backends[chosen]
+
+    def why_no_backend(self) -> str:
+        """Return a clause that says why no backend serves, and the remedy."""
+        return why_none(self)
 
     def observers(self) -> tuple[pluggy.HookRelay | None, list[PluginError]]:
         """Load every observer that may load; called when an engine starts.

@@ -10,7 +10,7 @@ import torch
 FACTOR = 2.0
 """How many times the error of the model's own forward a faster form's error may be."""
 
-_LEAST = {torch.float32: 1e-5, torch.float64: 1e-9, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+LEAST = {torch.float32: 1e-5, torch.float64: 1e-9, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 """Relative distance that is always allowed. Small models round so little that summation order dominates."""
 
 
@@ -55,7 +55,7 @@ def agreement(
     worst: Agreement | None = None
     for ours, theirs, exact in zip(form, own, reference, strict=True):
         own_error = distance(theirs, exact)
-        allowed = max(FACTOR * own_error, _LEAST[dtype])
+        allowed = max(FACTOR * own_error, LEAST[dtype])
         found = Agreement(distance(ours, exact), own_error, allowed)
         if worst is None or not found.error / found.allowed <= worst.error / worst.allowed:
             worst = found

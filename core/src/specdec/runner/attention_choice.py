@@ -7,7 +7,7 @@ import logging
 from transformers import PretrainedConfig
 
 from specdec import registry
-from specdec.errors import ConfigError
+from specdec.errors import ConfigError, described, line_of
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.backend import Declined
 from specdec.registry import Group
@@ -48,13 +48,17 @@ def choose_attention(wanted: str, needs: AttentionNeeds, config: PretrainedConfi
     for backend in registry.backends():
         if wanted not in ("auto", backend.name):
             continue
-        factory = backend.attention(needs)
-        reason = factory.reason if isinstance(factory, Declined) else disagreement(factory, needs, config)
-        if reason is None:
-            assert not isinstance(factory, Declined)
+        try:
+            factory = backend.attention(needs)
+            wrong = None if isinstance(factory, Declined) else disagreement(factory, needs, config)
+        except Exception as error:  # a compiler or a driver may raise anything
+            factory, wrong = Declined(""), f"it raised {described(error)}{line_of(error)}"
+        if wrong is not None:
+            logger.warning("the attention of backend %s is not used: %s", backend.name, wrong)
+        elif not isinstance(factory, Declined):
             return factory
-        reasons.append(f"{backend.name}: {reason}")
-    why = "; ".join(reasons) or "no backend with attention is installed: pip install specdec-kernels"
+        reasons.append(f"{backend.name}: {wrong or factory.reason}")
+    why = "; ".join(reasons) or registry.why_no_backend()
     if wanted != "auto":
         raise ConfigError(f"LLM: attention_backend={wanted!r} cannot be used here ({why}): leave it out")
     if needs.device.type == "cuda":

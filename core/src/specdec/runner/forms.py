@@ -14,7 +14,7 @@ from specdec.interfaces.backend import Declined
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.runner import Runner
-from specdec.runner.agreement import Agreement, agreement
+from specdec.runner.agreement import agreement
 from specdec.runner.own_forward import OwnForward
 
 logger = logging.getLogger("specdec")
@@ -50,31 +50,48 @@ def choose_forms(
     for backend in reversed(registry.backends()):
         try:
             form = backend.form(runner, stage, forms[0])
-            output = None if isinstance(form, Declined) else form.forward(batch, features)
+            outputs = [] if isinstance(form, Declined) else _compared(form.forward(batch, features))
         except Exception as error:  # the backend's own code, or a compiler
             reasons.append(f"{backend.name}: it raised {described(error)}{line_of(error)}")
             continue
-        if isinstance(form, Declined) or output is None:
-            if isinstance(form, Declined) and not form.is_elsewhere:
-                reasons.append(f"{backend.name}: {form.reason}")
-            continue
-        found = reference.agreement(output)
-        if found.holds:
+        wrong = form if isinstance(form, Declined) else reference.disagreement(outputs)
+        if wrong is None:
+            assert not isinstance(form, Declined)
             forms.insert(0, form)
-        else:
-            reasons.append(f"{backend.name}: its outputs are {found}")
+        elif not wrong.is_elsewhere:
+            reasons.append(f"{backend.name}: {wrong.reason}")
     name = type(runner.module).__name__ + (f" (stage {stage})" if features is not None else "")
-    why = (
-        "; ".join(reversed(reasons)) or "no backend for this device is installed: pip install specdec-kernels"
-    )
-    if runner.is_invariant and not forms[0].is_invariant:
-        raise ModelError(
-            f"{name}: deterministic=True needs a form whose rows keep their bits in any pass, and there is none ({why}): leave "
-            "deterministic out"
-        )
+    why = "; ".join(reversed(reasons)) or registry.why_no_backend()
+    _check_invariance(runner, forms, f"{name}: ", why)
     if len(forms) == 1:
         logger.warning("%s: no fused form (%s); %s", name, why, _COST)
     return forms
+
+
+def warm_up(runner: Measured, forms: list[Form], batch: PackedBatch, features: torch.Tensor | None) -> None:
+    """Warm forms up, innermost first; one that raises is removed, together with those around it.
+
+    Raises:
+        ModelError: if logits must be batch-invariant and no form that is left has such rows.
+    """
+    forms[-1].warm_up(batch, features)
+    for form in reversed(forms[:-1]):
+        try:
+            form.warm_up(batch, features)
+        except Exception as error:  # the backend's own code, or a compiler
+            why = f"{type(form).__name__}: its warm-up raised {described(error)}{line_of(error)}"
+            logger.warning("a fused form is not used (%s); it runs up to four times slower without", why)
+            del forms[: forms.index(form) + 1]
+            _check_invariance(runner, forms, "", why)
+            return
+
+
+def _check_invariance(runner: Measured, forms: list[Form], name: str, why: str) -> None:
+    if runner.is_invariant and not forms[0].is_invariant:
+        raise ModelError(
+            f"{name}deterministic=True needs a form whose rows keep their bits in any pass, and there is none ({why}): leave "
+            "deterministic out"
+        )
 
 
 class _Reference:
@@ -89,12 +106,15 @@ class _Reference:
     ) -> None:
         self._runner, self._own, self._given = runner, own, (batch, features)
 
-    def agreement(self, output: ForwardOutput) -> Agreement:
-        """Compare a form's output with the reference; sets the runner's `rounding`."""
+    def disagreement(self, outputs: list[torch.Tensor]) -> Declined | None:
+        """Return how a form's outputs differ from the reference, None if they do not; sets the runner's `rounding`."""
         own, wide = self._outputs
-        found = agreement(_compared(output), own, wide, self._runner.dtype)
+        shapes = [[tuple(output.shape) for output in one] for one in (outputs, own)]
+        if shapes[0] != shapes[1]:
+            return Declined(f"its outputs have shapes {shapes[0]}, the model's own {shapes[1]}")
+        found = agreement(outputs, own, wide, self._runner.dtype)
         self._runner.rounding = found.own_error
-        return found
+        return None if found.holds else Declined(f"its outputs are {found}")
 
     @cached_property
     def _outputs(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

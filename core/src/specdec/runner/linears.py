@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from specdec import registry
+from specdec.errors import described, line_of
 from specdec.interfaces.backend import Declined
+from specdec.runner.agreement import LEAST, distance
+
+logger = logging.getLogger("specdec")
+
+_ROWS = 3
+"""Rows that a product is tried with."""
 
 
 def speed_up_linears(module: nn.Module) -> None:
@@ -26,10 +34,29 @@ def speed_up_linears(module: nn.Module) -> None:
 def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return a backend's forward `[..., in] -> [..., out]` of a frozen linear module; None if no backend has one."""
     for backend in registry.backends():
-        forward = backend.linear(module)
-        if not isinstance(forward, Declined):
+        try:
+            forward = backend.linear(module)
+            if isinstance(forward, Declined):
+                continue
+            wrong = _disagreement(forward, module)
+        except Exception as error:  # a compiler or a driver may raise anything
+            wrong = f"it raised {described(error)}{line_of(error)}"
+        if wrong is None:
             return forward
+        logger.warning("the product of backend %s is not used: %s", backend.name, wrong)
     return None
+
+
+@torch.inference_mode()
+def _disagreement(forward: Callable[[torch.Tensor], torch.Tensor], module: nn.Linear) -> str | None:
+    """Return how a product differs from the module's own on a few rows; None if it does not."""
+    weight, generator = module.weight, torch.Generator().manual_seed(0)
+    x = torch.randn(_ROWS, module.in_features, generator=generator).to(weight.device, weight.dtype)
+    got, expected = forward(x), module(x)
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return f"it returns {got.dtype} {tuple(got.shape)}, torch {expected.dtype} {tuple(expected.shape)}"
+    off = distance(got, expected)
+    return None if off <= LEAST[weight.dtype] else f"it differs from torch's by {off:.1e}"
 
 
 def has_native_bfloat16() -> bool:

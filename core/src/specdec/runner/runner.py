@@ -17,7 +17,7 @@ from specdec.interfaces.head import DraftHead
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Wanted
 from specdec.runner.binding import register
-from specdec.runner.forms import choose_forms
+from specdec.runner.forms import choose_forms, warm_up
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers
 from specdec.runner.linears import speed_up_linears
@@ -182,8 +182,8 @@ class ModuleRunner:
         # Unlike the probes', as passes of several requests have.
         rows = torch.arange(len(batch.token_ids), device=self.device)
         batch = replace(batch, positions=rows, slots=rows, longest=None)
-        for form in self._all_forms():
-            form.warm_up(batch, features)
+        for forms in self.forms:
+            warm_up(self, forms, batch, features)
 
     def _rebind(self) -> None:
         for form in self._all_forms():

@@ -7,6 +7,7 @@ import logging
 import torch
 
 from specdec import registry
+from specdec.errors import described, line_of
 from specdec.interfaces.backend import Declined, Verify
 from specdec.samplers.probe import problems
 
@@ -32,23 +33,19 @@ def fast_verify(sampler: str, device: torch.device, own: Verify) -> Verify | Non
 
 def _choose(sampler: str, device: torch.device, own: Verify) -> Verify | None:
     for backend in registry.backends():
-        found = backend.verifier(sampler, device)
-        if isinstance(found, Declined):
-            continue
-        wrong = _difference(found, own, device)
-        if wrong is None:
-            return found
+        try:
+            found = backend.verifier(sampler, device)
+            if isinstance(found, Declined):
+                continue
+            if _agrees(found, own, device):
+                return found
+            wrong = "decides otherwise"
+        except Exception as error:  # a compiler, a driver or a launch may raise anything
+            wrong = f"raised {described(error)}{line_of(error)}"
         logger.warning("drafts are verified through torch: %s of backend %s %s", sampler, backend.name, wrong)
     return None
 
 
-def _difference(found: Verify, own: Verify, device: torch.device) -> str | None:
-    """Return what is wrong with a verification; None if it decides as the sampler's own does."""
-    try:
-        for problem in problems(device):
-            got, expected = found(*problem), own(*problem)
-            if got is not None and got != expected:
-                return "decides otherwise"
-    except Exception as error:  # a compiler, a driver or a launch may raise anything
-        return f"raised {type(error).__name__}: {error}"
-    return None
+def _agrees(found: Verify, own: Verify, device: torch.device) -> bool:
+    """Return whether a verification decides as the sampler's own does, where it does not decline."""
+    return all((got := found(*problem)) is None or got == own(*problem) for problem in problems(device))
