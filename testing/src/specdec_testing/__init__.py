@@ -18,11 +18,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from specdec_testing.backends import BackendConformance as BackendConformance
     from specdec_testing.proposers import ProposerConformance as ProposerConformance
     from specdec_testing.samplers import SamplerConformance as SamplerConformance
     from specdec_testing.scorers import ScorerConformance as ScorerConformance
 
 _HOME = {
+    "BackendConformance": "specdec_testing.backends",
     "ProposerConformance": "specdec_testing.proposers",
     "SamplerConformance": "specdec_testing.samplers",
     "ScorerConformance": "specdec_testing.scorers",
@@ -30,6 +32,7 @@ _HOME = {
 """The module of each name; imported on first use, so that `specdec --help` imports no torch."""
 
 __all__ = [
+    "BackendConformance",
     "ProposerConformance",
     "SamplerConformance",
     "ScorerConformance",

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from specdec import ConfigError, registry
 from specdec.messages import explain
 from specdec.registry import Group
+from specdec_testing.backends import BackendConformance
 from specdec_testing.proposers import ProposerConformance
 from specdec_testing.runner import PromiseReport, run_suite
 from specdec_testing.samplers import SamplerConformance
@@ -25,7 +26,7 @@ class Check:
     """One plugin and the suite that it must pass."""
 
     noun: str
-    """Method, sampler or scorer."""
+    """Method, sampler, scorer or backend."""
     suite: type[Conformance]
     config: Mapping[str, Any]
     """The plugin's configuration, with the defaults that the check adds."""
@@ -70,10 +71,13 @@ def prepare(group: Group, name: str, config: Mapping[str, Any], model: str) -> C
             raise ConfigError(explain(error, "--config", sampler.Config)) from None
         return _check(group, SamplerConformance, {"sampler": name, "config": config}, config, None)
     if config:
-        raise ConfigError(f"--config: a scorer has no configuration; leave out {', '.join(sorted(config))}")
-    registry.scorer(name)
+        raise ConfigError(
+            f"--config: a {group.noun} has no configuration; leave out {', '.join(sorted(config))}"
+        )
+    suite = BackendConformance if group is Group.BACKENDS else ScorerConformance
+    (registry.backend if group is Group.BACKENDS else registry.scorer)(name)
     check_target(model)
-    return _check(group, ScorerConformance, {"scorer": name, "model": model}, {}, model)
+    return _check(group, suite, {group.noun: name, "model": model}, {}, model)
 
 
 def _check(

@@ -121,7 +121,7 @@ def test_samplers_and_scorers_are_checked_by_name(capsys: pytest.CaptureFixture[
         (["./absent.py:Mine"], "'./absent.py:Mine': there is no file"),
         (
             ["./plugin.py:Capability"],
-            "'./plugin.py:Capability' is neither a Proposer nor a Sampler nor a Scorer",
+            "'./plugin.py:Capability' is no Proposer, Sampler, Scorer or Backend",
         ),
         (["./plugin.py:Right", "--config", "{"], "--config: not JSON"),
         (["./plugin.py:Right", "--config", "[1]"], "--config: give an object of keys and values, not [1]"),

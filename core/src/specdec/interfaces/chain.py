@@ -80,7 +80,8 @@ class Chains:
     confidences: Floats
     """`[B, K]` the draft's own probability of each token, or empty."""
     draft_probs: torch.Tensor
-    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty."""
+    """`[B, K, num_ids]` the distribution each token was drawn from, on the runner's device, or empty. Rows at temperature 0 are
+    not read."""
     logits: Floats = field(default_factory=lambda: _NONE)
     """`[B, V]` of each request's last new token; empty if there were no new tokens."""
     states: Floats = field(default_factory=lambda: _NONE)

@@ -55,7 +55,7 @@ class ForwardOutput:
     """Output of a forward pass."""
 
     logits: torch.Tensor
-    """`[R, V]` in the model's dtype; `[R, V']` for heads."""
+    """`[R, V]` in the model's dtype or float32; `[R, V']` for heads."""
     hidden_states: torch.Tensor | None = None
     """`[T, H]` after the final norm, if requested. For heads the carry `[T, F]`: the feature of the next token, if that token
     is drafted."""

@@ -5,7 +5,7 @@ A proposer gets a runner from `TargetHandle.make_runner`. It keeps each request'
 
 from __future__ import annotations
 
-from specdec.runner.agreement import FACTOR, distance
+from specdec.runner.agreement import FACTOR, agreement, distance
 from specdec.runner.binding import ATTENTION_NAME
 from specdec.runner.inference import in_inference_mode
 from specdec.runner.layers import decoder_layers, input_embedding, output_head
@@ -21,6 +21,7 @@ __all__ = [
     "ModuleRunner",
     "SdpaAttention",
     "SlotPool",
+    "agreement",
     "decoder_layers",
     "distance",
     "fast_linear",

@@ -32,7 +32,9 @@ def specdec_register_commands(app: typer.Typer) -> None:
 def check(
     method: Annotated[
         str,
-        typer.Argument(metavar="METHOD", help="A method, sampler or scorer: its name, or ./file.py:Class."),
+        typer.Argument(
+            metavar="METHOD", help="A method, sampler, scorer or backend: its name, or ./file.py:Class."
+        ),
     ],
     config: Annotated[str, typer.Option(metavar="JSON", help="The other keys of its configuration.")] = "{}",
     model: Annotated[
@@ -47,7 +49,7 @@ def check(
     """Run the conformance tests on an installed method.
 
     One line per promise: kept, broken, or not applicable; what is broken comes with what to fix. The exit code is 1 if a
-    promise is broken. Samplers and scorers are checked likewise.
+    promise is broken. Samplers, scorers and backends are checked likewise.
     """
     keys = _keys(config)
     group = _group_of(method)
@@ -90,25 +92,26 @@ def _group_of(name: str) -> Group:
     from specdec.registry import is_class_path, load_class
 
     if not is_class_path(name):
-        kinds = (Group.PROPOSERS, Group.SAMPLERS, Group.SCORERS)
+        kinds = (Group.PROPOSERS, Group.SAMPLERS, Group.SCORERS, Group.BACKENDS)
         for kind in kinds:
             if any(info.name == name for info in registry.installed(kind)):
                 return kind
-        if any(info.name == name for info in registry.installed(Group.BACKENDS)):
-            raise ConfigError(
-                f"backend {name!r} is checked whenever a model is loaded: run the tests of its package"
-            )
         return registry.find(Group.PROPOSERS, name).group
 
-    from specdec.interfaces import Proposer, Sampler, Scorer
+    from specdec.interfaces import Backend, Proposer, Sampler, Scorer
 
     found = load_class(name)
-    bases: dict[type, Group] = {Proposer: Group.PROPOSERS, Sampler: Group.SAMPLERS, Scorer: Group.SCORERS}
+    bases: dict[type, Group] = {
+        Proposer: Group.PROPOSERS,
+        Sampler: Group.SAMPLERS,
+        Scorer: Group.SCORERS,
+        Backend: Group.BACKENDS,
+    }
     if isinstance(found, type):
         for base, group in bases.items():
             if issubclass(found, base):
                 return group
-    raise PluginError(f"{name!r} is neither a Proposer nor a Sampler nor a Scorer")
+    raise PluginError(f"{name!r} is no Proposer, Sampler, Scorer or Backend")
 
 
 def _print(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> None:
