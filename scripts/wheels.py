@@ -8,13 +8,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from packages import Package, packages
+from packages import packages
 
 LEFTOVERS = shutil.ignore_patterns("build", "dist", "*.egg-info", "__pycache__", ".*_cache")
 
 
-def build(package: Package, out: Path) -> Path:
-    """Build one wheel into `out` and return its path.
+def build(project: Path, out: Path) -> Path:
+    """Build the wheel of a project's folder into `out` and return its path.
 
     It is built from a copy, since an old `build` folder would restore deleted files.
 
@@ -22,8 +22,8 @@ def build(package: Package, out: Path) -> Path:
         subprocess.CalledProcessError: if the build fails; pip's output is shown.
     """
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / package.folder.name
-        shutil.copytree(package.folder, copy, ignore=LEFTOVERS)
+        copy = Path(folder) / project.name
+        shutil.copytree(project, copy, ignore=LEFTOVERS)
         wheels = Path(folder) / "wheels"
         options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(wheels)]
         subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(copy)], check=True)
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python scripts/wheels.py OUT", file=sys.stderr)
         return 2
     for package in packages():
-        print(build(package, Path(arguments[0])))
+        print(build(package.folder, Path(arguments[0])))
     return 0
 
 

@@ -35,9 +35,9 @@ DOCUMENTS = sorted(
 )
 MADE_ELSEWHERE = (
     *("git clone", "make ", "source ", "pip install", "cd "),
-    *("specdec check my_idea", "specdec bench --suite"),
+    *("specdec check my_idea", "specdec check my_kernels", "specdec bench --suite"),
 )
-"""Commands in documents that are checked, not run: the last two run in testing/tests/scaffold, on installed packages, and in
+"""Commands in documents that are checked, not run: the last three run in testing/tests/scaffold, on installed packages, and in
 bench/tests/cli."""
 
 
@@ -156,6 +156,8 @@ def test_python_runs_and_drafts_stand(
 def run_python(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the snippets of a document."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPECDEC_BACKENDS", "")  # put back afterwards, whatever a document sets
+    monkeypatch.delenv("SPECDEC_BACKENDS")
     names: dict[str, object] = {"__name__": "__main__"}
     servers = [command for command in commands(document) if command.startswith(SERVES)]
     needs_server = any("http://127.0.0.1" in block.text for block in blocks(document))

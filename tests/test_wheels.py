@@ -31,7 +31,7 @@ def named(package: Package) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheel of every package, by the package's name."""
     out = tmp_path_factory.mktemp("wheels")
-    return {package.name: wheels.build(package, out) for package in packages()}
+    return {package.name: wheels.build(package.folder, out) for package in packages()}
 
 
 @pytest.mark.parametrize("package", packages(), ids=named)

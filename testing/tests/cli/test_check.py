@@ -113,6 +113,35 @@ def test_samplers_and_scorers_are_checked_by_name(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("scorer transformers on tiny\n")
 
 
+BACKEND = """
+from specdec.interfaces import Backend, Declined
+
+class Unfinished(Backend):
+    name = "unfinished"
+    api_version = 1
+    def linear(self, module):
+        return Declined("Not yet.")
+    def verifier(self, sampler, device):
+        return 1 / 0
+"""
+
+
+def test_backends_are_checked_and_their_questions_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "unfinished.py").write_text(BACKEND)
+    assert run(["check", "./unfinished.py:Unfinished", "--model", "tiny", "--json"]) == 1
+    report = report_of(capsys)
+    assert report["kind"] == "backend"
+    reasons = {promise["name"]: promise["reason"] for promise in report["promises"]}
+    raised = "raised ZeroDivisionError: division by zero [unfinished.py:10]"
+    assert reasons["test_every_question_is_answered"] == f"verifier(strict) {raised}"
+    assert reasons["test_verdicts_are_those_of_core"] == f"verifier('strict') {raised}"
+    assert reasons["test_passes_agree"] == "declined: it has no form of models"
+    assert reasons["test_the_text_is_that_of_core_alone"] == "", "core contains it"
+
+
 @pytest.mark.usefixtures("plugin")
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -132,6 +161,7 @@ def test_samplers_and_scorers_are_checked_by_name(capsys: pytest.CaptureFixture[
         (["./plugin.py:Right", "--model", "./nowhere"], "there is no directory './nowhere'"),
         (["synthetic"], "--config: 'synthetic_acceptance_rates' is missing"),
         (["transformers", "--config", '{"a": 1}'], "--config: a scorer has no configuration; leave out a"),
+        (["layers", "--config", '{"a": 1}'], "--config: a backend has no configuration; leave out a"),
     ],
 )
 def test_what_the_user_can_mend(

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from specdec.cli.main import run
+from specdec_testing.scaffold import KINDS
 
 
-@pytest.mark.parametrize("kind", ["proposer", "head", "tree", "sampler", "scorer"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_package_is_written_where_it_is_wanted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:

@@ -13,7 +13,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """Core, the conformance kit and the zoo, from wheels."""
     folder = tmp_path_factory.mktemp("installed")
     names = ("specdec-core", "specdec-testing", "specdec-zoo")
-    built = [wheels.build(p, folder / "wheels") for p in packages() if p.name in names]
+    built = [wheels.build(p.folder, folder / "wheels") for p in packages() if p.name in names]
     made = Environment(folder)
     made.install(*built)
     return made

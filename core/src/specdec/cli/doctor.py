@@ -13,6 +13,7 @@ import typer
 
 from specdec import hookimpl, registry
 from specdec.cli.output import print_fields, print_json
+from specdec.errors import described, line_of
 from specdec.folders import cache_folder, compiled_folder
 
 PACKAGES = (
@@ -93,11 +94,15 @@ def _backends() -> dict[str, str]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     found = {}
     for backend in registry.backends():
-        answers: dict[str, object] = {
-            "attention": backend.attention(AttentionNeeds(device, torch.float32)),
-            "verification": backend.verifier("strict", device),
-            "rows of logits": backend.row_operations(device),
-        }
+        try:
+            answers: dict[str, object] = {
+                "attention": backend.attention(AttentionNeeds(device, torch.float32)),
+                "verification": backend.verifier("strict", device),
+                "rows of logits": backend.row_operations(device),
+            }
+        except Exception as error:  # a compiler or a driver may raise anything
+            found[backend.name] = f"it raised {described(error)}{line_of(error)}"
+            continue
         offers = [name for name, answer in answers.items() if not isinstance(answer, Declined)]
         elsewhere = next((a for a in answers.values() if isinstance(a, Declined) and a.is_elsewhere), None)
         if type(backend).form is not Backend.form and elsewhere is None:

@@ -24,7 +24,7 @@ from specdec.interfaces.sampler import Verdict, VerifyBatch
 from specdec.interfaces.scorer import Scores
 
 Verify = Callable[[Scores, CheckedDraft, VerifyBatch], Verdict | None]
-"""Decides a batch as `Sampler.verify` does; None for a batch that it does not take."""
+"""Decides a batch as `Sampler.verify` does; None for a batch that it does not take, which torch then decides."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Backend(ABC):
         return Declined("it has no products")
 
     def verifier(self, sampler: str, device: torch.device) -> Verify | Declined:
-        """Return a faster `verify` of one of core's samplers: `strict`, `probabilistic` or `block`."""
+        """Return a faster `verify` of a sampler of core: `strict`, `probabilistic` or `block`; core asks for its others too."""
         return Declined("it has no verification")
 
     def row_operations(self, device: torch.device) -> RowOperations | Declined:

@@ -127,7 +127,8 @@ def _print(method: str, prepared: Check, reports: Sequence[PromiseReport]) -> No
 
 def _print_output(reports: Sequence[PromiseReport]) -> None:
     """Print the plugin's own output, each distinct line once."""
-    counts = Counter(line for report in reports for line in report.output.splitlines() if line.strip())
+    lines = (line for report in reports for line in report.output.splitlines())
+    counts = Counter(line for line in lines if line.strip() and not line.startswith("specdec: checking "))
     if not counts:
         return
     print("\nprinted by the plugin:")

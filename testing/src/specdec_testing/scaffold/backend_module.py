@@ -24,7 +24,7 @@ class Counted(Form):
         return self._inner.forward(batch, features)
 
     def counts(self) -> dict[str, int]:
-        return {"$module" + "_passes": self.num_passes}
+        return {"${module}_passes": self.num_passes}
 
 
 class $cls(Backend):

@@ -80,24 +80,9 @@ class Test$cls(ScorerConformance):
 """
 
 BACKEND_TEST = """\
-import pytest
-
-from specdec import LLM, SamplingParams
+from specdec_testing import BackendConformance
 
 
-def generate(monkeypatch: pytest.MonkeyPatch, backends: str) -> tuple[list[int], dict[str, object]]:
-    monkeypatch.setenv("SPECDEC_BACKENDS", backends)
-    llm = LLM("zoo", dtype="float32", max_model_len=128)
-    params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
-    [output] = llm.generate(["import os"], params)
-    numbers = {metric.name: getattr(metric, "value", None) for metric in llm.get_metrics()}
-    llm.shutdown()
-    return output.outputs[0].token_ids, numbers
-
-
-def test_it_runs_the_passes_and_the_text_stays_that_of_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, _ = generate(monkeypatch, "")
-    got, numbers = generate(monkeypatch, "$module")
-    assert got == expected
-    assert numbers["specdec:$module" + "_passes"] >= 24
+class Test$cls(BackendConformance):
+    backend = "$module"
 """
