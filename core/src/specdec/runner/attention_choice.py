@@ -50,14 +50,17 @@ def choose_attention(wanted: str, needs: AttentionNeeds, config: PretrainedConfi
             continue
         try:
             factory = backend.attention(needs)
-            wrong = None if isinstance(factory, Declined) else disagreement(factory, needs, config)
+            if isinstance(factory, Declined):
+                reasons.append(f"{backend.name}: {factory.reason}")
+                continue
+            wrong = disagreement(factory, needs, config)
         except Exception as error:  # a compiler or a driver may raise anything
-            factory, wrong = Declined(""), f"it raised {described(error)}{line_of(error)}"
-        if wrong is not None:
-            logger.warning("the attention of backend %s is not used: %s", backend.name, wrong)
-        elif not isinstance(factory, Declined):
-            return factory
-        reasons.append(f"{backend.name}: {wrong or factory.reason}")
+            wrong = f"it raised {described(error)}{line_of(error)}"
+        else:
+            if wrong is None:
+                return factory
+        logger.warning("the attention of backend %s is not used: %s", backend.name, wrong)
+        reasons.append(f"{backend.name}: {wrong}")
     why = "; ".join(reasons) or registry.why_no_backend()
     if wanted != "auto":
         raise ConfigError(f"LLM: attention_backend={wanted!r} cannot be used here ({why}): leave it out")

@@ -41,8 +41,9 @@ def fast_linear(module: nn.Linear) -> Callable[[torch.Tensor], torch.Tensor] | N
             wrong = _disagreement(forward, module)
         except Exception as error:  # a compiler or a driver may raise anything
             wrong = f"it raised {described(error)}{line_of(error)}"
-        if wrong is None:
-            return forward
+        else:
+            if wrong is None:
+                return forward
         logger.warning("the product of backend %s is not used: %s", backend.name, wrong)
     return None
 

@@ -10,7 +10,7 @@ from torch import nn
 from specdec.interfaces import AttentionNeeds, Declined, Form, RowOperations
 from specdec.runner import ModuleRunner
 from specdec_testing.backends.suite import DTYPES, SAMPLERS, BackendSuite, used_by_core
-from specdec_testing.support.fast_runner import MAX_CONTEXT, FastRunner
+from specdec_testing.support.fast_runner import MAX_CONTEXT, FastRunner, copied
 from specdec_testing.support.target import reference_model
 from specdec_testing.support.verdicts import broken, described
 
@@ -52,7 +52,7 @@ class AnswerTests(BackendSuite):
         To fix: compute what the module's own forward computes; the largest error that is allowed is twice the own forward's.
         """
         for dtype in self._dtypes():
-            module = reference_model(self.model).to(self._device, dtype)
+            module = copied(reference_model(self.model), dtype, self._device)
             with used_by_core(self._name) as warnings:
                 runner = ModuleRunner(module, self._device, MAX_CONTEXT)
             if len(runner.forms[0]) == 1:

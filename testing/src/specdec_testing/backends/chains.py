@@ -106,8 +106,11 @@ def _one_hot(scores: torch.Tensor) -> torch.Tensor:
 
 def _chosen(probs: torch.Tensor, row: int, step: int, *, is_drawn: bool) -> int:
     word = node_word(Stream.DRAFT, step) if is_drawn else node_word(Stream.TARGET)
-    keys = _KEYS.seeds[row], _KEYS.positions[row] + (0 if is_drawn else step), _KEYS.samples[row], word
-    noise = exponentials(*(torch.tensor([int(key)]) for key in keys), len(probs))
+    position = int(_KEYS.positions[row]) + (0 if is_drawn else step)
+    seed, at, sample, key = (
+        torch.tensor([number]) for number in (int(_KEYS.seeds[row]), position, int(_KEYS.samples[row]), word)
+    )
+    noise = exponentials(seed, at, sample, key, len(probs))
     return int((noise[0] / probs).argmin())
 
 

@@ -61,14 +61,14 @@ class DecisionTests(BackendSuite):
     def _is_decided(self, verify: Verify, sampler: Sampler, problem: Problem) -> bool:
         """Compare a verdict; returns False for a batch that the backend does not take."""
         assert isinstance(sampler, StrictSampler | ProbabilisticSampler | BlockSampler)
-        what, *batch = problem
+        what, scores, draft, batch = problem
         try:
-            got = verify(*batch)
+            got = verify(scores, draft, batch)
         except Exception as error:
             broken(f"{sampler.name}, {what}: it raised {described(error)}")
         if got is None:
             return False
-        ours, theirs = _rows(got), _rows(sampler.verify_with_torch(*batch))
+        ours, theirs = _rows(got), _rows(sampler.verify_with_torch(scores, draft, batch))
         for row, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if one != other:
                 broken(f"{sampler.name}, {what}, request {row}: nodes and tokens {one}, core decides {other}")

@@ -54,8 +54,14 @@ class OperationTests(BackendSuite):
         """
         heads = reference_model(self.model).config.get_text_config().num_attention_heads
         sinks = torch.randn(heads, generator=torch.Generator().manual_seed(4))
-        for settings in ({"window": 5}, {"softcap": 3.0}, {"sinks": sinks}, {"scaling": 0.9}):
-            self._check_attention(settings)
+        settings: tuple[dict[str, object], ...] = (
+            {"window": 5},
+            {"softcap": 3.0},
+            {"sinks": sinks},
+            {"scaling": 0.9},
+        )
+        for each in settings:
+            self._check_attention(each)
 
     def test_products_agree(self) -> None:
         """The product of a linear module is torch's, for any number of rows and leading dimensions, in the input's dtype.
@@ -99,9 +105,8 @@ class OperationTests(BackendSuite):
         """
         operations = self._ask(lambda: self._made.row_operations(self._device))
         for rows, ids in _SIZES:
-            keys = _SEEDS[:rows], _POSITIONS[:rows], _SAMPLES[:rows]
             try:
-                _check_noise(operations, keys, ids, self._device)
+                _check_noise(operations, rows, ids, self._device)
             except Exception as error:
                 broken(f"{rows} rows of {ids} ids: it raised {described(error)}")
 
@@ -158,7 +163,7 @@ class OperationTests(BackendSuite):
         }
         with torch.inference_mode():
             attention = factory(cache, _CONTEXT)
-            out = attention.attend(0, packed(requests, needs.device), *inputs, **given)  # type: ignore[arg-type]
+            out = attention.attend(0, packed(requests, needs.device), *inputs, **given)
         return out.float().cpu()
 
     def _logits(self, rows: int, ids: int) -> Iterator[tuple[str, torch.Tensor]]:
@@ -201,25 +206,25 @@ def _check_rows(what: str, operations: RowOperations, logits: torch.Tensor) -> N
         broken(f"{what}: scaled rows with NaN have numbers")
 
 
-def _check_noise(
-    operations: RowOperations, keys: tuple[np.ndarray, ...], ids: int, device: torch.device
-) -> None:
-    rows = len(keys[0])
-    sent = [torch.from_numpy(key).to(device) for key in keys]
+def _check_noise(operations: RowOperations, rows: int, ids: int, device: torch.device) -> None:
+    seeds, positions, samples = _SEEDS[:rows], _POSITIONS[:rows], _SAMPLES[:rows]
+    a, b, c = (torch.from_numpy(key).to(device) for key in (seeds, positions, samples))
     words = torch.tensor([node_word(Stream.RESIDUAL, row) for row in range(rows)], device=device)
     weights = torch.softmax(3 * torch.randn(rows, ids, generator=torch.Generator().manual_seed(2)), -1)
     weights[:, ::3] = 0.0
     weights = weights.to(device)
-    drawn = (exponentials(*sent, words, ids) / weights.double()).argmin(-1)
-    if (got := operations.race(weights, *keys, words)).tolist() != drawn.tolist():
+    drawn = (exponentials(a, b, c, words, ids) / weights.double()).argmin(-1)
+    got = operations.race(weights, seeds, positions, samples, words)
+    if got.tolist() != drawn.tolist():
         broken(f"race over {ids} ids drew {got.tolist()}, not {drawn.tolist()}")
     word = node_word(Stream.TARGET)
-    gumbel = -exponentials(*sent, torch.full_like(sent[0], word), ids).log()
-    if not torch.allclose(operations.gumbel(*keys, word, ids).double(), gumbel.double(), atol=1e-5):
+    gumbel = -exponentials(a, b, c, torch.full_like(a, word), ids).log()
+    noise = operations.gumbel(seeds, positions, samples, word, ids)
+    if not torch.allclose(noise.double(), gumbel.double(), atol=1e-5):
         broken(f"gumbel noise over {ids} ids is not that of specdec.noise")
     nodes = np.array([node_word(Stream.ACCEPT, node) for node in range(3)])
-    fresh = operations.uniforms(*keys, nodes).cpu()
+    fresh = operations.uniforms(seeds, positions, samples, nodes).cpu()
     for column, node in enumerate(nodes):
-        expected = uniforms(*sent, torch.full_like(sent[0], int(node)), 1)[:, 0].cpu()
+        expected = uniforms(a, b, c, torch.full_like(a, int(node)), 1)[:, 0].cpu()
         if not torch.allclose(fresh[:, column], expected, rtol=0.0, atol=1e-12):
             broken("uniforms are not those of specdec.noise")

@@ -45,7 +45,7 @@ class FastRunner:
         answer = backend.attention(AttentionNeeds(device, dtype, is_invariant))
         self.device, self.dtype = device, dtype
         self.fast = ModuleRunner(
-            _copied(model, dtype, device),
+            copied(model, dtype, device),
             device,
             MAX_CONTEXT,
             is_fused=False,
@@ -53,10 +53,9 @@ class FastRunner:
             is_invariant=is_invariant,
             is_draft=is_draft,
         )
-        self.plain = ModuleRunner(_copied(model, dtype, device), device, MAX_CONTEXT, is_fused=False)
-        self.wide = ModuleRunner(
-            _copied(model, dtype, device).to(_WIDER[dtype]), device, MAX_CONTEXT, is_fused=False
-        )
+        self.plain = ModuleRunner(copied(model, dtype, device), device, MAX_CONTEXT, is_fused=False)
+        rounded = copied(model, dtype, device)
+        self.wide = ModuleRunner(copied(rounded, _WIDER[dtype], device), device, MAX_CONTEXT, is_fused=False)
         self.own = self.fast.forms[0][0]
         """The form inside the backend's."""
         self.form: Form | Declined = backend.form(self.fast, 0, self.own)
@@ -128,6 +127,8 @@ def _parts(output: ForwardOutput) -> tuple[list[torch.Tensor], ...]:
     return [output.logits], states, list(output.aux_hidden_states)
 
 
-def _copied(model: PreTrainedModel, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    copied: PreTrainedModel = copy.deepcopy(model).to(device, dtype)  # type: ignore[arg-type]  # its stub lacks this form
-    return copied
+def copied(model: PreTrainedModel, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """Return a copy of a model in a dtype on a device."""
+    made = copy.deepcopy(model)
+    made.to(device=device, dtype=dtype)  # type: ignore[call-arg]  # the decorator of transformers hides them
+    return made
