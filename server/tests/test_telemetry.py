@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from specdec.engine.distribution import BOUNDS_S
+from specdec.engine.latency_histogram import BOUNDS_S
 from specdec.engine.metrics import EngineMetrics, Gauge, Metric
 from specdec.interfaces.observer import StepStats
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput

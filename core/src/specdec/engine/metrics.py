@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from specdec.engine.distribution import BOUNDS_S, Distribution
+from specdec.engine.latency_histogram import BOUNDS_S, LatencyHistogram
 from specdec.engine.sequence import count_accepted
 from specdec.interfaces.observer import StepStats
 
@@ -79,7 +79,7 @@ class EngineMetrics:
     score_s: float = 0.0
     verify_s: float = 0.0
     commit_s: float = 0.0
-    inter_token_latency: Distribution = field(default_factory=Distribution)
+    inter_token_latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     """Times between two steps that added tokens to the same sample."""
 
     def count_step(self, stats: StepStats) -> None:

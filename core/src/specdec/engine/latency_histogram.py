@@ -1,4 +1,4 @@
-"""Counts of times by length."""
+"""A histogram of times."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ BOUNDS_S = (
 """Upper bounds of buckets, in seconds; one more bucket holds all longer times."""
 
 
-class Distribution:
-    """Counts times in buckets."""
+class LatencyHistogram:
+    """Numbers of times in fixed buckets."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_S) + 1)
