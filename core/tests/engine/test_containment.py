@@ -12,7 +12,7 @@ from speccheck.malformed import MALFORMED
 
 from specdec import FinishReason, SamplingParams
 from specdec.engine.speculation import guard as guard_module
-from specdec.engine.speculation.sanitize import DraftError
+from specdec.engine.speculation.check_draft import DraftError
 
 SAMPLED = SamplingParams(temperature=0.8, seed=7, max_tokens=20, ignore_eos=True)
 CUT = {

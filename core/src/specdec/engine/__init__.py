@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from specdec.engine.request import Request as Request
     from specdec.engine.scheduler_output import SchedulerOutput as SchedulerOutput
     from specdec.engine.sequence import Sequence as Sequence
+    from specdec.engine.speculation.check_draft import DraftError as DraftError
+    from specdec.engine.speculation.check_draft import check_draft as check_draft
+    from specdec.engine.speculation.check_draft import select_rows as select_rows
     from specdec.engine.speculation.delivery import Delivery as Delivery
     from specdec.engine.speculation.draws import EngineDraws as EngineDraws
     from specdec.engine.speculation.opening import no_states as no_states
-    from specdec.engine.speculation.sanitize import DraftError as DraftError
-    from specdec.engine.speculation.sanitize import check_draft as check_draft
-    from specdec.engine.speculation.sanitize import select_rows as select_rows
     from specdec.engine.stop_checker import StopChecker as StopChecker
 
 __all__ = [
@@ -61,7 +61,7 @@ __getattr__ = lazily(
         "BuiltEngine": "build",
         "Counter": "metrics",
         "Delivery": "speculation.delivery",
-        "DraftError": "speculation.sanitize",
+        "DraftError": "speculation.check_draft",
         "Engine": "engine",
         "EngineDraws": "speculation.draws",
         "Gauge": "metrics",
@@ -75,10 +75,10 @@ __getattr__ = lazily(
         "StopChecker": "stop_checker",
         "IncrementalDetokenizer": "detokenizer",
         "Vector": "metrics",
-        "check_draft": "speculation.sanitize",
+        "check_draft": "speculation.check_draft",
         "no_states": "speculation.opening",
         "problem_of": "check_verdict",
         "release_threads": "openmp",
-        "select_rows": "speculation.sanitize",
+        "select_rows": "speculation.check_draft",
     },
 )

@@ -12,8 +12,8 @@ from operator import index as as_int
 import torch
 
 from specdec.engine.metrics import EngineMetrics
+from specdec.engine.speculation.check_draft import DraftError, check_draft, check_vocab_map
 from specdec.engine.speculation.received import copied
-from specdec.engine.speculation.sanitize import DraftError, check_draft, check_vocab_map
 from specdec.errors import PluginError, described, is_interrupt, line_of
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec.engine.speculation import guard as guard_module
+from specdec.engine.speculation.check_draft import DraftError, check_draft, check_vocab_map, select_rows
 from specdec.engine.speculation.guard import ProposerGuard
-from specdec.engine.speculation.sanitize import DraftError, check_draft, check_vocab_map, select_rows
 from specdec.interfaces import (
     CheckedDraft,
     Draft,
