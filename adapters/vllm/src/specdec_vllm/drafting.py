@@ -32,7 +32,7 @@ class Drafting:
         try:
             return draft()
         except Exception:
-            if self.hosted.speculation.config.on_proposer_error == "raise":
+            if self.hosted.resolved.config.on_proposer_error == "raise":
                 raise
             self.num_failures += 1
             if self.num_failures == 1:

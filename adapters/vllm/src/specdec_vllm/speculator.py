@@ -47,7 +47,7 @@ class Speculator(BaseSpeculator):
                 f"proposer {drafting.hosted.name!r} reads auxiliary layers, which vLLM's newer model runner gives only to its "
                 "own methods: set VLLM_USE_V2_MODEL_RUNNER=0"
             )
-        if drafting is not None and drafting.hosted.speculation.config.adaptive:
+        if drafting is not None and drafting.hosted.resolved.config.adaptive:
             raise ConfigError(
                 "'adaptive' has no effect in vLLM's newer model runner, where drafts are always filled up to k tokens: "
                 "leave it out, or set VLLM_USE_V2_MODEL_RUNNER=0"

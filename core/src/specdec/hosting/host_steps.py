@@ -26,11 +26,11 @@ class HostSteps:
     It counts only if a request ran through all of it, which leaves out the host's idle time.
 
     Args:
-        driven: is told what a step cost and what came of its drafts.
+        speculation: is told what a step cost and what came of its drafts.
     """
 
-    def __init__(self, driven: Speculation) -> None:
-        self._driven = driven
+    def __init__(self, speculation: Speculation) -> None:
+        self._speculation = speculation
         self._last: _Proposed | None = None
         self._emitted: dict[Sequence, tuple[int, int]] = {}
         self._num_prompt_rows: int | None = None
@@ -60,7 +60,7 @@ class HostSteps:
         if sum(sequence in emitted for sequence in last.limits) < last.num_running:
             num_prompt_rows = None  # one of them is still in prefill, or ended before its step
         drafted = [num_drafted for num_drafted, _ in emitted.values()]
-        self._driven.observe(
+        self._speculation.observe(
             MeasuredStep(
                 list(emitted),
                 [last.limits.get(sequence, 0) for sequence in emitted],

@@ -34,44 +34,44 @@ class HostedProposer:
     In-order delivery, redelivery after failures and the guard are the engine's own. Not thread-safe.
 
     Args:
-        speculation: the resolved configuration.
+        resolved: the resolved configuration.
         info: facts about the target.
-        driven: drives the proposer.
+        speculation: drives the proposer.
     """
 
     def __init__(
         self,
-        speculation: ResolvedSpeculation,
+        resolved: ResolvedSpeculation,
         info: TargetInfo,
-        driven: Speculation,
+        speculation: Speculation,
     ) -> None:
-        self.speculation = speculation
+        self.resolved = resolved
         self.info = info
-        self._driven = driven
-        self._steps = None if driven.pace is None else HostSteps(driven)
+        self._speculation = speculation
+        self._steps = None if speculation.pace is None else HostSteps(speculation)
         self._sequences: dict[str, Sequence] = {}
-        self._metrics = driven.metrics
+        self._metrics = speculation.metrics
         self._random = random.SystemRandom()
 
     @property
     def proposer(self) -> Proposer:
         """The proposer."""
-        return self._driven.guard.proposer
+        return self._speculation.guard.proposer
 
     @property
     def name(self) -> str:
         """The method's name."""
-        return self._driven.guard.name
+        return self._speculation.guard.name
 
     @property
     def num_speculative_tokens(self) -> int:
         """Maximum number of tokens drafted in one step for one request (k)."""
-        return self._driven.num_speculative_tokens
+        return self._speculation.num_speculative_tokens
 
     @property
     def needs_hidden(self) -> bool:
         """Whether `keep_states` must be called with each row that the target computed."""
-        return self._driven.delivery.needs_hidden
+        return self._speculation.delivery.needs_hidden
 
     @property
     def aux_layer_ids(self) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ class HostedProposer:
 
         The input of layer k is the output of layer k - 1.
         """
-        return self._driven.guard.aux_layer_ids
+        return self._speculation.guard.aux_layer_ids
 
     @property
     def request_ids(self) -> Collection[str]:
@@ -176,10 +176,10 @@ class HostedProposer:
         if not self.needs_hidden or not sequence.has_proposals:
             return
         if start == 0 and sequence.num_computed:
-            self._driven.delivery.forget(sequence)
+            self._speculation.delivery.forget(sequence)
             sequence.num_computed = 0
         if start != sequence.num_computed:
-            self._driven.delivery.give_up(
+            self._speculation.delivery.give_up(
                 sequence,
                 "the host does not compute those of a cached prefix (turn prefix caching off)",
             )
@@ -187,7 +187,7 @@ class HostedProposer:
         # Rows whose token was not kept are left out: at most one state for each token after the first.
         num_rows = min(len(states[0]), sequence.num_tokens - 1 - start)
         copies = tuple(state[:num_rows].clone() for state in states)
-        self._driven.delivery.keep_hidden(sequence, copies, list(range(num_rows)))
+        self._speculation.delivery.keep_hidden(sequence, copies, list(range(num_rows)))
         sequence.num_computed += num_rows
 
     def propose(self, request_ids: Ids[str], max_nodes: Ids[int] | None = None) -> CheckedDraft:
@@ -210,13 +210,15 @@ class HostedProposer:
         running = [s for s, most in zip(rows, wanted, strict=True) if most or not s.num_output_tokens]
         if self._steps is not None:
             self._steps.end(started)
-        self._driven.begin(running, len(rows))
-        limits = [self._driven.limit(sequence, most) for sequence, most in zip(rows, wanted, strict=True)]
-        draft = self._driven.propose(rows, limits) if rows else CheckedDraft.empty(0)
+        self._speculation.begin(running, len(rows))
+        limits = [
+            self._speculation.limit(sequence, most) for sequence, most in zip(rows, wanted, strict=True)
+        ]
+        draft = self._speculation.propose(rows, limits) if rows else CheckedDraft.empty(0)
         ended = time.perf_counter()
         self._metrics.num_steps += 1
         self._metrics.propose_s += ended - started
-        if self._steps is not None and self._driven.is_measured:
+        if self._steps is not None and self._speculation.is_measured:
             self._steps.begin(dict(zip(rows, limits, strict=True)), len(running), ended - started, ended)
         return draft
 
@@ -228,7 +230,7 @@ class HostedProposer:
             num_prompt_rows: prompt rows in it; `adaptive` counts a step in which a request started only if
                 this is given.
         """
-        self._driven.guard.observe_target(seconds)
+        self._speculation.guard.observe_target(seconds)
         if self._steps is not None:
             self._steps.note_prompt_rows(num_prompt_rows)
 
@@ -243,10 +245,10 @@ class HostedProposer:
         is_aborted = reason is FinishReason.ABORT
         if not (is_aborted or self.needs_hidden) and any(s.delivered < s.num_tokens for s in ended):
             others = [sequence for sequence in self._sequences.values() if sequence not in ended]
-            self._driven.deliver_last(ended, others)
+            self._speculation.deliver_last(ended, others)
         for name in request_ids:
             self._sequences.pop(name, None)
-        self._driven.finish(ended, reason if is_aborted else None)
+        self._speculation.finish(ended, reason if is_aborted else None)
 
     def metrics(self) -> list[Metric]:
         """Return the counters, under the names of `LLM.get_metrics`."""

@@ -68,8 +68,8 @@ def open_proposer(
         PluginError: for a method that is not installed or cannot be loaded.
         ModelError: for a draft that cannot be loaded.
     """
-    speculation = resolve_for_host(speculative_config, target, host=host, samplers=samplers)
-    sampler = speculation.sampler_class(speculation.sampler_config)
+    resolved = resolve_for_host(speculative_config, target, host=host, samplers=samplers)
+    sampler = resolved.sampler_class(resolved.sampler_config)
     options = EngineOptions(
         model=target.path,
         dtype=target.dtype,
@@ -88,11 +88,11 @@ def open_proposer(
         _check_host(proposer, target, host)
         proposer.load(target.handle(lender, options))
 
-    driven = open_speculation(speculation, target.info, sampler, load)
+    speculation = open_speculation(resolved, target.info, sampler, load)
     bytes_per_token = sum(runner.bytes_per_token for runner in lender.runners)
     if bytes_per_token:
         lender.allocate(num_slots(options, target, bytes_per_token, needed=lambda: 0))
-    return HostedProposer(speculation, target.info, driven)
+    return HostedProposer(resolved, target.info, speculation)
 
 
 def _check_host(proposer: Proposer, target: HostTarget, host: str) -> None:
