@@ -6,7 +6,7 @@ import pytest
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
 
 from specdec import ConfigError, FinishReason, SamplingParams
-from specdec.engine.speculation.pace import Pace, backoff, batch_size_costs
+from specdec.engine.speculation.adaptive import AdaptiveDepth, backoff, batch_size_costs
 
 
 @pytest.fixture
@@ -77,8 +77,10 @@ def test_text_is_that_without_speculation(subject, temperature) -> None:
 
 
 def test_it_is_off_unless_asked_for(subject) -> None:
-    assert engine_of(make_llm(subject.model, scripted()))._speculation.pace is None
-    assert isinstance(engine_of(make_llm(subject.model, scripted(adaptive=True)))._speculation.pace, Pace)
+    assert engine_of(make_llm(subject.model, scripted()))._speculation.adaptive_depth is None
+    assert isinstance(
+        engine_of(make_llm(subject.model, scripted(adaptive=True)))._speculation.adaptive_depth, AdaptiveDepth
+    )
     with pytest.raises(ConfigError, match="adaptive"):
         make_llm(subject.model, scripted(adaptive="sometimes"))
 
@@ -95,13 +97,13 @@ def test_drafts_that_never_stand_are_left_out(subject) -> None:
 
 def test_steps_in_which_the_proposer_fails_say_nothing_of_drafts(subject, monkeypatch) -> None:
     told: list[int] = []
-    observe = Pace.observe
+    observe = AdaptiveDepth.observe
 
     def spy(self, sequences, limits, num_drafted, *arguments, **keys) -> None:
         told.append(sum(num_drafted))
         observe(self, sequences, limits, num_drafted, *arguments, **keys)
 
-    monkeypatch.setattr(Pace, "observe", spy)
+    monkeypatch.setattr(AdaptiveDepth, "observe", spy)
     speculation = scripted(
         k=3, texts=subject.texts, adaptive=True, fails_every=1, on_proposer_error="fallback"
     )

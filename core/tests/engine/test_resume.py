@@ -10,7 +10,7 @@ from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted
 from speccheck.states import check_states
 
 from specdec import LLM, FinishReason
-from specdec.engine.speculation.pace import Pace
+from specdec.engine.speculation.adaptive import AdaptiveDepth
 
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -138,11 +138,11 @@ def test_samples_of_one_prompt_and_of_another_that_begins_alike(subject) -> None
 def always_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drafting never pays."""
 
-    def begin(self: Pace, sequences: object, most: int) -> int:
+    def begin(self: AdaptiveDepth, sequences: object, most: int) -> int:
         self.is_suspended = True
         return 0
 
-    monkeypatch.setattr(Pace, "begin", begin)
+    monkeypatch.setattr(AdaptiveDepth, "begin", begin)
 
 
 def test_a_prefix_that_was_missed_is_told_while_the_proposer_rests(subject, always_rests) -> None:

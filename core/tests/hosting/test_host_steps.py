@@ -9,7 +9,7 @@ import pytest
 from speccheck.hosting import HIDDEN, drive, state_at, states_of
 
 from specdec import FinishReason, SamplingParams
-from specdec.engine.speculation.pace import MeasuredStep
+from specdec.engine.speculation.adaptive import MeasuredStep
 from specdec.hosting import HostedProposer, HostTarget, open_proposer
 
 VOCAB, LENGTH, K = 128, 1200, 4
@@ -162,7 +162,7 @@ def test_states_are_told_though_the_proposer_rests(clock) -> None:
 
 
 class Seen:
-    """Stands for a `Pace` and notes what it is told."""
+    """Stands for a `AdaptiveDepth` and notes what it is told."""
 
     is_suspended = False
 
@@ -191,9 +191,9 @@ class Seen:
 
 @pytest.fixture
 def seen(clock, monkeypatch) -> tuple[Seen, HostedProposer]:
-    pace = Seen()
-    monkeypatch.setattr("specdec.engine.speculation.opening.Pace", lambda *_, **__: pace)
-    return pace, opened([a_text()], wrong=1.0)
+    adaptive = Seen()
+    monkeypatch.setattr("specdec.engine.speculation.opening.AdaptiveDepth", lambda *_, **__: adaptive)
+    return adaptive, opened([a_text()], wrong=1.0)
 
 
 def step(hosted: HostedProposer, clock: Clock, seconds: float, **tokens: int) -> None:
@@ -207,37 +207,41 @@ def step(hosted: HostedProposer, clock: Clock, seconds: float, **tokens: int) ->
 
 
 def test_a_step_lasts_from_one_call_to_the_next_and_idle_time_is_none(seen, clock) -> None:
-    pace, hosted = seen
+    adaptive, hosted = seen
     hosted.start("a", [1, 2])
     step(hosted, clock, 0.5, a=1)
-    assert pace.steps == []  # nothing was asked before it
+    assert adaptive.steps == []  # nothing was asked before it
     step(hosted, clock, 0.25, a=2)
-    assert pace.steps[0].other_s == pytest.approx(0.25, abs=1e-3)
-    assert (pace.steps[0].told, pace.steps[0].prompt, pace.steps[0].rows) == ({"a": (K, 2, 1)}, 0, 3)
+    assert adaptive.steps[0].other_s == pytest.approx(0.25, abs=1e-3)
+    assert (adaptive.steps[0].told, adaptive.steps[0].prompt, adaptive.steps[0].rows) == (
+        {"a": (K, 2, 1)},
+        0,
+        3,
+    )
     hosted.finish(["a"], FinishReason.STOP)
     hosted.start("b", [1, 2])
     step(hosted, clock, 60.0, b=1)  # a minute without requests
-    assert len(pace.steps) == 1
+    assert len(adaptive.steps) == 1
     step(hosted, clock, 0.25, b=1)
-    assert pace.steps[1].told == {"b": (K, 2, 0)}
+    assert adaptive.steps[1].told == {"b": (K, 2, 0)}
 
 
 def test_steps_with_prompts_say_so(seen, clock) -> None:
-    pace, hosted = seen
+    adaptive, hosted = seen
     hosted.start("a", [1, 2])
     step(hosted, clock, 0.1, a=1)
     hosted.start("b", [1] * 40)
     step(hosted, clock, 0.1, a=1, b=0)
-    assert pace.running == ["a", "b"]
+    assert adaptive.running == ["a", "b"]
     step(hosted, clock, 0.1, a=1, b=0)
     step(hosted, clock, 0.1, a=1, b=1)  # the prompt's last piece: b had no draft that could have been judged
     step(hosted, clock, 0.1, a=1, b=1)
-    assert [one.prompt for one in pace.steps] == [0, None, 0, 0]
-    assert [one.told.get("b") for one in pace.steps] == [None, None, (0, 2, 0), (K, 2, 0)]
+    assert [one.prompt for one in adaptive.steps] == [0, None, 0, 0]
+    assert [one.told.get("b") for one in adaptive.steps] == [None, None, (0, 2, 0), (K, 2, 0)]
 
 
 def test_the_host_says_how_much_of_a_step_was_prompts(seen, clock) -> None:
-    pace, hosted = seen
+    adaptive, hosted = seen
     hosted.start("a", [1, 2])
     step(hosted, clock, 0.1, a=1)
     for known, told in [(None, None), (7, 7)]:
@@ -247,20 +251,20 @@ def test_the_host_says_how_much_of_a_step_was_prompts(seen, clock) -> None:
         hosted.commit(name, [1])
         hosted.observe_target(0.1, num_prompt_rows=known)
         hosted.propose(["a", name], [K, 0])
-        assert pace.steps[-1].prompt == told
-        assert pace.steps[-1].rows == (told or 0) + 4
-        assert pace.running == ["a"]  # the other one has ended
+        assert adaptive.steps[-1].prompt == told
+        assert adaptive.steps[-1].rows == (told or 0) + 4
+        assert adaptive.running == ["a"]  # the other one has ended
 
 
 def test_a_failed_call_is_not_counted(clock, monkeypatch) -> None:
-    pace = Seen()
-    monkeypatch.setattr("specdec.engine.speculation.opening.Pace", lambda *_, **__: pace)
+    adaptive = Seen()
+    monkeypatch.setattr("specdec.engine.speculation.opening.AdaptiveDepth", lambda *_, **__: adaptive)
     hosted = opened([a_text()], fails_every=2)
     hosted.start("a", [1, 2])
     for _ in range(6):
         step(hosted, clock, 0.1, a=1)
     assert counts(hosted)["specdec:proposer_errors"] == 3
-    assert len(pace.steps) == 3  # behind each call that did not fail
+    assert len(adaptive.steps) == 3  # behind each call that did not fail
 
 
 def test_a_host_in_pieces_gets_everything(clock) -> None:

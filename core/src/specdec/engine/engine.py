@@ -19,8 +19,8 @@ from specdec.engine.scheduler import Scheduler
 from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import sound_rows
+from specdec.engine.speculation.adaptive import MeasuredStep
 from specdec.engine.speculation.check_draft import select_rows
-from specdec.engine.speculation.pace import MeasuredStep
 from specdec.engine.speculation.speculation import Speculation
 from specdec.engine.stop_checker import StopChecker
 from specdec.errors import ConfigError, described, is_interrupt, line_of

@@ -18,7 +18,7 @@ from specdec.outputs import DraftStep
 from specdec.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
-    from specdec.engine.speculation.pace.request_acceptance import RequestAcceptance
+    from specdec.engine.speculation.adaptive.request_acceptance import RequestAcceptance
 
 
 class Sequence:
@@ -126,7 +126,7 @@ class Sequence:
         """Whether the proposer has received a row for it and no `finish` since."""
         self.has_proposals = True
         self.acceptance: RequestAcceptance | None = None
-        """Acceptance of its drafts, kept by `Pace`."""
+        """Acceptance of its drafts, kept by `AdaptiveDepth`."""
         self.rules: RequestRules | None = None
         """Changes to its logits beyond temperature, top-k, top-p and min-p."""
         self.expected: ExpectedTokens | None = None

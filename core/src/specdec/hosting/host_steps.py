@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.pace import MeasuredStep
+from specdec.engine.speculation.adaptive import MeasuredStep
 from specdec.engine.speculation.speculation import Speculation
 
 

@@ -9,10 +9,10 @@ import torch
 
 from specdec.config import ResolvedSpeculation
 from specdec.engine.metrics import EngineMetrics
+from specdec.engine.speculation.adaptive import AdaptiveDepth
 from specdec.engine.speculation.capabilities import check_capabilities
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.guard import ProposerGuard
-from specdec.engine.speculation.pace import Pace
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
 from specdec.interfaces.capability import Capability
@@ -70,10 +70,12 @@ def open_speculation(
     )
     k = config.num_speculative_tokens
     assert k is not None
-    pace = None
+    adaptive_depth = None
     if config.adaptive:
-        pace = Pace(k, can_shorten=Capability.TREE not in proposer.capabilities, metrics=metrics)
-    return Speculation(guard, delivery, k, config.cap, pace, metrics)
+        adaptive_depth = AdaptiveDepth(
+            k, can_shorten=Capability.TREE not in proposer.capabilities, metrics=metrics
+        )
+    return Speculation(guard, delivery, k, config.cap, adaptive_depth, metrics)
 
 
 def no_states(proposer: Proposer, info: TargetInfo) -> tuple[torch.Tensor, ...]:

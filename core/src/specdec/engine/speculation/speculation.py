@@ -7,9 +7,9 @@ from collections.abc import Sequence as Several
 
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
+from specdec.engine.speculation.adaptive import AdaptiveDepth, MeasuredStep
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.guard import ProposerGuard
-from specdec.engine.speculation.pace import MeasuredStep, Pace
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
@@ -27,8 +27,8 @@ class Speculation:
         num_speculative_tokens: k.
         by_batch_size: returns the most nodes of a draft at a batch size (`disable_by_batch_size`,
             `num_speculative_tokens_per_batch_size`).
-        pace: lowers the limits where drafts do not pay off; None without `adaptive`.
-        metrics: counters that the guard, the delivery and the pace count into.
+        adaptive_depth: lowers the limits where drafts do not pay off; None without `adaptive`.
+        metrics: counters that the guard, the delivery and the adaptive depth count into.
     """
 
     def __init__(
@@ -37,13 +37,13 @@ class Speculation:
         delivery: Delivery,
         num_speculative_tokens: int,
         by_batch_size: Callable[[int], int] | None = None,
-        pace: Pace | None = None,
+        adaptive_depth: AdaptiveDepth | None = None,
         metrics: EngineMetrics | None = None,
     ) -> None:
         self.guard = guard
         self.delivery = delivery
         self.num_speculative_tokens = num_speculative_tokens
-        self.pace = pace
+        self.adaptive_depth = adaptive_depth
         self.metrics = metrics or EngineMetrics()
         self._by_batch_size = by_batch_size
         self._limit = 0
@@ -60,8 +60,8 @@ class Speculation:
         self._limit = self.num_speculative_tokens
         if self._by_batch_size is not None:
             self._limit = min(self._limit, self._by_batch_size(batch_size))
-        if self.pace is not None:
-            self.pace.begin(running, self._limit)
+        if self.adaptive_depth is not None:
+            self.adaptive_depth.begin(running, self._limit)
 
     def limit(self, sequence: Sequence, wanted: int | None = None) -> int:
         """Return the most nodes that may be drafted for a sequence: they must fit its output limit and the context window."""
@@ -73,7 +73,7 @@ class Speculation:
             most = max(0, min(sequence.params.cap_speculation(most), room))
         if wanted is not None:
             most = min(most, wanted)
-        return most if self.pace is None else self.pace.limit(sequence, most)
+        return most if self.adaptive_depth is None else self.adaptive_depth.limit(sequence, most)
 
     def propose(
         self,
@@ -93,7 +93,7 @@ class Speculation:
             ended: sequences that ended in the last step, whose last tokens are delivered.
             chunks: see `Delivery.is_overdue`.
         """
-        self.is_measured = self.pace is not None
+        self.is_measured = self.adaptive_depth is not None
         if self.guard.is_paused:
             self.is_measured = False
             self.guard.skip()
@@ -141,8 +141,8 @@ class Speculation:
 
     def observe(self, step: MeasuredStep) -> None:
         """Record a step; see `is_measured`."""
-        assert self.pace is not None
-        self.pace.observe(step)
+        assert self.adaptive_depth is not None
+        self.adaptive_depth.observe(step)
 
     def finish(self, sequences: Several[Sequence], reason: FinishReason | None = None) -> None:
         """Tell the proposer that sequences ended.
@@ -167,7 +167,11 @@ class Speculation:
         self, sequences: Several[Sequence], ended: Several[Sequence], chunks: Several[int] | None = None
     ) -> bool:
         """Return whether to call the proposer: a suspended one drafts nothing, and takes most tokens later."""
-        if self.pace is None or not self.pace.is_suspended or self.delivery.is_overdue(sequences, chunks):
+        if (
+            self.adaptive_depth is None
+            or not self.adaptive_depth.is_suspended
+            or self.delivery.is_overdue(sequences, chunks)
+        ):
             return True
         if self.delivery.is_missing([*sequences, *ended]):
             return True

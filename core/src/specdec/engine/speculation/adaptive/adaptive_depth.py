@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.pace.batch_size_costs import BatchSizeCosts
-from specdec.engine.speculation.pace.request_acceptance import RequestAcceptance, Spread
+from specdec.engine.speculation.adaptive.batch_size_costs import BatchSizeCosts
+from specdec.engine.speculation.adaptive.request_acceptance import RequestAcceptance, Spread
 
 _FEW_PROMPT_ROWS = 0.25
 """Maximum share of prompt rows in a step that is still measured: its time less the cost of these rows is
@@ -36,7 +36,7 @@ class MeasuredStep:
     """All rows in the target's pass."""
 
 
-class Pace:
+class AdaptiveDepth:
     """Decides how many nodes a step may draft, from the measured cost of steps and gain of drafts.
 
     For each batch size it measures the time of a step without drafts and for each depth of drafts, and how

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from specdec.engine.speculation.pace.backoff import Backoff
-from specdec.engine.speculation.pace.measured import ByDepth, Mean, Median
-from specdec.engine.speculation.pace.position_acceptance import PositionAcceptance
+from specdec.engine.speculation.adaptive.backoff import Backoff
+from specdec.engine.speculation.adaptive.measured import ByDepth, Mean, Median
+from specdec.engine.speculation.adaptive.position_acceptance import PositionAcceptance
 
 _FIRST_STEPS, _PLAIN_STEPS = 6, 3
 """Number of steps with full-length drafts, and without drafts, before the first decision."""
@@ -94,7 +94,7 @@ class BatchSizeCosts:
     def observe(
         self, depth: int, propose_s: float, other_s: float, num_nodes: int, *, is_typical: bool
     ) -> None:
-        """Record the times of a step with drafts; see `Pace.observe`."""
+        """Record the times of a step with drafts; see `AdaptiveDepth.observe`."""
         if not is_typical:
             if self.proposing.is_known:
                 # At most the target's own pass over the prompt: more is compilation or graph capture.

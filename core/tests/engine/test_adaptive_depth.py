@@ -10,7 +10,7 @@ import pytest
 
 from specdec import SamplingParams
 from specdec.engine.sequence import Sequence
-from specdec.engine.speculation.pace import MeasuredStep, Pace
+from specdec.engine.speculation.adaptive import AdaptiveDepth, MeasuredStep
 
 
 @dataclass
@@ -54,13 +54,13 @@ def make_sequences(count: int) -> list[Sequence]:
 
 
 def run(
-    pace: Pace, world: World, num_steps: int, k: int, sequences: list[Sequence]
+    adaptive: AdaptiveDepth, world: World, num_steps: int, k: int, sequences: list[Sequence]
 ) -> tuple[list[int], float, list[list[int]]]:
     """Run steps; returns the depth of each, tokens a second, and the limits of each."""
     depths, every, tokens, total = [], [], 0, 0.0
     for _ in range(num_steps):
-        pace.begin(sequences, k)
-        limits = [pace.limit(sequence, k) for sequence in sequences]
+        adaptive.begin(sequences, k)
+        limits = [adaptive.limit(sequence, k) for sequence in sequences]
         drafted, accepted = [], []
         for index, limit in enumerate(limits):
             count = limit if world.chance.random() < world.is_found else 0
@@ -70,12 +70,12 @@ def run(
                 stood += 1
             drafted.append(count)
             accepted.append(stood)
-        propose = 0.0 if pace.is_suspended else world.seconds(world.call + world.depth * max(limits))
+        propose = 0.0 if adaptive.is_suspended else world.seconds(world.call + world.depth * max(limits))
         other = world.seconds(world.plain + world.node * sum(drafted))
-        if pace.is_suspended and depths and depths[-1]:
+        if adaptive.is_suspended and depths and depths[-1]:
             other *= world.first_plain
         num_prompt_rows = world.num_prompt_rows or 0
-        pace.observe(
+        adaptive.observe(
             MeasuredStep(
                 sequences,
                 limits,
@@ -100,140 +100,152 @@ def run(
 def test_one_request_is_nearly_as_fast_as_its_best_depth_allows(rate, node, depth):
     k = 12
     world = World(node=node, depth=depth, rates=(rate,))
-    pace = Pace(k, can_shorten=True)
+    adaptive = AdaptiveDepth(k, can_shorten=True)
     sequences = make_sequences(1)
-    run(pace, world, 300, k, sequences)
-    _, speed, _ = run(pace, world, 2000, k, sequences)
+    run(adaptive, world, 300, k, sequences)
+    _, speed, _ = run(adaptive, world, 2000, k, sequences)
     best = max(world.speed(d, rate) for d in range(k + 1))
     assert speed > 0.9 * best
     assert speed > 0.96 / world.plain
 
 
 def test_drafts_that_never_stand_cost_little_from_the_start():
-    world, pace = World(rates=(0.0,), depth=1e-3), Pace(8, can_shorten=True)
-    depths, speed, _ = run(pace, world, 1000, 8, make_sequences(1))
+    world, adaptive = World(rates=(0.0,), depth=1e-3), AdaptiveDepth(8, can_shorten=True)
+    depths, speed, _ = run(adaptive, world, 1000, 8, make_sequences(1))
     assert speed > 0.9 / world.plain
     assert sum(depth > 0 for depth in depths) < 50
 
 
 def test_a_rest_ends_when_drafts_are_worth_it_again():
-    world, pace, sequences = World(rates=(0.05,)), Pace(4, can_shorten=True), make_sequences(1)
-    depths, _, _ = run(pace, world, 1000, 4, sequences)
+    world, adaptive, sequences = World(rates=(0.05,)), AdaptiveDepth(4, can_shorten=True), make_sequences(1)
+    depths, _, _ = run(adaptive, world, 1000, 4, sequences)
     assert sum(depth > 0 for depth in depths[500:]) < 25
     world.rates = (0.9,)
-    depths, _, _ = run(pace, world, 1500, 4, sequences)
+    depths, _, _ = run(adaptive, world, 1500, 4, sequences)
     assert sum(depth == 4 for depth in depths[-500:]) > 450
 
 
 def test_drafting_stops_when_it_is_worth_it_no_more():
-    world, pace, sequences = World(rates=(0.9,), depth=0.4e-3), Pace(4, can_shorten=True), make_sequences(1)
-    run(pace, world, 1000, 4, sequences)
+    world, adaptive, sequences = (
+        World(rates=(0.9,), depth=0.4e-3),
+        AdaptiveDepth(4, can_shorten=True),
+        make_sequences(1),
+    )
+    run(adaptive, world, 1000, 4, sequences)
     world.rates = (0.05,)
-    depths, _, _ = run(pace, world, 600, 4, sequences)
+    depths, _, _ = run(adaptive, world, 600, 4, sequences)
     assert sum(depth > 0 for depth in depths[300:]) < 30
 
 
 def test_the_first_step_without_drafts_is_not_measured():
     """Caches are then warm for drafting; measured, it would make plain steps look three times as dear."""
     world = World(rates=(0.9,), first_plain=3.0, spread=0.0)
-    pace, sequences = Pace(4, can_shorten=True), make_sequences(1)
-    depths, _, _ = run(pace, world, 2000, 4, sequences)
+    adaptive, sequences = AdaptiveDepth(4, can_shorten=True), make_sequences(1)
+    depths, _, _ = run(adaptive, world, 2000, 4, sequences)
     rests = [len(rest) for rest in "".join("-" if depth else "0" for depth in depths).split("-") if rest]
     assert rests[0] == 4, "one that is not measured, then three"
     assert len(rests) > 15
     assert set(rests[1:]) == {2}, "one that is not measured, then one"
     world.rates = (0.2,)  # 0.8 times as fast as without drafts, and 2.4 times were they so dear
-    depths, _, _ = run(pace, world, 1000, 4, sequences)
+    depths, _, _ = run(adaptive, world, 1000, 4, sequences)
     assert sum(depth > 0 for depth in depths[500:]) < 50
 
 
 def test_of_a_batch_those_are_shortened_whose_drafts_do_not_stand():
     world = World(rates=(0.9, 0.9, 0.9, 0.05), node=0.05e-3, depth=0.05e-3)
-    pace, sequences = Pace(6, can_shorten=True), make_sequences(4)
-    _, _, every = run(pace, world, 1500, 6, sequences)
+    adaptive, sequences = AdaptiveDepth(6, can_shorten=True), make_sequences(4)
+    _, _, every = run(adaptive, world, 1500, 6, sequences)
     late = np.array(every[-500:]).mean(0)
     assert late[3] < 0.5 * late[:3].min()
     assert late[:3].min() > 3
 
 
 def test_batch_sizes_are_judged_apart():
-    world, pace = World(rates=(0.5,), depth=0.05e-3), Pace(4, can_shorten=True)
+    world, adaptive = World(rates=(0.5,), depth=0.05e-3), AdaptiveDepth(4, can_shorten=True)
     one, many = make_sequences(1), make_sequences(16)
     world.node = 0.05e-3
-    run(pace, world, 200, 4, one)
+    run(adaptive, world, 200, 4, one)
     world.node = 1e-3  # each row costs as much as a step
-    run(pace, world, 400, 4, many)
-    depths_of_many, _, _ = run(pace, world, 200, 4, many)
+    run(adaptive, world, 400, 4, many)
+    depths_of_many, _, _ = run(adaptive, world, 200, 4, many)
     world.node = 0.05e-3
-    depths_of_one, _, _ = run(pace, world, 200, 4, one)
+    depths_of_one, _, _ = run(adaptive, world, 200, 4, one)
     assert sum(depth > 0 for depth in depths_of_many) < 20
     assert sum(depth > 0 for depth in depths_of_one) > 180
 
 
 def test_trees_are_drafted_whole_or_not_at_all():
-    world, pace, sequences = World(rates=(0.5,)), Pace(9, can_shorten=False), make_sequences(2)
-    _, _, every = run(pace, world, 500, 9, sequences)
+    world, adaptive, sequences = World(rates=(0.5,)), AdaptiveDepth(9, can_shorten=False), make_sequences(2)
+    _, _, every = run(adaptive, world, 500, 9, sequences)
     assert {limit for limits in every for limit in limits} <= {0, 9}
 
 
 def test_proposers_that_often_find_nothing_are_not_left_out_for_it():
     world = World(rates=(0.8,), is_found=0.2, depth=0.0, call=0.01e-3)
-    pace, sequences = Pace(5, can_shorten=True), make_sequences(1)
-    run(pace, world, 300, 5, sequences)
-    depths, speed, _ = run(pace, world, 2000, 5, sequences)
+    adaptive, sequences = AdaptiveDepth(5, can_shorten=True), make_sequences(1)
+    run(adaptive, world, 300, 5, sequences)
+    depths, speed, _ = run(adaptive, world, 2000, 5, sequences)
     assert sum(depth == 0 for depth in depths) < 200
     assert speed > 0.95 * max(world.speed(d, 0.8) for d in range(6))
 
 
 def test_nothing_is_decided_where_the_configuration_allows_no_drafts():
-    pace, sequences = Pace(4, can_shorten=True), make_sequences(3)
+    adaptive, sequences = AdaptiveDepth(4, can_shorten=True), make_sequences(3)
     for _ in range(50):
-        pace.begin(sequences, 0)
-        assert pace.limit(sequences[0], 0) == 0
-        assert not pace.is_suspended
-        pace.observe(
+        adaptive.begin(sequences, 0)
+        assert adaptive.limit(sequences[0], 0) == 0
+        assert not adaptive.is_suspended
+        adaptive.observe(
             MeasuredStep(sequences, [0] * 3, [0] * 3, [0] * 3, 1e-3, 1e-3, num_prompt_rows=0, num_rows=3)
         )
-    assert pace._metrics.steps_without_drafts == 0
-    pace.begin([], 4)
-    assert pace.limit(sequences[0], 4) == 4
+    assert adaptive._metrics.steps_without_drafts == 0
+    adaptive.begin([], 4)
+    assert adaptive.limit(sequences[0], 4) == 4
 
 
 def test_steps_that_could_not_draft_are_no_rests():
-    world, pace, sequences = World(rates=(0.0,), depth=1e-3), Pace(4, can_shorten=True), make_sequences(2)
-    run(pace, world, 300, 4, sequences)
-    num_suspended = pace._metrics.steps_without_drafts
+    world, adaptive, sequences = (
+        World(rates=(0.0,), depth=1e-3),
+        AdaptiveDepth(4, can_shorten=True),
+        make_sequences(2),
+    )
+    run(adaptive, world, 300, 4, sequences)
+    num_suspended = adaptive._metrics.steps_without_drafts
     assert num_suspended > 200
     for _ in range(100):  # as of requests with speculative=False, or one token before their end
-        pace.begin(sequences, 4)
-        limits = [pace.limit(sequence, 0) for sequence in sequences]
-        pace.observe(
+        adaptive.begin(sequences, 4)
+        limits = [adaptive.limit(sequence, 0) for sequence in sequences]
+        adaptive.observe(
             MeasuredStep(sequences, limits, [0, 0], [0, 0], 0.0, 1e-3, num_prompt_rows=0, num_rows=2)
         )
-    assert pace._metrics.steps_without_drafts == num_suspended
-    depths, _, _ = run(pace, world, 300, 4, sequences)
+    assert adaptive._metrics.steps_without_drafts == num_suspended
+    depths, _, _ = run(adaptive, world, 300, 4, sequences)
     assert sum(depth > 0 for depth in depths) < 30
 
 
 def test_one_odd_step_decides_nothing():
-    world, pace, sequences = World(rates=(0.9,), spread=0.0), Pace(4, can_shorten=True), make_sequences(1)
-    run(pace, world, 200, 4, sequences)
-    pace.begin(sequences, 4)
-    depth = pace.limit(sequences[0], 4)
-    pace.observe(
+    world, adaptive, sequences = (
+        World(rates=(0.9,), spread=0.0),
+        AdaptiveDepth(4, can_shorten=True),
+        make_sequences(1),
+    )
+    run(adaptive, world, 200, 4, sequences)
+    adaptive.begin(sequences, 4)
+    depth = adaptive.limit(sequences[0], 4)
+    adaptive.observe(
         MeasuredStep(sequences, [depth], [depth], [depth], 0.5, 0.5, num_prompt_rows=0, num_rows=1 + depth)
     )
-    depths, _, _ = run(pace, world, 60, 4, sequences)
+    depths, _, _ = run(adaptive, world, 60, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 2
 
 
 def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
-    world, pace, sequences = World(rates=(0.9,)), Pace(4, can_shorten=True), make_sequences(1)
-    run(pace, world, 200, 4, sequences)
-    pace.begin(sequences, 4)
-    depth = pace.limit(sequences[0], 4)
+    world, adaptive, sequences = World(rates=(0.9,)), AdaptiveDepth(4, can_shorten=True), make_sequences(1)
+    run(adaptive, world, 200, 4, sequences)
+    adaptive.begin(sequences, 4)
+    depth = adaptive.limit(sequences[0], 4)
     something_is_compiled_s = 3.0
-    pace.observe(
+    adaptive.observe(
         MeasuredStep(
             sequences,
             [depth],
@@ -245,32 +257,36 @@ def test_one_slow_call_in_a_step_with_prompts_decides_nothing():
             num_rows=100,
         )
     )
-    depths, _, _ = run(pace, world, 200, 4, sequences)
+    depths, _, _ = run(adaptive, world, 200, 4, sequences)
     assert sum(depth == 0 for depth in depths) <= 6
 
 
 def test_what_prompts_cost_the_proposer_counts():
-    world, pace, sequences = World(rates=(0.6,), node=0.01e-3), Pace(4, can_shorten=True), make_sequences(1)
+    world, adaptive, sequences = (
+        World(rates=(0.6,), node=0.01e-3),
+        AdaptiveDepth(4, can_shorten=True),
+        make_sequences(1),
+    )
     late: list[int] = []
     for turn in range(100):
-        pace.begin(sequences, 4)
-        depth = pace.limit(sequences[0], 4)
-        propose_s = 0.0 if pace.is_suspended else 30e-3
-        pace.observe(
+        adaptive.begin(sequences, 4)
+        depth = adaptive.limit(sequences[0], 4)
+        propose_s = 0.0 if adaptive.is_suspended else 30e-3
+        adaptive.observe(
             MeasuredStep(
                 sequences, [depth], [depth], [0], propose_s, 40e-3, num_prompt_rows=None, num_rows=100
             )
         )
         depths, _, _ = run(
-            pace, world, 10, 4, sequences
+            adaptive, world, 10, 4, sequences
         )  # ten steps bring ten tokens more, a prompt costs 30 ms
         late += depths if turn > 50 else []
     assert sum(depth == 0 for depth in late) > 0.8 * len(late)
 
 
 def test_where_prompts_come_all_the_time_drafts_are_made():
-    pace = Pace(4, can_shorten=True)
-    depths, _, _ = run(pace, World(rates=(0.9,), num_prompt_rows=None), 1000, 4, make_sequences(3))
+    adaptive = AdaptiveDepth(4, can_shorten=True)
+    depths, _, _ = run(adaptive, World(rates=(0.9,), num_prompt_rows=None), 1000, 4, make_sequences(3))
     assert sum(depth == 4 for depth in depths) > 900
 
 
@@ -279,20 +295,20 @@ def test_where_prompts_come_all_the_time_drafts_are_made():
     [(0.05, 0.1e-3, False), (0.9, 0.1e-3, True), (0.25, 0.001e-3, True), (0.85, 0.3e-3, False)],
 )
 def test_a_few_tokens_of_prompts_in_every_step_hide_nothing(rate, node, pays):
-    pace = Pace(4, can_shorten=True)
+    adaptive = AdaptiveDepth(4, can_shorten=True)
     world = World(rates=(rate,), node=node, depth=0.02e-3, num_prompt_rows=1)
-    depths, _, _ = run(pace, world, 1000, 4, make_sequences(3))
+    depths, _, _ = run(adaptive, world, 1000, 4, make_sequences(3))
     assert sum((depth > 0) == pays for depth in depths) > 800
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.2e-3])
 def test_short_requests_of_two_kinds_are_told_apart(depth):
-    world, pace = World(node=0.1e-3, depth=depth), Pace(4, can_shorten=True)
+    world, adaptive = World(node=0.1e-3, depth=depth), AdaptiveDepth(4, can_shorten=True)
     speeds: dict[float, list[float]] = {0.9: [], 0.05: []}
     for number in range(60):
         rate = 0.9 if number % 2 else 0.05
         world.rates = (rate,)
-        _, speed, _ = run(pace, world, 50, 4, make_sequences(1))
+        _, speed, _ = run(adaptive, world, 50, 4, make_sequences(1))
         if number >= 20:
             speeds[rate].append(speed)
     good, bad = (sum(found) / len(found) for found in speeds.values())
