@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from specdec import SamplingParams
-from specdec.logits import RowBlock, cut_logits
+from specdec.logits import RowBlock, apply_temperature_and_truncation
 from specdec.logits.penalties import PenaltyRule
 from specdec_kernels.triton.process_logits import Bias, Cuts, Penalties, process_logits
 from specdec_kernels.triton.process_logits.config import LaunchConfig
@@ -51,7 +51,7 @@ def cut_by_core(logits: torch.Tensor, cuts: Cuts) -> torch.Tensor:
         SamplingParams(temperature=t, min_p=m, top_k=k, top_p=p)
         for t, m, k, p in zip(*(each.tolist() for each in cuts), strict=True)
     ]
-    return cut_logits(logits, params, [1] * len(logits))
+    return apply_temperature_and_truncation(logits, params, [1] * len(logits))
 
 
 def random_cuts(size: int) -> Cuts:

@@ -82,5 +82,5 @@ class ChainLoop:
 
 
 def _has_cuts(params: SamplingParams) -> bool:
-    """Return whether a request's distribution is cut, which needs `cut_logits`."""
+    """Return whether a request's distribution is truncated, which needs `apply_temperature_and_truncation`."""
     return not params.is_greedy and (params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0)

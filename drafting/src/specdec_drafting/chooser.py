@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from specdec.interfaces import ProposeBatch
-from specdec.logits import cut_logits
+from specdec.logits import apply_temperature_and_truncation
 from specdec_drafting.vocabulary import DraftVocabulary
 
 
@@ -65,7 +65,7 @@ class Chooser:
         params = [batch.sampling_params[place.row] for place in places]
         is_greedy = self._method == "greedy" or all(p.is_greedy for p in params)
         if not is_greedy:
-            allowed = cut_logits(allowed.float(), params, [1] * len(places))
+            allowed = apply_temperature_and_truncation(allowed.float(), params, [1] * len(places))
         most = max(place.num_wanted for place in places)
         probs = torch.softmax(allowed.float(), -1) if self._wants_confidence else None
         draft_probs = None
@@ -94,7 +94,9 @@ class Chooser:
         """
         allowed, closed = self._masked(self._vocabulary.restrict(logits), places, batch)
         params = [batch.sampling_params[place.row] for place in places]
-        scores = torch.log_softmax(cut_logits(allowed.float(), params, [1] * len(places)), -1)
+        scores = torch.log_softmax(
+            apply_temperature_and_truncation(allowed.float(), params, [1] * len(places)), -1
+        )
         if self._method == "coupled":
             self._add_noise(scores, places, batch)
         probs, indices = scores.softmax(-1).topk(max(place.num_wanted for place in places), -1)

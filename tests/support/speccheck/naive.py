@@ -37,7 +37,7 @@ def naive_logits(
     output: Sequence[int],
     constraints: Constraints,
 ) -> list[float]:
-    """Return one row's logits before temperature and cuts."""
+    """Return one row's logits before temperature and truncation."""
     row = torch.tensor(list(logits))
     for processor in params.logits_processors or ():
         row = processor(list(output), row.clone())  # type: ignore[call-arg, arg-type]  # the form of two arguments

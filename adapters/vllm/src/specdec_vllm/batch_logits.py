@@ -39,7 +39,7 @@ class BatchLogits:
         places = torch.tensor([self.starts[row] + depth for row in rows], device=self.final.device)
         generators = self._sampling.generators
         own = {place: generators[row] for place, row in enumerate(rows) if row in generators}
-        drawn, _ = self._sampler.topk_topp_sampler(self._heated(places, owners), own, *self._cuts(owners))
+        drawn, _ = self._sampler.topk_topp_sampler(self._scaled(places, owners), own, *self._cuts(owners))
         return [int(token) for token in drawn.tolist()]
 
     def places_of(self, rows: list[int]) -> torch.Tensor:
@@ -54,11 +54,11 @@ class BatchLogits:
         owners = [row for row in rows for _ in range(len(self.drafts[row]) + 1)]
         index = torch.tensor(owners, dtype=torch.int64, device=self.final.device)
         processed: torch.Tensor = apply_top_k_top_p(
-            self._heated(self.places_of(rows), index), *self._cuts(index)
+            self._scaled(self.places_of(rows), index), *self._cuts(index)
         )
         return processed
 
-    def _heated(self, places: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+    def _scaled(self, places: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
         logits = self.final[places].div_(self._sampling.temperature[owners].unsqueeze(1))
         for processor in self._sampling.logitsprocs.argmax_invariant:
             logits = processor.apply(logits)  # vLLM runs none of its own with speculation

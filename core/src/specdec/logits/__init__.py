@@ -1,6 +1,6 @@
 """Turns the target's logits into p-logits: applies every sampling parameter once per row, along the drafted path.
 
-`cut_logits` is for proposers that sample: drafts with the target's temperature and cuts are accepted more often.
+`apply_temperature_and_truncation` is for proposers that sample: drafts as the target samples are accepted more often.
 `p_logits` and `RowBlock` are for scorers.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from specdec.faces import lazily
-from specdec.logits.cuts import cut_logits
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
+from specdec.logits.temperature import apply_temperature_and_truncation
 
 if TYPE_CHECKING:
     from specdec.logits.logprobs import LogprobRecord as LogprobRecord
@@ -23,7 +23,7 @@ __all__ = [
     "ProcessorRule",
     "RequestRules",
     "RowBlock",
-    "cut_logits",
+    "apply_temperature_and_truncation",
     "p_logits",
 ]
 

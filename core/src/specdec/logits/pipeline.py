@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from specdec.logits.cuts import cut_logits
 from specdec.logits.rows import RowBlock
+from specdec.logits.temperature import apply_temperature_and_truncation
 
 
 def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
@@ -26,4 +26,6 @@ def p_logits(logits: torch.Tensor, blocks: Sequence[RowBlock]) -> torch.Tensor:
             if block.rules is not None:
                 out[start:end] = block.rules.apply(out[start:end], block)
             start = end
-    return cut_logits(out, [block.params for block in blocks], [block.num_rows for block in blocks])
+    return apply_temperature_and_truncation(
+        out, [block.params for block in blocks], [block.num_rows for block in blocks]
+    )

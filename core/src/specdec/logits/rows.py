@@ -20,7 +20,7 @@ class RowBlock:
     parents: Sequence[int] | None = None
     """Parent of each node, -1 for the last committed token; None for a chain."""
     rules: LogitsRules | None = None
-    """Rules that change the logits beyond temperature and cuts; None for most requests."""
+    """Rules that change the logits beyond temperature and truncation; None for most requests."""
     committed: TokenIds | None = None
     """Committed tokens, prompt included; needed with `rules`."""
     num_prompt_tokens: int = 0

@@ -111,7 +111,7 @@ def make_rules(
     tokenizer: PreTrainedTokenizerBase | None,
     grammar: GrammarState | None,
 ) -> RequestRules | None:
-    """Return the rules of a sample, or None if only temperature and cuts apply.
+    """Return the rules of a sample, or None if only temperature and truncation apply.
 
     The order is vLLM's: whitelist, bad words, minimum length, bias, penalties. The logits processors apply before these,
     the grammar after them.

@@ -80,12 +80,13 @@ class CompiledChain:
         confidences = np.empty((num_rows, num_steps if rules.wants_confidences else 0), np.float32)
         draft_probs = np.empty((num_rows, num_steps, rules.num_ids if rules.is_drawn else 0), np.float32)
         # A positive temperature that float32 rounds to 0 is still not greedy.
-        heat = np.array(
+        temperatures = np.array(
             [max(t, _LOWEST_TEMPERATURE) if t > 0 else 0.0 for t in work.temperatures], np.float32
         )
+        target_ids = _NO_TOKENS if rules.target_ids is None else rules.target_ids
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
-            _NO_TOKENS if rules.target_ids is None else rules.target_ids, heat, keys.seeds, keys.samples, keys.positions,
+            target_ids, temperatures, keys.seeds, keys.samples, keys.positions,
             _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
             stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.cpu_tables(length), segments, out,
             confidences, draft_probs,

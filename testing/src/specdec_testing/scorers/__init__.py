@@ -148,9 +148,9 @@ class ScorerConformance(ScorerSuite):
         blocks = [RowBlock(part.sequence.params, part.nodes) for part in parts]
         expected = torch.softmax(p_logits(scores.raw_logits, blocks), -1)
         if difference(torch.softmax(scores.logits, -1), expected) > 1e-4:
-            broken("Scores.logits are not raw_logits with temperature and cuts applied")
+            broken("Scores.logits are not raw_logits with temperature and truncation applied")
         for request, part in enumerate(parts):
-            self._check_rows(scores, request, part, "raw_logits of a request with temperature and cuts")
+            self._check_rows(scores, request, part, "raw_logits of a request with temperature and truncation")
             passes.kv.release(part.sequence)
 
     def test_hidden_states_are_those_of_the_layers(self) -> None:

@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.floating]
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def heat(logits: Floats, temperature: float, out: Floats) -> None:
+def scale(logits: Floats, temperature: float, out: Floats) -> None:
     """Write `(logits - max) / temperature` to `out`, with the maximum of each row; both `[R, V]`. NaN spreads over its row."""
     for r in range(logits.shape[0]):
         row = logits[r]

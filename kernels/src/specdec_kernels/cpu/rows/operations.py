@@ -30,7 +30,7 @@ class CpuRows(RowOperations):
         """See `RowOperations.scaled`."""
         wide = _wide(logits)
         out = torch.empty_like(wide, memory_format=torch.contiguous_format)
-        compiled.heat(wide.numpy(), temperature, out.numpy())
+        compiled.scale(wide.numpy(), temperature, out.numpy())
         return out
 
     def race(

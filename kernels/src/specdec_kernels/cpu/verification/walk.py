@@ -56,7 +56,7 @@ def walk(
     longest accepted path is returned; of equally long paths, the first.
 
     Args:
-        logits: `[R, V]` p-logits (the target's after temperature and cuts), with at least one above -inf in each row.
+        logits: `[R, V]` p-logits (the target's after temperature and truncation), with at least one above -inf in each row.
         is_greedy: `[B]` whether to take the best id instead of drawing; ties go to the lowest id.
         row_starts: `[B]` row of each request's last committed token.
         num_nodes: `[B]`.

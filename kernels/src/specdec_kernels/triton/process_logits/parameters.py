@@ -32,7 +32,7 @@ class Penalties(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """Temperature and cuts; rows with temperature 0 are left unchanged."""
+    """Temperature and truncation; rows with temperature 0 are left unchanged."""
 
     temperatures: torch.Tensor
     """`[R]` float32, not negative."""

@@ -10,9 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from specdec import ConfigError
-from specdec.logits.cuts import cut_logits
 from specdec.logits.pipeline import p_logits
 from specdec.logits.rows import RowBlock
+from specdec.logits.temperature import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 
 logit_rows = st.lists(
@@ -76,7 +76,7 @@ def test_one_request_equals_the_naive_law(row, cut) -> None:
         want = naive(row, **cut)
     except ArithmeticError:
         assume(False)
-    got = law(cut_logits(torch.tensor([row]), [SamplingParams(**cut)], [1])[0])
+    got = law(apply_temperature_and_truncation(torch.tensor([row]), [SamplingParams(**cut)], [1])[0])
     assert set(got) == set(want)
     for token, probability in want.items():
         assert got[token] == pytest.approx(probability, abs=1e-5)
@@ -91,10 +91,10 @@ def test_a_mixed_batch_gives_each_row_what_it_gets_alone(requests, seed) -> None
     rows = [count for _, _, count in requests]
     logits = torch.randint(-4, 5, (sum(rows), 9), generator=torch.Generator().manual_seed(seed)).float()
     before = logits.clone()
-    together = cut_logits(logits, params, rows)
+    together = apply_temperature_and_truncation(logits, params, rows)
     start = 0
     for param, count in zip(params, rows, strict=True):
-        alone = cut_logits(before[start : start + count].clone(), [param], [count])
+        alone = apply_temperature_and_truncation(before[start : start + count].clone(), [param], [count])
         assert torch.equal(together[start : start + count], alone)
         start += count
     assert torch.equal(logits, before)  # the raw logits are shown elsewhere and must not change
@@ -102,28 +102,30 @@ def test_a_mixed_batch_gives_each_row_what_it_gets_alone(requests, seed) -> None
 
 def test_ties_keep_the_lowest_ids() -> None:
     row = torch.tensor([[1.0, 2.0, 2.0, 2.0, 1.0]])
-    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_k=2)], [1])[0]
+    kept = apply_temperature_and_truncation(row, [SamplingParams(temperature=1.0, top_k=2)], [1])[0]
     assert [i for i in range(5) if kept[i] > -torch.inf] == [1, 2]
-    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_k=4)], [1])[0]
+    kept = apply_temperature_and_truncation(row, [SamplingParams(temperature=1.0, top_k=4)], [1])[0]
     assert [i for i in range(5) if kept[i] > -torch.inf] == [0, 1, 2, 3]
     flat = torch.zeros((1, 10))
-    kept = cut_logits(flat, [SamplingParams(temperature=1.0, top_p=0.25)], [1])[0]
+    kept = apply_temperature_and_truncation(flat, [SamplingParams(temperature=1.0, top_p=0.25)], [1])[0]
     assert [i for i in range(10) if kept[i] > -torch.inf] == [0, 1, 2]
-    kept = cut_logits(flat, [SamplingParams(temperature=1.0, min_p=1.0)], [1])[0]
+    kept = apply_temperature_and_truncation(flat, [SamplingParams(temperature=1.0, min_p=1.0)], [1])[0]
     assert bool((kept > -torch.inf).all())
 
 
 def test_the_order_is_min_p_then_top_k_then_top_p() -> None:
     # top-p is of what top-k left: 0.5 / 0.8 >= 0.6, so one id stays; over all ids it would be two.
     row = torch.tensor([[0.5, 0.3, 0.1, 0.1]]).log()
-    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_k=2, top_p=0.6)], [1])[0]
+    kept = apply_temperature_and_truncation(row, [SamplingParams(temperature=1.0, top_k=2, top_p=0.6)], [1])[
+        0
+    ]
     assert [i for i in range(4) if kept[i] > -torch.inf] == [0]
-    kept = cut_logits(row, [SamplingParams(temperature=1.0, top_p=0.6)], [1])[0]
+    kept = apply_temperature_and_truncation(row, [SamplingParams(temperature=1.0, top_p=0.6)], [1])[0]
     assert [i for i in range(4) if kept[i] > -torch.inf] == [0, 1]
     # min-p comes after temperature: at temperature 2 the ratio 0.2 becomes its root.
-    kept = cut_logits(row, [SamplingParams(temperature=2.0, min_p=0.4)], [1])[0]
+    kept = apply_temperature_and_truncation(row, [SamplingParams(temperature=2.0, min_p=0.4)], [1])[0]
     assert bool((kept > -torch.inf).all())
-    kept = cut_logits(row, [SamplingParams(temperature=1.0, min_p=0.4)], [1])[0]
+    kept = apply_temperature_and_truncation(row, [SamplingParams(temperature=1.0, min_p=0.4)], [1])[0]
     assert [i for i in range(4) if kept[i] > -torch.inf] == [0, 1]
 
 
@@ -137,7 +139,7 @@ def test_greedy_rows_keep_their_order_and_half_precision_is_widened() -> None:
 def test_a_very_low_temperature_is_still_a_law() -> None:
     row = torch.tensor([[50.0, 49.0, -50.0]])
     for temperature in (1e-3, 1e-6, 1e-30, 1e-45):
-        out = cut_logits(row, [SamplingParams(temperature=temperature)], [1])
+        out = apply_temperature_and_truncation(row, [SamplingParams(temperature=temperature)], [1])
         assert torch.softmax(out, -1)[0, 0] == pytest.approx(1.0)
 
 
@@ -145,7 +147,7 @@ def test_a_very_low_temperature_is_still_a_law() -> None:
 @pytest.mark.parametrize("cuts", [{}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}])
 def test_no_temperature_makes_anything_but_numbers(temperature, cuts) -> None:
     logits = torch.tensor([[3.0, 1.0, 3.0, -torch.inf, 2.9, -50.0]])
-    got = cut_logits(logits, [SamplingParams(temperature=temperature, **cuts)], [1])
+    got = apply_temperature_and_truncation(logits, [SamplingParams(temperature=temperature, **cuts)], [1])
     assert not got.isnan().any()
     assert got[0, 0] == got[0, 2] == 0.0
     assert got[0, 3] == -torch.inf

@@ -1,4 +1,4 @@
-"""Temperature and cuts: min-p, top-k, top-p."""
+"""Temperature, and truncation by min-p, top-k and top-p."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from specdec.noise import row_operations
 from specdec.sampling_params import SamplingParams
 
 
-def cut_logits(logits: torch.Tensor, params: list[SamplingParams], rows: list[int]) -> torch.Tensor:
-    """Apply temperature and cuts to logits `[R, V]`; ids that are cut become -inf. `logits` is not written to.
+def apply_temperature_and_truncation(
+    logits: torch.Tensor, params: list[SamplingParams], rows: list[int]
+) -> torch.Tensor:
+    """Apply temperature, min-p, top-k and top-p to logits `[R, V]`: ids without probability become -inf. `logits` is kept.
 
     The order is vLLM's: temperature, min-p, top-k, top-p. Greedy rows are unchanged.
 
@@ -21,30 +23,30 @@ def cut_logits(logits: torch.Tensor, params: list[SamplingParams], rows: list[in
     if all(p.is_greedy for p in params):
         return logits
     first = params[0]
-    if all(p is first or _same_cuts(p, first) for p in params):
-        return _cut(_heated(logits, first.temperature), first)
+    if all(p is first or _has_equal_settings(p, first) for p in params):
+        return _truncated(_scaled(logits, first.temperature), first)
     out = logits.clone()
     start = 0
     for request, count in zip(params, rows, strict=True):
         if not request.is_greedy:
             part = out[start : start + count]
-            out[start : start + count] = _cut(_heated(part, request.temperature), request)
+            out[start : start + count] = _truncated(_scaled(part, request.temperature), request)
         start += count
     return out
 
 
-def _same_cuts(a: SamplingParams, b: SamplingParams) -> bool:
+def _has_equal_settings(a: SamplingParams, b: SamplingParams) -> bool:
     return (a.temperature, a.top_k, a.top_p, a.min_p) == (b.temperature, b.top_k, b.top_p, b.min_p)
 
 
-def _heated(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+def _scaled(logits: torch.Tensor, temperature: float) -> torch.Tensor:
     """Divide logits, relative to the highest, by any temperature; the best ids stay at 0 and forbidden ids at -inf."""
     limits = torch.finfo(logits.dtype)
     divisor = min(max(temperature, limits.tiny), limits.max)
     return row_operations(logits.device).scaled(logits, divisor)
 
 
-def _cut(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+def _truncated(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     vocab_size = logits.shape[-1]
     if params.min_p > 0.0:
         # p / p_max >= min_p, in logs; equal for the best id itself.
