@@ -1,4 +1,4 @@
-"""Reads prompts: from a JSONL file, or from the zoo."""
+"""The prompts of a run: from a file, or from the zoo."""
 
 from __future__ import annotations
 
@@ -6,37 +6,36 @@ import importlib
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
 from specdec import ConfigError
-from specdec_bench.lines import json_lines
+from specdec.inputs import conversation_prompt
+from specdec_bench.prompt_file import ChatPrompt, read_prompts
 
-Prompt = str | list[int]
-KEYS = ("prompt", "prompt_token_ids")
+Prompt = str | list[int] | ChatPrompt
+"""Text to continue, token ids, or a conversation for the chat template."""
 
 
 def read_dataset(path: Path, limit: int | None = None) -> list[Prompt]:
-    """Return the prompts of a JSONL file: `{"prompt": ...}` or `{"prompt_token_ids": ...}` a line.
-
-    Other keys of a line are ignored; blank lines are skipped.
+    """Return the prompts of a file; see `read_prompts`.
 
     Args:
         path: the file.
         limit: the most prompts to read; None for all.
 
     Raises:
-        ConfigError: naming the file and the number of the invalid line.
+        ConfigError: as `read_prompts`, and for a line with several turns.
     """
-    lines = islice(json_lines(path), limit)
-    prompts = [_prompt(entry, place) for place, entry in lines]
-    if not prompts:
-        raise ConfigError(f"{path} holds no prompts")
+    prompts: list[Prompt] = []
+    for place, prompt in islice(read_prompts(path), limit):
+        if isinstance(prompt, ChatPrompt) and prompt.later:
+            raise ConfigError(f"{place}: for questions with 'turns' add --suite spec_bench")
+        prompts.append(prompt)
     return prompts
 
 
-def zoo_prompts(limit: int | None = None) -> list[Prompt]:
+def zoo_prompts(limit: int | None = None) -> list[str]:
     """Return held-out prompts of the zoo.
 
     Raises:
@@ -57,38 +56,35 @@ def zoo_prompts(limit: int | None = None) -> list[Prompt]:
 def tokenize(
     prompts: Iterable[Prompt], tokenizer: PreTrainedTokenizerBase | None, max_model_len: int
 ) -> tuple[tuple[int, ...], ...]:
-    """Return every prompt as token ids.
+    """Return every prompt as token ids; a conversation as the model's chat template writes it.
 
     Raises:
-        ConfigError: for text without a tokenizer, and for a prompt that leaves no room for output.
+        ConfigError: for text without a tokenizer, several messages without a chat template, and a prompt that leaves no
+            room for output.
     """
-    found: list[tuple[int, ...]] = []
-    for number, prompt in enumerate(prompts, 1):
-        if isinstance(prompt, str):
-            if tokenizer is None:
-                raise ConfigError("prompts of text need a tokenizer, and the model has none: give token ids")
-            ids = tuple(tokenizer(prompt)["input_ids"])
-        else:
-            ids = tuple(prompt)
-        if not 0 < len(ids) < max_model_len:
-            raise ConfigError(
-                f"prompt {number} has {len(ids)} tokens: between 1 and {max_model_len - 1} fit the model"
-            )
-        found.append(ids)
-    return tuple(found)
+    return tuple(
+        _token_ids(prompt, f"prompt {number}", tokenizer, max_model_len)
+        for number, prompt in enumerate(prompts, 1)
+    )
 
 
-def _prompt(entry: Any, place: str) -> Prompt:
-    given = [key for key in KEYS if key in entry] if isinstance(entry, dict) else []
-    if len(given) != 1:
-        is_question = isinstance(entry, dict) and "turns" in entry
-        remedy = "; for questions with 'turns' add --suite spec_bench" if is_question else ""
-        raise ConfigError(f"{place}: needs one of the keys {' and '.join(map(repr, KEYS))}{remedy}")
-    value = entry[given[0]]
-    if given[0] == "prompt":
-        if not isinstance(value, str) or not value:
-            raise ConfigError(f"{place}: 'prompt' must be text, got {value!r}")
-        return value
-    if not isinstance(value, list) or not value or not all(type(token) is int for token in value):
-        raise ConfigError(f"{place}: 'prompt_token_ids' must be a list of integers")
-    return value
+def _token_ids(
+    prompt: Prompt, place: str, tokenizer: PreTrainedTokenizerBase | None, max_model_len: int
+) -> tuple[int, ...]:
+    if isinstance(prompt, list):
+        ids = prompt
+    elif tokenizer is None:
+        raise ConfigError("prompts of text need a tokenizer, and the model has none: give token ids")
+    elif isinstance(prompt, str):
+        ids = tokenizer(prompt)["input_ids"]
+    elif tokenizer.chat_template is not None:
+        ids = conversation_prompt(tokenizer, prompt.messages, {})["prompt_token_ids"]
+    elif len(prompt.messages) == 1:
+        ids = tokenizer(prompt.messages[0]["content"])["input_ids"]
+    else:
+        raise ConfigError(
+            f"{place} has several messages, and the model's tokenizer has no chat template: give single prompts"
+        )
+    if not 0 < len(ids) < max_model_len:
+        raise ConfigError(f"{place} has {len(ids)} tokens: between 1 and {max_model_len - 1} fit the model")
+    return tuple(ids)

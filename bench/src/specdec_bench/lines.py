@@ -1,4 +1,4 @@
-"""Reads files of JSON lines and reports invalid lines."""
+"""Reads lines of text and of JSON from files, and reports invalid lines."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ _MOST_CHARACTERS = 2**24
 """Of a line; a compressed file could hold one that fills the memory."""
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the location (file and number) of each line and its value; blank lines are skipped, `.gz` is decompressed.
+def text_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the location (file and number) of each line and its text; blank lines are skipped, `.gz` is decompressed.
+
+    A byte order mark at the beginning is no part of the text.
 
     Raises:
-        ConfigError: naming the file, and the number of the line that is not JSON.
+        ConfigError: naming the file that cannot be read.
     """
     open_file = gzip.open if path.suffix == ".gz" else open
     try:
-        with open_file(path.expanduser(), "rt", encoding="utf-8") as lines:
+        with open_file(path.expanduser(), "rt", encoding="utf-8-sig") as lines:
             for number, line in enumerate(iter(lambda: lines.readline(_MOST_CHARACTERS + 1), ""), 1):
                 place = f"{path}, line {number}"
                 if len(line) > _MOST_CHARACTERS:
                     raise ConfigError(f"{place}: has more than {_MOST_CHARACTERS} characters")
                 if line.strip():
-                    yield place, _value(line, place)
+                    yield place, line
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason}") from None
     except (OSError, EOFError, zlib.error) as error:
@@ -37,7 +39,22 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
         raise ConfigError(f"cannot read {str(path)!r}: {reason}") from None
 
 
-def _value(line: str, place: str) -> Any:
+def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield the location of each line of a file and its value, as `text_lines` does.
+
+    Raises:
+        ConfigError: naming the file, and the number of the line that is not JSON.
+    """
+    for place, line in text_lines(path):
+        yield place, parsed(line, place)
+
+
+def parsed(line: str, place: str) -> Any:
+    """Return the value of a line of JSON.
+
+    Raises:
+        ConfigError: naming the place, if it is not JSON.
+    """
     try:
         return json.loads(line)
     except json.JSONDecodeError as error:

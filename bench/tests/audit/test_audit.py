@@ -7,7 +7,9 @@ from servercheck.served import Served
 from servercheck.stub import Stub, stub_server
 
 from specdec.cli.main import run
+from specdec.errors import ConfigError
 from specdec_bench.audit import side
+from specdec_bench.audit.prompts import read_prompts
 
 QUICK = ["--samples", "64", "--sample-tokens", "3", "--sampled-prompts", "3", "--max-tokens", "12"]
 
@@ -165,6 +167,15 @@ def test_a_server_that_dies_half_way(capsys: pytest.CaptureFixture[str]) -> None
 def test_mistakes_are_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", *words]) == 2
     assert message in one_line(capsys)
+
+
+def test_prompts_are_what_completions_take(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "one"}\n{"prompt_token_ids": [1, 2]}\n')
+    assert read_prompts(file) == ["one", [1, 2]]
+    file.write_text('{"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]}\n')
+    with pytest.raises(ConfigError, match=r"line 1: an audit asks for completions: give 'prompt'"):
+        read_prompts(file)
 
 
 def test_refusals_name_the_server_and_why(capsys: pytest.CaptureFixture[str]) -> None:

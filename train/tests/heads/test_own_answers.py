@@ -13,9 +13,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import specdec_zoo
 from specdec import LLM, SamplingParams
 from specdec.cli.main import run
+from specdec_bench.prompt_file import ChatPrompt
 from specdec_train.answers.collect import Collector
 from specdec_train.answers.file import read_answers
-from specdec_train.answers.prompts import Question
 from specdec_train.answers.template import ChatTemplate
 from specdec_train.checkpoint import latest_checkpoint
 
@@ -121,7 +121,7 @@ def test_a_stopped_run_keeps_answers_and_steps_and_its_head_can_be_written(
     ("arguments", "expected"),
     [
         ([], "nothing to learn from: give --prompts"),
-        (["--prompts", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
+        (["--prompts", "nowhere.jsonl"], "cannot read 'nowhere.jsonl'"),
         (["--data", "text.txt", "--self-instruct", "3"], "--data trains on every token"),
     ],
 )
@@ -138,7 +138,7 @@ def test_the_template_shows_where_a_users_turn_begins_and_ends():
     turn = template.user_turn()
     assert tokenizer.decode(list(turn.opening)) == "<|user|>"
     assert tokenizer.decode([turn.end_id]) == "<|assistant|>"
-    given = Question(({"role": "user", "content": "Hi"},), (), "Hello")
+    given = ChatPrompt(({"role": "user", "content": "Hi"},), (), "Hello")
     ids, count = template.answered_ids(given)
     assert tokenizer.decode(ids[:count]) == "<|user|>Hi<|assistant|>"
     assert tokenizer.decode(ids[count:]).startswith("Hello")

@@ -40,7 +40,7 @@ def audit(
         str, typer.Option(metavar="JSON", help="Fields of a request that turn speculation off at URL.")
     ] = '{"speculative": false}',
     prompts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSONL of prompts; default: 16 that come along.")
+        Path | None, typer.Option(metavar="FILE", help="Prompts, as for bench; default: 16 that come along.")
     ] = None,
     max_tokens: Annotated[int, typer.Option(help="Tokens of each answer at temperature 0.")] = 64,
     temperature: Annotated[float, typer.Option(help="Of the samples; 0 leaves them out.")] = 0.8,

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from specdec import ConfigError
+from specdec_bench.prompt_file import ChatPrompt
+from specdec_bench.prompt_file import read_prompts as read_file
+
 Prompt = str | list[int]
 _TOSSES = (
     "heads tails heads heads tails heads tails tails heads heads tails heads tails heads heads heads tails heads tails tails "
@@ -81,16 +85,22 @@ BUILT_IN: tuple[Prompt, ...] = (
 
 
 def read_prompts(path: Path | None) -> Sequence[Prompt]:
-    """Return the prompts of a JSONL file with `{"prompt": ...}` or `{"prompt_token_ids": ...}` per line.
+    """Return the prompts of a file as completions take them; see `specdec_bench.prompt_file.read_prompts`.
 
     Args:
         path: the file; None uses the built-in prompts.
 
     Raises:
-        ConfigError: naming the line that is wrong.
+        ConfigError: naming the line that is wrong, or that needs a chat template.
     """
     if path is None:
         return BUILT_IN
-    from specdec_bench.dataset import read_dataset  # it imports transformers
+    return [_text_or_ids(prompt, place) for place, prompt in read_file(path)]
 
-    return read_dataset(path)
+
+def _text_or_ids(prompt: ChatPrompt | list[int], place: str) -> Prompt:
+    if isinstance(prompt, list):
+        return prompt
+    if len(prompt.messages) > 1 or prompt.later:
+        raise ConfigError(f"{place}: an audit asks for completions: give 'prompt' or 'prompt_token_ids'")
+    return str(prompt.messages[0]["content"])

@@ -39,8 +39,9 @@ def bench(
     dataset: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE.jsonl",
-            help='{"prompt": ...} or {"prompt_token_ids": ...} a line; default: held-out prompts of the zoo.',
+            metavar="FILE",
+            help='Lines of {"prompt": ...}, {"messages": [...]} or {"prompt_token_ids": [...]}, or text with a prompt a line. '
+            "Text goes through the model's chat template. Default: held-out prompts of the zoo.",
         ),
     ] = None,
     num_prompts: Annotated[

@@ -15,8 +15,6 @@ from specdec.cli import Steps, choose_model, loading, print_json, progress
 from specdec.config import PACKAGED, ZOO, packaged_model
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from specdec.loading import LoadedTarget
     from specdec_bench import Comparison, Contender, Workload
     from specdec_bench.candidates import LeftOut
@@ -93,6 +91,7 @@ def _demo(
     from specdec_bench import BASELINE, Comparison, Workload
     from specdec_bench.dataset import tokenize
     from specdec_bench.environment import environment
+    from specdec_bench.prompt_file import ask
 
     hush_libraries()
     # In 16 bits logits depend on the number of rows of a pass, except in deterministic mode.
@@ -100,7 +99,7 @@ def _demo(
     with loading(name):
         target = load_target(EngineOptions(model=name, dtype="auto" if is_deterministic else "float32"))
     print("the model is loaded; trying the methods", file=sys.stderr, flush=True)
-    tokens = tokenize(in_chat_format(prompts, target.tokenizer), target.tokenizer, target.max_model_len)
+    tokens = tokenize(map(ask, prompts), target.tokenizer, target.max_model_len)
     base = Workload(tokens, max_tokens, seed=seed, is_deterministic=is_deterministic)
     methods, left_out = _contenders(name, target, base, has_all=has_all)
     contenders = [BASELINE, *methods]
@@ -150,7 +149,7 @@ def _chosen(model: str | None) -> str:
     return model
 
 
-def _prompts(model: str, count: int) -> Sequence[str | list[int]]:
+def _prompts(model: str, count: int) -> Sequence[str]:
     """Return questions for a chat model, or code prefixes for the zoo's model."""
     if model in PACKAGED:
         from specdec_bench.demo.prompts import CHATS
@@ -159,20 +158,6 @@ def _prompts(model: str, count: int) -> Sequence[str | list[int]]:
     from specdec_bench.dataset import zoo_prompts
 
     return zoo_prompts(count)
-
-
-def in_chat_format(
-    prompts: Sequence[str | list[int]], tokenizer: PreTrainedTokenizerBase | None
-) -> list[str | list[int]]:
-    """Return the prompts formatted with the model's chat template; unchanged if it has none."""
-    if tokenizer is None or tokenizer.chat_template is None:
-        return list(prompts)
-    from specdec.inputs import conversation_prompt
-
-    return [
-        conversation_prompt(tokenizer, [{"role": "user", "content": prompt}], {})["prompt_token_ids"]
-        for prompt in prompts
-    ]
 
 
 def _has_compiled_loops() -> bool:

@@ -55,9 +55,7 @@ def print_demo(
         print(f"more methods: pip install {' '.join(missing)}")
 
 
-def print_answer(
-    target: LoadedTarget, contender: Contender, workload: Workload, prompt: str | list[int]
-) -> None:
+def print_answer(target: LoadedTarget, contender: Contender, workload: Workload, prompt: str) -> None:
     """Show the first prompt and stream a method's answer, with accepted drafts in colour.
 
     Args:
@@ -69,8 +67,7 @@ def print_answer(
     if target.tokenizer is None:
         return
     is_coloured = takes_colour()
-    whole = prompt if isinstance(prompt, str) else str(target.tokenizer.decode(prompt))
-    asked = "\n".join(whole.split("\n")[-PROMPT_LINES:])
+    asked = "\n".join(prompt.split("\n")[-PROMPT_LINES:])
     is_chat = target.tokenizer.chat_template is not None
     print(f"\nThe first question:\n\n{DIM if is_coloured else ''}{asked}{PLAIN if is_coloured else ''}")
     print(f"\n{contender.name} {'answers' if is_chat else 'continues'}:\n")

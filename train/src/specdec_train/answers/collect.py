@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from specdec import RequestOutput, SamplingParams
+from specdec_bench.prompt_file import ChatPrompt
 from specdec_train.answers.engine import AnswerEngine, Asked
 from specdec_train.answers.file import AnswersFile
-from specdec_train.answers.prompts import Question
+from specdec_train.answers.prompts import source_of
 from specdec_train.answers.record import Answered, digest_of
 from specdec_train.answers.state_recorder import RecordedText
 from specdec_train.answers.template import ChatTemplate, UserTurn
@@ -77,7 +78,7 @@ class Collector:
         self,
         settings: CollectSettings,
         template: ChatTemplate,
-        questions: Sequence[Question],
+        questions: Sequence[ChatPrompt],
         earlier: Sequence[Answered],
         file: AnswersFile,
     ) -> None:
@@ -144,7 +145,7 @@ class Collector:
         )
         return Asked(self._turn.opening, params, None)
 
-    def _asked(self, question: Question, is_written: bool) -> Asked | None:
+    def _asked(self, question: ChatPrompt, is_written: bool) -> Asked | None:
         """Return a question as a request, or None if it is already answered or skipped."""
         if self._settings.uses_given and question.given is not None:
             self._take_given(question)
@@ -166,7 +167,7 @@ class Collector:
         )
         return Asked(ids, params, question, is_written)
 
-    def _take_given(self, question: Question) -> None:
+    def _take_given(self, question: ChatPrompt) -> None:
         found = self._template.answered_ids(question)
         if found is None:
             self.collected.left_out["the template rewrites them"] += 1
@@ -175,32 +176,32 @@ class Collector:
         else:
             ids = found[0][: found[1] + self._settings.max_tokens]
             if digest_of(ids[: found[1]]) not in self._done:
-                self._keep(Answered(ids, found[1], 0.0, question.source))
+                self._keep(Answered(ids, found[1], 0.0, source_of(question)))
 
-    def _take_answer(self, asked: Asked, question: Question, output: RequestOutput) -> None:
+    def _take_answer(self, asked: Asked, question: ChatPrompt, output: RequestOutput) -> None:
         ids = [*asked.prompt, *output.outputs[0].token_ids]
         answered = Answered(
-            ids, len(asked.prompt), asked.params.temperature, question.source, asked.is_written
+            ids, len(asked.prompt), asked.params.temperature, source_of(question), asked.is_written
         )
         self._keep(answered)
         self._ask_later(question, answered)
 
-    def _ask_later(self, question: Question, answered: Answered) -> None:
+    def _ask_later(self, question: ChatPrompt, answered: Answered) -> None:
         """Queue the user's next turn after an answer."""
         if question.later:
             text = self._template.tokenizer.decode(list(answered.answer), skip_special_tokens=True)
             answer = {"role": "assistant", "content": str(text).strip()}
             turn = {"role": "user", "content": question.later[0]}
-            following = Question((*question.messages, answer, turn), question.later[1:])
+            following = ChatPrompt((*question.messages, answer, turn), question.later[1:])
             self._waiting.appendleft((following, False))
 
     def _take_written(self, output: RequestOutput) -> None:
         text = output.outputs[0].text.strip()
         if output.outputs[0].finish_reason != "stop" or len(text) < _SHORTEST_WRITTEN:
             return
-        question = Question(({"role": "user", "content": text},))
-        if question.source not in self._written and len(self._written) < self._settings.num_written:
-            self._written.add(question.source)
+        question = ChatPrompt(({"role": "user", "content": text},))
+        if source_of(question) not in self._written and len(self._written) < self._settings.num_written:
+            self._written.add(source_of(question))
             self._waiting.append((question, True))
 
     def _keep(self, answered: Answered) -> None:

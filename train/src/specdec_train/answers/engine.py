@@ -15,7 +15,7 @@ from specdec import RequestOutput, SamplingParams
 from specdec.engine import Engine
 from specdec.llm import build
 from specdec.loading import LoadedTarget
-from specdec_train.answers.prompts import Question
+from specdec_bench.prompt_file import ChatPrompt
 from specdec_train.answers.state_recorder import CLASS_PATH, StateRecorder
 
 BATCH_SIZE = 48
@@ -29,7 +29,7 @@ class Asked:
     prompt: Sequence[int]
     """Token ids."""
     params: SamplingParams
-    question: Question | None
+    question: ChatPrompt | None
     """The question behind the prompt; None if the target writes a user's turn."""
     is_written: bool = False
     """Whether the target wrote the question."""

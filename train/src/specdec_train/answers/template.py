@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from specdec_train.answers.prompts import Message, Question
+from specdec_bench.prompt_file import ChatPrompt, Message
 
 _PLACEHOLDER = "PLACEHOLDER-OF-A-USER"
 
@@ -50,7 +50,7 @@ class ChatTemplate:
             )
         return list(self.tokenizer(str(messages[0]["content"]))["input_ids"])
 
-    def answered_ids(self, question: Question) -> tuple[list[int], int] | None:
+    def answered_ids(self, question: ChatPrompt) -> tuple[list[int], int] | None:
         """Return the token ids of a question with its given answer, and the number of question tokens.
 
         None if the template renders the question differently once it is answered.

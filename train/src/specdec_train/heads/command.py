@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from specdec import ConfigError, EngineOptions
 from specdec.loading import LoadedTarget, load_target
-from specdec_train.answers.prompts import read_prompts
+from specdec_train.answers.prompts import read_chat_prompts
 from specdec_train.checkpoint import latest_checkpoint
 from specdec_train.export import replaced_folder
 from specdec_train.heads.budget import Budget
@@ -85,7 +85,7 @@ def _check(options: TrainOptions) -> None:
 
 def _run(options: TrainOptions, is_interrupted: IsInterrupted) -> dict[str, Any]:
     recipe = _recipe(options)
-    questions = read_prompts(options.prompts)
+    questions = read_chat_prompts(options.prompts)
     texts = split_texts(read_texts(options.data), options.heldout_permille) if options.data else None
     budget = Budget(None if options.minutes is None else options.minutes * 60.0, options.work / "budget.json")
     loaded = load_target(EngineOptions(model=options.target))

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specdec.loading import LoadedTarget
+from specdec_bench.prompt_file import ChatPrompt
 from specdec_train.answers.collect import Collected, Collector, CollectSettings
 from specdec_train.answers.engine import AnswerEngine
 from specdec_train.answers.file import AnswersFile, read_answers
-from specdec_train.answers.prompts import Question
 from specdec_train.answers.record import Answered
 from specdec_train.answers.state_recorder import RecordedText, StateRecorder
 from specdec_train.answers.template import ChatTemplate
@@ -25,7 +25,7 @@ logger = logging.getLogger("specdec")
 
 def gather(
     options: TrainOptions,
-    questions: Sequence[Question],
+    questions: Sequence[ChatPrompt],
     seq_len: int,
     target: LoadedTarget,
     budget: Budget,

@@ -21,7 +21,7 @@ def read_texts(files: Sequence[Path]) -> list[str]:
     texts: list[str] = []
     for file in files:
         try:
-            content = file.read_text(encoding="utf-8")
+            content = file.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{file} cannot be read as UTF-8 text: {error}") from None
         if file.suffix != ".jsonl":
