@@ -75,7 +75,7 @@ def _record(model: PreTrainedModel, prompts: Sequence[Sequence[int]], num_tokens
         skip_tokenizer_init=True,
     )
     params = SamplingParams(temperature=0.0, max_tokens=num_tokens, ignore_eos=True)
-    outputs = llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params)
+    outputs = llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False)
     llm.shutdown()
     return [list(output.outputs[0].token_ids) for output in outputs]
 

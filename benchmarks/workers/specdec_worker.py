@@ -20,7 +20,7 @@ class SpecdecEngine:
     def generate(self, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
         """Generate one batch; requests of different lengths run without padding."""
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
-        outputs = self._llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params)
+        outputs = self._llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     def counters(self) -> Counters:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, TypeVar, Unpack
 
+from rich.console import Console
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase
 
@@ -83,7 +85,7 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        use_tqdm: bool = False,
+        use_tqdm: bool | None = None,
         priority: Sequence[int] | None = None,
         **others: Any,
     ) -> list[RequestOutput]:
@@ -92,7 +94,7 @@ class LLM:
         Args:
             prompts: text, token ids, or `{"prompt_token_ids": [...]}`; one or many.
             sampling_params: one for all or one per prompt; None means the defaults.
-            use_tqdm: show a progress bar.
+            use_tqdm: whether to show a progress bar; None: where the standard error stream is a terminal.
             priority: one per prompt, lower goes first; needs `scheduling_policy="priority"`.
             **others: vLLM's arguments; those that would change the output are refused.
 
@@ -108,10 +110,9 @@ class LLM:
             with numbered("prompts", i, len(many)):
                 prepared.append(self._prepare(many[i], params, is_streaming=False, priority=ranks[i]))
         done: dict[str, RequestOutput] = {}
-        with (
-            self._queued(prepared, done) as outputs,
-            Progress(disable=not use_tqdm, transient=True) as progress,
-        ):
+        is_shown = self.is_first_rank and (sys.stderr.isatty() if use_tqdm is None else use_tqdm)
+        bar = Progress(console=Console(stderr=True), transient=True, disable=not is_shown)
+        with self._queued(prepared, done) as outputs, bar as progress:
             task = progress.add_task("generate", total=len(prepared))
             while len(done) < len(prepared):
                 output = self._next(outputs)
@@ -123,7 +124,7 @@ class LLM:
         self,
         messages: Sequence[Any],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
-        use_tqdm: bool = False,
+        use_tqdm: bool | None = None,
         *,
         priority: Sequence[int] | None = None,
         **options: Unpack[ChatOptions],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from inspect import signature
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -44,86 +45,112 @@ class SamplingParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    n: int = Field(1, ge=1, description="Number of samples, each with its own noise.")
-    temperature: float = Field(1.0, ge=0.0, allow_inf_nan=False, description="0 means greedy.")
+    n: int = Field(default=1, ge=1, description="Number of samples, each with its own noise.")
+    temperature: float = Field(default=1.0, ge=0.0, allow_inf_nan=False, description="0 means greedy.")
     top_p: float = Field(
-        1.0, gt=0.0, le=1.0, description="Keep the most probable tokens up to this cumulative probability."
+        default=1.0,
+        gt=0.0,
+        le=1.0,
+        description="Keep the most probable tokens up to this cumulative probability.",
     )
-    top_k: int = Field(0, ge=-1, description="0 or -1 means all.")
+    top_k: int = Field(default=0, ge=-1, description="0 or -1 means all.")
     min_p: float = Field(
-        0.0, ge=0.0, le=1.0, description="Keep tokens with at least this share of the highest probability."
+        default=0.0,
+        ge=0.0,
+        le=1.0,
+        description="Keep tokens with at least this share of the highest probability.",
     )
-    seed: int | None = Field(None, description="None means fresh noise, and so does -1, as in vLLM.")
-    max_tokens: int | None = Field(16, ge=1, description="None means up to the context window.")
-    min_tokens: int = Field(0, ge=0, description="Output tokens before which nothing ends the sample.")
+    seed: int | None = Field(default=None, description="None means fresh noise, and so does -1, as in vLLM.")
+    max_tokens: int | None = Field(default=16, ge=1, description="None means up to the context window.")
+    min_tokens: int = Field(
+        default=0, ge=0, description="Output tokens before which nothing ends the sample."
+    )
     stop: str | list[str] | None = Field(
-        None, description="Strings that end the output, which ends before them."
+        default=None, description="Strings that end the output, which ends before them."
     )
-    stop_token_ids: list[int] | None = Field(None, description="Tokens that end the output.")
-    include_stop_str_in_output: bool = Field(False, description="Keep the stop string in the output.")
-    ignore_eos: bool = Field(False, description="Go on after an end-of-text token.")
+    stop_token_ids: list[int] | None = Field(default=None, description="Tokens that end the output.")
+    include_stop_str_in_output: bool = Field(default=False, description="Keep the stop string in the output.")
+    ignore_eos: bool = Field(default=False, description="Go on after an end-of-text token.")
     logprobs: int | None = Field(
-        None,
+        default=None,
         ge=-1,
         description="How many of the most probable tokens to list for each output token; -1 means all.",
     )
-    prompt_logprobs: int | None = Field(None, ge=-1, description="The same for each prompt token.")
+    prompt_logprobs: int | None = Field(default=None, ge=-1, description="The same for each prompt token.")
     presence_penalty: float = Field(
-        0.0, ge=-2.0, le=2.0, description="Subtracted from the logit of each token in the output."
+        default=0.0, ge=-2.0, le=2.0, description="Subtracted from the logit of each token in the output."
     )
     frequency_penalty: float = Field(
-        0.0, ge=-2.0, le=2.0, description="Subtracted once for each time that the token is in the output."
+        default=0.0,
+        ge=-2.0,
+        le=2.0,
+        description="Subtracted once for each time that the token is in the output.",
     )
     repetition_penalty: float = Field(
-        1.0,
+        default=1.0,
         gt=0.0,
         allow_inf_nan=False,
         description="Divides positive logits, multiplies negative ones, of tokens in prompt or output.",
     )
-    logit_bias: dict[int, float] | None = Field(None, description="Added to the logits of these token ids.")
-    bad_words: list[str] | None = Field(None, description="Words that the output must not contain.")
+    logit_bias: dict[int, float] | None = Field(
+        default=None, description="Added to the logits of these token ids."
+    )
+    bad_words: list[str] | None = Field(default=None, description="Words that the output must not contain.")
     allowed_token_ids: list[int] | None = Field(
-        None, min_length=1, description="The only token ids that may be chosen."
+        default=None, min_length=1, description="The only token ids that may be chosen."
     )
     logits_processors: list[LogitsProcessor] | None = Field(
-        None,
+        default=None,
         description="Functions of (output ids, logits) or of (prompt ids, output ids, logits) that return logits. What they "
         "return must depend on their arguments alone: they are called in any order, for rejected drafted tokens as well, "
         "and all n samples share them.",
     )
     structured_outputs: StructuredOutputsParams | None = Field(
-        None, description="A JSON schema, regular expression, choice or grammar that the output follows."
+        default=None,
+        description="A JSON schema, regular expression, choice or grammar that the output follows.",
     )
-    skip_special_tokens: bool = Field(True, description="Leave special tokens out of the text.")
+    detokenize: bool = Field(default=True, description="Make text of the output; token ids alone if False.")
+    skip_special_tokens: bool = Field(default=True, description="Leave special tokens out of the text.")
     truncate_prompt_tokens: int | None = Field(
-        None, ge=1, description="Keep only so many of the prompt's last tokens."
+        default=None,
+        description="Keep only so many of the prompt's last tokens; -1 means as many as fit together with `max_tokens`.",
     )
     prediction: str | list[int] | None = Field(
-        None,
+        default=None,
         description="The output that is expected, as text or token ids: most of it is drafted from there, whatever the method "
         "and without one. It never changes the output.",
     )
     speculative: Literal[False] | Mapping[str, int] | None = Field(
-        None,
+        default=None,
         description="False turns speculation off for this request; {'num_speculative_tokens': k} lowers k.",
     )
 
     return_draft_steps: bool = Field(
-        False, description="Have `draft_steps` in each sample: what every step drafted and what was accepted."
+        default=False,
+        description="Have `draft_steps` in each sample: what every step drafted and what was accepted.",
     )
 
-    def __init__(self, **kwargs: Any) -> None:
-        try:
-            super().__init__(**kwargs)
-        except ValidationError as error:
-            from specdec.messages import explain
+    if not TYPE_CHECKING:  # for type checkers the fields are the parameters
 
-            raise ConfigError(explain(error, "SamplingParams", type(self))) from None
+        def __init__(self, **kwargs: Any) -> None:
+            try:
+                super().__init__(**kwargs)
+            except ValidationError as error:
+                from specdec.messages import explain
+
+                raise ConfigError(explain(error, "SamplingParams", type(self))) from None
 
     @field_validator("seed")
     @classmethod
     def _no_seed_of(cls, seed: int | None) -> int | None:
         return None if seed == -1 else seed
+
+    @field_validator("truncate_prompt_tokens")
+    @classmethod
+    def _something_is_kept(cls, count: int | None) -> int | None:
+        if count is not None and count != -1 and count < 1:
+            raise ValueError("must be at least 1, or -1 for as many as fit")
+        return count
 
     @field_validator("stop", "bad_words", "prediction")
     @classmethod
@@ -173,6 +200,10 @@ class SamplingParams(BaseModel):
     def _parameters_fit_together(self) -> SamplingParams:
         if any(not s for s in self.stop_strings):
             raise ValueError("stop strings must not be empty")
+        if self.stop_strings and not self.detokenize:
+            raise ValueError(
+                "stop strings are found in the text: leave out detokenize=False, or use stop_token_ids"
+            )
         if any(not word.strip() for word in self.bad_words or ()):
             raise ValueError("bad_words must not be empty or blank")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -180,6 +211,21 @@ class SamplingParams(BaseModel):
                 f"min_tokens = {self.min_tokens} must not be above max_tokens = {self.max_tokens}"
             )
         return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise ConfigError(
+            f"SamplingParams do not change: params.clone({name}={value!r}) returns a changed copy"
+        )
+
+    def clone(self, **changes: Any) -> SamplingParams:
+        """Return a copy, with the given parameters changed. Logits processors are shared, as in vLLM.
+
+        Raises:
+            ConfigError: as the constructor.
+        """
+        shared = {id(processor): processor for processor in self.logits_processors or ()}
+        kept = {name: getattr(self, name) for name in self.model_fields_set - changes.keys()}
+        return type(self)(**deepcopy(kept, shared), **changes)
 
     @property
     def is_greedy(self) -> bool:

@@ -159,11 +159,13 @@ class Intake:
         sequence.expected = expected_tokens(params, grammar, prediction, ends)
         if params.logprobs is not None:
             sequence.logprobs = LogprobRecord(
-                params.logprobs, self._text(ids, skips=params.skip_special_tokens)
+                params.logprobs, self._text(ids, params, skips=params.skip_special_tokens)
             )
         if params.prompt_logprobs is not None and index == 0:
-            sequence.prompt_logprobs = LogprobRecord(params.prompt_logprobs, self._text(ids[:1], skips=True))
-        text = self._text(ids, skips=params.skip_special_tokens)
+            sequence.prompt_logprobs = LogprobRecord(
+                params.prompt_logprobs, self._text(ids[:1], params, skips=True)
+            )
+        text = self._text(ids, params, skips=params.skip_special_tokens)
         return sequence, StopChecker(sequence, self._info.eos_token_ids, text)
 
     def _prediction(self, params: SamplingParams) -> Prediction | None:
@@ -180,9 +182,11 @@ class Intake:
                 ids = list(self._tokenizer(ids, add_special_tokens=False)["input_ids"])
         return Prediction(ids[: self._info.max_model_len])
 
-    def _text(self, prompt: TokenIds, *, skips: bool) -> IncrementalDetokenizer | None:
-        """Return the text that follows a prompt; None without a tokenizer."""
-        if self._tokenizer is None:
+    def _text(
+        self, prompt: TokenIds, params: SamplingParams, *, skips: bool
+    ) -> IncrementalDetokenizer | None:
+        """Return the text that follows a prompt; None where no text is wanted, or there is no tokenizer."""
+        if self._tokenizer is None or not params.detokenize:
             return None
         return IncrementalDetokenizer(self._tokenizer, prompt.tolist(), skip_special_tokens=skips)
 
@@ -196,8 +200,20 @@ class Intake:
             with self._turn:
                 ids = list(self._tokenizer(text)["input_ids"])
         if params.truncate_prompt_tokens is not None:
-            ids = ids[-params.truncate_prompt_tokens :]
+            ids = ids[-self._num_kept(params.truncate_prompt_tokens, params.max_tokens) :]
         return Tokenized(text, ids)
+
+    def _num_kept(self, wanted: int, max_tokens: int | None) -> int:
+        """Return how many of a prompt's last tokens are kept; -1 means as many as leave room for `max_tokens`."""
+        if wanted != -1:
+            return wanted
+        room = self._info.max_model_len - (max_tokens or 1)
+        if room < 1:
+            raise ContextLengthError(
+                f"max_tokens is {max_tokens} and max_model_len is {self._info.max_model_len}, which leaves no room for the "
+                f"prompt that truncate_prompt_tokens = -1 keeps: ask for at most {self._info.max_model_len - 1} tokens"
+            )
+        return room
 
     def _check_params(self, params: object) -> None:
         if not isinstance(params, SamplingParams):

@@ -41,7 +41,9 @@ def generate(
         num_gpu_blocks_override=-(-target.max_len // _BLOCK_SIZE) + 2,
         strict_drafts=True,
     )
-    outputs = llm.generate([list(prompt) for prompt in prompts], params(temperature, len(prompts)))
+    outputs = llm.generate(
+        [list(prompt) for prompt in prompts], params(temperature, len(prompts)), use_tqdm=False
+    )
     return [output.outputs[0].token_ids for output in outputs]
 
 
