@@ -121,3 +121,21 @@ def test_offsets_of_a_prompt_count_what_is_in_its_text(text, tokens, offsets) ->
     assert told["text_offset"] == offsets
     assert told["tokens"] == ["<s>", *tokens]
     assert rows([1], [{1: names[0]}])["text_offset"] == [len(text)]
+
+
+def test_tokens_as_token_ids(served: Served) -> None:
+    more = {"return_tokens_as_token_ids": True, "return_token_ids": True}
+    (choice,) = served.ask("/v1/completions", PLAIN | {"echo": True, "max_tokens": 4} | more)[1]["choices"]
+    ids = [*choice["prompt_token_ids"], *choice["token_ids"]]
+    assert len(choice["token_ids"]) == 4
+    assert choice["logprobs"]["tokens"] == [f"token_id:{token_id}" for token_id in ids]
+    assert all(
+        name.startswith("token_id:") for top in choice["logprobs"]["top_logprobs"][1:] for name in top
+    )
+    (choice,) = served.ask("/v1/chat/completions", CHAT | more)[1]["choices"]
+    content = choice["logprobs"]["content"]
+    assert [token["token"] for token in content] == [f"token_id:{i}" for i in choice["token_ids"]]
+    check_chat(content)
+    for token in content:
+        names = [other["token"] for other in token["top_logprobs"]]
+        assert len({int(name.removeprefix("token_id:")) for name in names}) == 5

@@ -17,10 +17,11 @@ class CompletionLogprobs:
 
     Args:
         num_top: number of most probable tokens listed in addition to the chosen one.
+        as_ids: whether tokens are called `token_id:N`, as vLLM does on request.
     """
 
-    def __init__(self, num_top: int) -> None:
-        self._num_top, self._offset = num_top, 0
+    def __init__(self, num_top: int, *, as_ids: bool = False) -> None:
+        self._num_top, self._as_ids, self._offset = num_top, as_ids, 0
 
     def of_prompt(
         self, first: str, token_ids: Sequence[int], entries: Sequence[Entry | None], text: str
@@ -43,7 +44,8 @@ class CompletionLogprobs:
             self._offset += len(name) if is_shown else 0
         told = self._listed([token for token, _ in rest], [entry for _, entry in rest], offsets)
         self._offset = len(text)
-        head = {"tokens": first, "token_logprobs": None, "top_logprobs": None, "text_offset": 0}
+        name = _name_of(token_ids[0]) if self._as_ids else first
+        head = {"tokens": name, "token_logprobs": None, "top_logprobs": None, "text_offset": 0}
         return {key: [head[key], *values] for key, values in told.items()}
 
     def __call__(
@@ -67,7 +69,10 @@ class CompletionLogprobs:
     ) -> dict[str, Any]:
         chosen = [entry[token] for token, entry in zip(token_ids, entries, strict=True)]
         return {
-            "tokens": [found.decoded_token or "" for found in chosen],
+            "tokens": [
+                _name_of(token) if self._as_ids else found.decoded_token or ""
+                for token, found in zip(token_ids, chosen, strict=True)
+            ],
             "token_logprobs": [_number(found) for found in chosen],
             "top_logprobs": [
                 self._top(token, entry) for token, entry in zip(token_ids, entries, strict=True)
@@ -81,24 +86,29 @@ class CompletionLogprobs:
         for token_id, found in entry.items():
             if found.rank <= self._num_top or token_id == token:
                 text = found.decoded_token or ""
-                top[f"token_id:{token_id}" if text in top else text] = _number(found)
+                top[_name_of(token_id) if self._as_ids or text in top else text] = _number(found)
         return top
 
 
-def chat_logprobs(token_ids: Sequence[int], entries: Sequence[Entry], num_top: int) -> dict[str, Any]:
+def chat_logprobs(
+    token_ids: Sequence[int], entries: Sequence[Entry], num_top: int, *, as_ids: bool = False
+) -> dict[str, Any]:
     """Return the format of chat completions.
 
     Args:
         token_ids: `[N]`.
         entries: `[N]`.
         num_top: number of most probable tokens listed.
+        as_ids: whether tokens are called `token_id:N`.
     """
     content = []
     for token_id, entry in zip(token_ids, entries, strict=True):
-        top = sorted(
-            (found for found in entry.values() if found.rank <= num_top), key=lambda found: found.rank
-        )
-        content.append({**_token(entry[token_id]), "top_logprobs": [_token(found) for found in top]})
+        told = {other: _token(found) for other, found in entry.items()}
+        if as_ids:
+            told = {other: {**token, "token": _name_of(other)} for other, token in told.items()}
+        ranked = sorted(entry, key=lambda other: entry[other].rank)
+        top = [told[other] for other in ranked if entry[other].rank <= num_top]
+        content.append({**told[token_id], "top_logprobs": top})
     return {"content": content, "refusal": None}
 
 
@@ -115,6 +125,10 @@ def raw_logprobs(entries: Sequence[Entry | None] | None) -> list[dict[str, Any] 
         }
         for entry in entries
     ]
+
+
+def _name_of(token_id: int) -> str:
+    return f"token_id:{token_id}"
 
 
 def _number(found: Logprob) -> float:

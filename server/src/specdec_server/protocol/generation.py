@@ -75,6 +75,8 @@ class GenerationRequest(HarmlessFields):
     """The output that is expected: most of it is drafted from there. It never changes the output."""
     speculative: Literal[False] | dict[str, int] | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+    """Call tokens in `logprobs` `token_id:N`, so that those whose text is no JSON are told apart."""
     return_draft_steps: bool | None = None
     """Include `draft_steps` in each choice: the drafted tokens, the proposer and the accepted tokens of every step."""
     priority: int | None = None

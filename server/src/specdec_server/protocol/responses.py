@@ -74,6 +74,7 @@ class ResponsesRequest(GenerationRequest):
     n: Literal[1] | None = None
     prompt_logprobs: None = None
     return_token_ids: None = None
+    return_tokens_as_token_ids: None = None
     return_draft_steps: None = None
 
     @property

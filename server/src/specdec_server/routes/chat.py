@@ -133,7 +133,12 @@ class _Chat:
     ) -> dict[str, Any]:
         logprobs = None
         if piece.logprobs is not None:
-            logprobs = chat_logprobs(piece.token_ids, piece.logprobs, self._body.top_logprobs or 0)
+            logprobs = chat_logprobs(
+                piece.token_ids,
+                piece.logprobs,
+                self._body.top_logprobs or 0,
+                as_ids=bool(self._body.return_tokens_as_token_ids),
+            )
         ids = {"token_ids": list(piece.token_ids)} if self._body.return_token_ids else {}
         return {
             "index": index,

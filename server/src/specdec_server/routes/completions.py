@@ -103,7 +103,7 @@ class _Choice:
     def __init__(self, number: int, body: CompletionRequest, service: Service) -> None:
         self._number, self._body, self._service = number, body, service
         self._growth = Growth(is_withheld=body.is_only_prompt)
-        self._logprobs = CompletionLogprobs(body.logprobs or 0)
+        self._logprobs = CompletionLogprobs(body.logprobs or 0, as_ids=bool(body.return_tokens_as_token_ids))
         self._steps: DraftSteps | None = None
         self._has_begun = False
 
