@@ -84,8 +84,9 @@ format: install ## mend what ruff can mend
 type: install ## types: mypy, strict
 	$(BIN)/mypy $(SOURCES) scripts conftest.py benchmarks/common $(filter-out %/conftest.py,$(wildcard benchmarks/*.py))
 
-docs: install ## write the generated parts of README.md and docs/
+docs: install ## write the generated parts of README.md and docs/, and the types of arguments
 	$(BIN)/python scripts/generate_docs.py
+	$(BIN)/python scripts/generate_types.py
 
 wheels: install ## build all wheels into dist/, and try them, and what specdec new writes, in fresh environments
 	$(BIN)/python scripts/wheels.py dist

@@ -27,7 +27,7 @@ from common.results import RESULTS, write
 from common.ties import Float64Target
 from transformers import AutoModelForCausalLM
 
-from specdec import LLM, SamplingParams
+from specdec import LLM, SamplingParams, SpeculativeOptions
 
 _METHODS = ("none", "ngram", "ngram_gpu", "suffix", "draft_model", "eagle3", "eagle3_tree", "cascade")
 _BATCH = 8
@@ -175,8 +175,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if is_same and is_drafted else 1
 
 
-def _configuration(method: str, model: str) -> dict[str, object]:
-    head = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 4}
+def _configuration(method: str, model: str) -> SpeculativeOptions:
+    head: SpeculativeOptions = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 4}
     if method == "eagle3":
         return head
     if method == "eagle3_tree":

@@ -24,7 +24,7 @@ from common.provenance import load_average, provenance
 from common.results import RESULTS, write
 from common.stats import paired_ratio
 
-from specdec import LLM, RequestOutput, SamplingParams
+from specdec import LLM, RequestOutput, SamplingParams, SpeculativeOptions
 
 _METHODS = ("none", "draft_model", "eagle", "eagle3", "mtp")
 
@@ -64,7 +64,7 @@ def ask_twice(llm: LLM, prompts: Sequence[list[int]], max_tokens: int) -> list[P
 
 def measure(method: str, prompts: Sequence[list[int]], arguments: argparse.Namespace) -> dict[str, object]:
     """Return the measurements of one method."""
-    config = None
+    config: SpeculativeOptions | None = None
     if method != "none":
         config = {"method": method, "model": "zoo", "num_speculative_tokens": 3, "adaptive": False}
     llm = LLM(model=arguments.model, dtype=arguments.dtype, speculative_config=config, max_num_seqs=4)

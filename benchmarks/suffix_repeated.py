@@ -27,7 +27,7 @@ from common.results import RESULTS, write
 from common.stats import paired_ratio
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from specdec import LLM, RequestOutput, SamplingParams
+from specdec import LLM, RequestOutput, SamplingParams, SpeculativeOptions
 from specdec_bench.statistics import distinct_ratio
 
 _WORDS = ("value", "name", "data", "path", "line", "item", "key", "text", "size", "index", "result", "count")
@@ -58,7 +58,7 @@ def edited(prompt: list[int], tokenizer: PreTrainedTokenizerBase, chance: random
 
 
 def run_round(
-    arguments: argparse.Namespace, config: dict[str, object], index: int, prompts: list[list[int]]
+    arguments: argparse.Namespace, config: SpeculativeOptions, index: int, prompts: list[list[int]]
 ) -> list[Asking]:
     """Run the prompts on new engines, then time both engines alternately on several passes of edited prompts."""
     tokenizer = AutoTokenizer.from_pretrained(resolve_model(arguments.model))
@@ -158,7 +158,7 @@ def main() -> int:
         arguments.times = 2
     began = provenance()
     prompts = load_prompts(None, resolve_model(arguments.model), num_prompts, 1024 - arguments.max_tokens - 1)
-    config: dict[str, object] = {
+    config: SpeculativeOptions = {
         "method": "suffix",
         "num_speculative_tokens": arguments.k,
         "suffix_decoding_max_spec_factor": arguments.spec_factor,

@@ -30,7 +30,7 @@ def options_table(owner: type, *, without: type[BaseModel] | None = None) -> str
 
 def _rows(owner: type) -> Iterator[list[str]]:
     docs = attribute_docs(owner)
-    types = _annotations(owner)
+    types = source_annotations(owner)
     for name, default, description in _fields(owner):
         meaning = " ".join((description or docs.get(name, "")).split())
         yield [
@@ -74,7 +74,7 @@ def attribute_docs(owner: type) -> dict[str, str]:
     return docs
 
 
-def _annotations(owner: type) -> dict[str, str]:
+def source_annotations(owner: type) -> dict[str, str]:
     """Return the annotations of a class and its bases as source text."""
     return {
         ast.unparse(field.target): ast.unparse(field.annotation)

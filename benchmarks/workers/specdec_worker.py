@@ -8,7 +8,7 @@ from common.drafts import draft_counters
 from common.protocol import Counters, Load
 from common.worker import serve
 
-from specdec import LLM, SamplingParams
+from specdec import LLM, SamplingParams, SpeculativeOptions
 
 
 class SpecdecEngine:
@@ -20,7 +20,9 @@ class SpecdecEngine:
     def generate(self, prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
         """Generate one batch; requests of different lengths run without padding."""
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
-        outputs = self._llm.generate([{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False)
+        outputs = self._llm.generate(
+            [{"prompt_token_ids": prompt} for prompt in prompts], params, use_tqdm=False
+        )
         return [list(output.outputs[0].token_ids) for output in outputs]
 
     def counters(self) -> Counters:
@@ -38,7 +40,7 @@ def load(order: Load) -> SpecdecEngine:
             dtype=order["dtype"],
             max_model_len=order["max_model_len"],
             max_num_seqs=order["max_num_seqs"],
-            speculative_config=settings.get("speculative_config"),
+            speculative_config=cast(SpeculativeOptions | None, settings.get("speculative_config")),
             skip_tokenizer_init=True,
             enable_prefix_caching=False,
             seed=0,

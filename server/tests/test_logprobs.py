@@ -129,9 +129,7 @@ def test_tokens_as_token_ids(served: Served) -> None:
     ids = [*choice["prompt_token_ids"], *choice["token_ids"]]
     assert len(choice["token_ids"]) == 4
     assert choice["logprobs"]["tokens"] == [f"token_id:{token_id}" for token_id in ids]
-    assert all(
-        name.startswith("token_id:") for top in choice["logprobs"]["top_logprobs"][1:] for name in top
-    )
+    assert all(name.startswith("token_id:") for top in choice["logprobs"]["top_logprobs"][1:] for name in top)
     (choice,) = served.ask("/v1/chat/completions", CHAT | more)[1]["choices"]
     content = choice["logprobs"]["content"]
     assert [token["token"] for token in content] == [f"token_id:{i}" for i in choice["token_ids"]]

@@ -16,8 +16,8 @@ class Contender:
     name: str
     """Unique within a run."""
     method: str | None = None
-    config: dict[str, Any] | None = None
-    """`speculative_config` as it was given."""
+    config: Any = None
+    """`speculative_config` as it was given, as a mapping; None without speculation."""
 
 
 BASELINE = Contender("baseline")

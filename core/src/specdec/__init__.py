@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from specdec.arguments import LLMOptions as LLMOptions
+    from specdec.arguments import SpeculativeOptions as SpeculativeOptions
     from specdec.async_llm import AsyncLLM as AsyncLLM
     from specdec.engine_options import EngineOptions as EngineOptions
     from specdec.errors import ConfigError as ConfigError
@@ -60,11 +62,13 @@ _HOME = {
     "EngineError": "specdec.errors",
     "EngineOptions": "specdec.engine_options",
     "LLM": "specdec.llm",
+    "LLMOptions": "specdec.arguments",
     "Logprob": "specdec.outputs",
     "ModelError": "specdec.errors",
     "PluginError": "specdec.errors",
     "RequestOutput": "specdec.outputs",
     "SamplingParams": "specdec.sampling_params",
+    "SpeculativeOptions": "specdec.arguments",
     "StructuredOutputsParams": "specdec.structured_outputs",
     "hookimpl": "specdec.hooks",
 }
@@ -84,6 +88,7 @@ __all__ = [
     "EngineError",
     "EngineOptions",
     "FinishReason",
+    "LLMOptions",
     "Logprob",
     "ModelError",
     "PluginError",
@@ -97,6 +102,7 @@ __all__ = [
     "ScoreBatch",
     "Scorer",
     "Scores",
+    "SpeculativeOptions",
     "StructuredOutputsParams",
     "TargetHandle",
     "TargetInfo",

@@ -10,10 +10,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, Unpack
 
 from transformers import PreTrainedTokenizerBase
 
+from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config.compat import check_call
 from specdec.config.speculative import SpeculativeConfig
 from specdec.engine.build import BuiltEngine
@@ -59,7 +61,13 @@ class AsyncLLM:
         **arguments: as for `LLM`.
     """
 
-    def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        speculative_config: SpeculativeOptions | str | Path | None = None,
+        **arguments: Unpack[LLMOptions],
+    ) -> None:
         _check_alone(arguments)
         self._subscribers: dict[str, _Subscriber] = {}
         self._orders: deque[Callable[[], None]] = deque()

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from rich.console import Console
 from rich.progress import Progress
 from transformers import PreTrainedTokenizerBase
 
+from specdec.arguments import LLMOptions, SpeculativeOptions
 from specdec.config import target_of, translate_llm_arguments
 from specdec.config.compat import check_call
 from specdec.engine.build import BuiltEngine, assemble, resolve_speculation
@@ -37,10 +39,10 @@ Item = TypeVar("Item")
 _OPTION_NAMES = frozenset(field.name for field in fields(EngineOptions))
 
 
-def build(model: Any, speculative_config: Any, arguments: dict[str, Any]) -> tuple[BuiltEngine, Intake]:
+def build(model: Any, speculative_config: object, arguments: Mapping[str, Any]) -> tuple[BuiltEngine, Intake]:
     """Return an engine and its intake for the arguments of `LLM`."""
     enter_process()
-    known = translate_llm_arguments(arguments | {"speculative_config": speculative_config}, _OPTION_NAMES)
+    known = translate_llm_arguments({**arguments, "speculative_config": speculative_config}, _OPTION_NAMES)
     speculation = known.pop("speculative_config", None)
     options = locate(EngineOptions(model=model, **known))
     if isinstance(options.model, str) and speculation is None:
@@ -72,7 +74,13 @@ class LLM:
         ModelError: for a model that cannot be served correctly.
     """
 
-    def __init__(self, model: Any, *, speculative_config: Any = None, **arguments: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        speculative_config: SpeculativeOptions | str | Path | None = None,
+        **arguments: Unpack[LLMOptions],
+    ) -> None:
         self._parts: BuiltEngine | None
         self._parts, self._intake = build(model, speculative_config, arguments)
         release_threads()  # `generate` may run on another thread; here and below

@@ -62,7 +62,7 @@ def test_a_prompt_that_fits_is_not_cut(llm) -> None:
 
 
 def test_nothing_would_be_kept(llm) -> None:
-    with pytest.raises(ContextLengthError, match="no room for the prompt .*: ask for at most 63 tokens"):
+    with pytest.raises(ContextLengthError, match=r"no room for the prompt .*: ask for at most 63 tokens"):
         llm.generate([[5]], greedy(64, truncate_prompt_tokens=-1))
     for count in (0, -2):
         with pytest.raises(ConfigError, match=f"'truncate_prompt_tokens' = {count}: must be at least 1, or"):

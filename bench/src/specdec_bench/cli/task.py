@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ def prompts_task(options: Options, file: Path | None, count: int | None, zoo_cou
     Raises:
         ConfigError: for prompts, a model or a configuration that cannot be used.
     """
-    prompts: list[Prompt] = zoo_prompts(count or zoo_count) if file is None else read_dataset(file, count)
+    prompts: Sequence[Prompt] = zoo_prompts(count or zoo_count) if file is None else read_dataset(file, count)
     name, target, contenders = _loaded(options)
     tokens = tokenize(prompts, target.tokenizer, target.max_model_len)
     return PromptsTask(name, target, contenders, options.workload(tokens))

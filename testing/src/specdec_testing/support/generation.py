@@ -31,9 +31,10 @@ def generate(
     temperature: float,
 ) -> list[list[int]]:
     """Return the output tokens for every prompt, from an engine small enough for chunked prefill, preemption and joins."""
+    config: Any = None if speculation is None else {**speculation, "on_proposer_error": "raise"}
     llm = LLM(
         target.loaded,
-        speculative_config=None if speculation is None else {**speculation, "on_proposer_error": "raise"},
+        speculative_config=config,
         max_model_len=target.max_len,
         max_num_seqs=_MAX_SEQS,
         max_num_batched_tokens=_MAX_BATCHED_TOKENS,

@@ -132,16 +132,15 @@ class Collector:
             return None
         self._num_begun += 1
         assert self._turn is not None
-        ends = {} if self._turn.end_id is None else {"stop_token_ids": [self._turn.end_id]}
-        stops = {"stop": [self._turn.end_text]} if self._turn.end_id is None else {}
+        end_id, end_text = self._turn.end_id, self._turn.end_text
         params = SamplingParams(
             temperature=1.0,
             top_p=0.95,
             seed=self._settings.seed * 1_000_003 + self._num_begun,
             max_tokens=_WRITTEN_TOKENS,
             speculative=False,  # so that its states are not recorded
-            **ends,
-            **stops,
+            stop_token_ids=None if end_id is None else [end_id],
+            stop=end_text if end_id is None else None,
         )
         return Asked(self._turn.opening, params, None)
 

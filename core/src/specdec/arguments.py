@@ -1,0 +1,169 @@
+"""The arguments of `LLM` and the keys of `speculative_config`, for editors and type checkers.
+
+Written by `scripts/generate_types.py` from the option classes; `make docs` brings it up to date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+
+class LLMOptions(TypedDict, total=False):
+    """The keyword arguments of `LLM` and `AsyncLLM`; see `EngineOptions`."""
+
+    gguf_file: str | None
+    """Name of the GGUF file in the folder or hub repository `model`, if there are several."""
+    tokenizer: Any
+    """A path, a hub id or a tokenizer; None means the model's own."""
+    revision: str | None
+    """Branch, tag or commit of a hub repository."""
+    dtype: Any
+    """`auto`, `float32`, `bfloat16`, `float16`, `float64` or a `torch.dtype`."""
+    seed: int | None
+    """Seed for requests without their own seed; None means fresh noise in every run."""
+    max_model_len: int | None
+    """Maximum context length, output included; None means the model's."""
+    max_num_seqs: int
+    """Maximum number of requests that run at once."""
+    max_num_batched_tokens: int
+    """Maximum number of rows in one pass: prompt tokens, last committed tokens and drafted tokens."""
+    scheduling_policy: str
+    """`fcfs`: first come, first served; `priority`: requests with a lower `priority` run first and are preempted
+    last."""
+    enforce_eager: bool
+    """Run the model's own forward, without fused layers or captured graphs."""
+    gpu_memory_utilization: float
+    """Fraction of a GPU's memory for weights, KV caches and captured graphs."""
+    kv_cache_memory_bytes: int | None
+    """Bytes for KV caches; None means what fits (on the CPU: a quarter of the free memory)."""
+    num_gpu_blocks_override: int | None
+    """Number of KV cache blocks, on any device, whatever memory they need; None means as many as fit."""
+    enable_prefix_caching: bool
+    """Reuse the keys and values of equal prefixes."""
+    block_size: int
+    """Tokens per block of the prefix cache."""
+    trust_remote_code: bool
+    """Run code from the model's repository."""
+    allow_pickle: bool
+    """Also load checkpoints that are not safetensors; unpickling runs code from the file."""
+    device: str | None
+    """A torch device; None means a GPU if there is one, else the CPU."""
+    device_map: Any
+    """`auto`, or a mapping from module names to devices: layers on several devices, which run one after another."""
+    tensor_parallel_size: int
+    """Number of processes that share the model, one device each; `torchrun --nproc-per-node N script.py` starts
+    them."""
+    scorer: str
+    """The scorer, which runs the target: name of a plugin (`specdec.scorers`), or path of a class,
+    `./file.py:Class`."""
+    attention_backend: str
+    """Attention implementation: `sdpa` is torch's, on any device; `triton`, or the name of another backend, is that
+    backend's; `auto` uses the first backend's that runs and agrees with torch when the model is loaded, and torch's
+    otherwise."""
+    deterministic: bool
+    """Batch-invariant logits: each token gets bitwise the same logits whatever else is in the batch and however many
+    tokens are verified at once. The same seed then gives the same text with and without speculation, in bfloat16
+    too."""
+    strict_drafts: bool
+    """Raise on malformed drafts instead of cutting them."""
+    skip_tokenizer_init: bool
+    """Load no tokenizer: prompts are token ids and outputs have no text."""
+
+
+class SpeculativeOptions(TypedDict, total=False):
+    """The keys of `speculative_config`: common ones, then those of the official methods and samplers. Those of another
+    method: a subclass with its keys, or a mapping of type `Any`."""
+
+    method: str | None
+    """How tokens are guessed; inferred from `model` where left out."""
+    model: str | None
+    """Directory, hub id or GGUF file of the draft, `zoo`, or the path of a class."""
+    num_speculative_tokens: int | None
+    """The most tokens drafted in one step for one request (k)."""
+    draft_tensor_parallel_size: int | None
+    """Ranks the draft is spread over: 1 or the target's. Default: the target's; heads are on one."""
+    max_model_len: int | None
+    """The longest context the draft may use. Default: the smaller of draft and target."""
+    parallel_drafting: bool
+    """Draft all tokens in one pass with mask tokens, with drafts trained for it."""
+    rejection_sample_method: str
+    """The sampler: how drafts are verified."""
+    synthetic_acceptance_rate: float | None
+    """Share of drafted tokens that are accepted, falling geometrically by position."""
+    synthetic_acceptance_rates: Sequence[float] | None
+    """For each position the rate at which a token is accepted together with all before it."""
+    synthetic_acceptance_length: float | None
+    """Mean acceptance length, bonus token counted."""
+    draft_sample_method: Literal["greedy", "probabilistic", "coupled"] | None
+    """How a model drafts: best token, drawn with q kept, or drawn with the noise of `strict`. Default: what the sampler
+    accepts most, `coupled` for `strict` and `probabilistic` where q is used."""
+    quantization: str | None
+    """Quantisation of the draft's weights."""
+    revision: str | None
+    """Revision of `model` on a hub."""
+    disable_by_batch_size: int | None
+    """Draft nothing while more requests than this run."""
+    num_speculative_tokens_per_batch_size: Sequence[Sequence[int]] | None
+    """Rows of [first batch size, last batch size, k]; other batch sizes keep the full k."""
+    adaptive: bool
+    """Shorten drafts, or leave them out for a while, where by measurement they do not pay. What samplers other than
+    `strict` draw then depends on how fast the machine is; its distribution does not."""
+    on_proposer_error: Literal["fallback", "raise"]
+    """After an error in a proposer go on without drafts, or raise it."""
+    aux_layer_ids: Sequence[int] | None
+    """The target's layers whose inputs the head reads, where its `config.json` tells others or none; k is the input of
+    layer k, which is the output of layer k - 1."""
+    draft_confidence_threshold: float
+    """A draft ends after the first token whose probability, the draft's own, is below this; 0 for never."""
+    dtype: str
+    """Type of the draft's weights; `auto` for the target's."""
+    mask_token_id: int | None
+    """The mask token, where the head's `config.json` names none."""
+    match: Literal["recent", "first"]
+    """`recent` copies from the most recent earlier occurrence, and goes on periodically where the text ends before the
+    draft does; `first` copies from the earliest one and stops with the text, as vLLM does."""
+    min_promise: float
+    """A draft that is likely to bring so many tokens, by the confidence its method gives, is taken without asking the
+    proposers behind; drafts without confidence promise all their tokens."""
+    norm_output: bool | None
+    """Whether the next token's state is taken after the final norm, where `config.json` tells wrongly: heads that
+    SpecForge wrote with `norm_output` before 15 September 2026 were trained without."""
+    posterior_alpha: float
+    """Lossy: factor of exp(-entropy), the bound where that is lower (delta)."""
+    posterior_threshold: float
+    """Lossy: a token with a higher probability is always accepted (epsilon)."""
+    prompt_lookup_max: int | None
+    """The longest n-gram to look for; prompt_lookup_min where missing, else 4."""
+    prompt_lookup_min: int | None
+    """The shortest n-gram that counts as a match; prompt_lookup_max where missing, else 2. `ngram` keeps 5 to 14 bytes
+    per token and length."""
+    proposers: Sequence[SpeculativeOptions]
+    """A `speculative_config` for each, cheap ones first: `[{"method": "suffix"}, {"method": "eagle3", ...}]`."""
+    suffix_decoding_cache_path: str | Path | None
+    """A file of responses: read at the start if it exists, written when the proposer ends. `specdec suffix warm` makes
+    one. `zoo`: the responses that specdec-zoo has for the target, which are only read."""
+    suffix_decoding_max_cached_requests: int
+    """How many responses of finished requests, each with the last tokens of its prompt, are drafted from, the oldest
+    leaving first; 0: none, only the request's own text."""
+    suffix_decoding_max_spec_factor: float
+    """The most tokens drafted per token matched."""
+    suffix_decoding_max_tree_depth: int
+    """The longest match and draft together, in tokens; a tree takes memory and time in proportion."""
+    suffix_decoding_min_token_prob: float
+    """A token is drafted only while its path is at least this likely, by counts in the tree."""
+    suffix_decoding_time_budget_ms: float
+    """Processor time for the trees in one step; rows left over get no draft in it, and catch up later."""
+    tree_choices: Sequence[Sequence[int]] | None
+    """A static tree as paths of ranks, such as [[0], [1], [0, 0]]; a rank counts candidates from 0."""
+    tree_depth: int | None
+    """The deepest node of a tree; by default 5 for trees expanded by confidence."""
+    tree_top_k: int
+    """Candidates for each position; the first one is continued, the others are leaves. 1 for chains."""
+    use_heterogeneous_vocab: bool
+    """Draft only tokens that both vocabularies have (TLI, arXiv 2502.05202)."""
+    use_tree_spec: bool
+    """Draft the likeliest nodes as a tree instead of the likeliest path."""
+    vllm_defaults: bool
+    """Where neither length is given take vLLM's, which is 5 for both."""
