@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
 import pytest
-from kit_subjects.toys import TOYS, Tree, kit_config
+from kit_subjects.toys import TOYS, Recaller, Tree, kit_config
 
 from specdec.interfaces import Capability
 from specdec_testing import ProposerConformance
+from specdec_testing.proposers import engine
 from specdec_testing.runner import PromiseVerdict, run_suite
 
 NEEDS = {
@@ -43,3 +47,33 @@ def test_a_right_proposer_keeps_every_promise(toy: str) -> None:
     assert names[:2] == ["test_nothing_of_the_kit_is_replaced", "test_capabilities_fit_together"]
     assert names[-1] == "test_cost"
     assert reports["test_cost"].facts["microseconds_per_draft_at_batch_1"] > 0
+
+
+class Counted(Recaller):
+    """Counts the tokens it drafts."""
+
+    num_drafted: ClassVar[int] = 0
+
+    def guess(self, text: Sequence[int], count: int) -> list[int]:
+        found = super().guess(text, count)
+        Counted.num_drafted += len(found)
+        return found
+
+
+def test_one_that_learns_from_finished_requests_alone_drafts_in_the_engine(monkeypatch) -> None:
+    suite = type(
+        "TestCounted", (ProposerConformance,), {"method": Counted, "config": kit_config(), "model": "tiny"}
+    )
+    seen: list[int] = []
+    run = engine.generate
+
+    def generate(*arguments: Any, **more: Any) -> Any:
+        Counted.num_drafted = 0
+        tokens = run(*arguments, **more)
+        seen.append(Counted.num_drafted)
+        return tokens
+
+    monkeypatch.setattr(engine, "generate", generate)
+    [report] = run_suite(suite, only=["test_greedy_text_is_that_of_plain_decoding"])
+    assert report.verdict is PromiseVerdict.KEPT
+    assert seen[0] > 0

@@ -59,7 +59,8 @@ class DeclarationTests(ProposerSuite):
     def test_it_drafts(self) -> None:
         """Something is drafted on some of the kit's texts; without drafts nothing can be checked.
 
-        To fix: set `prompts` to a few texts on which your method drafts.
+        To fix: set `prompts` to a few texts on which your method drafts. Requests with the same texts have been finished
+        before, so a method may learn there.
         """
         if not any(row.tokens for row in self._observed):
             broken(f"nothing was drafted in {len(self._observed)} calls that wanted a draft")

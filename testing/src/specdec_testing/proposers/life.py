@@ -95,7 +95,7 @@ class LifeTests(ProposerSuite):
         for asks in (call_sequence(self._k), call_sequence(self._k)[:3]):
             drafts: list[list[Row]] = []
             for has_aborted in (True, False):
-                feed = self._feed()
+                feed = self._untaught()
                 self._add(feed, 2, "beside")
                 if has_aborted:
                     feed.add("aborted", text, 40)

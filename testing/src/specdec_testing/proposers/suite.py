@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import pytest
+
 from specdec.config import ZOO
-from specdec.interfaces import Capability, Proposer, TargetHandle
-from specdec_testing.support.call_sequence import NUM_PROMPT_TOKENS, call_sequence
+from specdec.interfaces import Capability, FinishReason, Proposer, TargetHandle
+from specdec_testing.support.call_sequence import NUM_PROMPT_TOKENS, call_sequence, play
 from specdec_testing.support.checked_proposer import CheckedProposer, checked_proposer
 from specdec_testing.support.conformance import Conformance, once_per_suite
 from specdec_testing.support.feed import Ask, Feed
 from specdec_testing.support.rows import Row
 from specdec_testing.support.target import CheckTarget, Model, check_target
-from specdec_testing.support.texts import texts_for
+from specdec_testing.support.texts import TEXT_LEN, texts_for
 from specdec_testing.support.tiny import DEFAULT_MODEL
 from specdec_testing.support.verdicts import not_applicable
 
@@ -68,10 +70,42 @@ class ProposerSuite(Conformance):
     def _feed(
         self, *, has_feedback: bool = False, handle: TargetHandle | None = None, **changes: Any
     ) -> Feed:
-        """Return a feed for a new proposer."""
-        return Feed(
+        """Return a feed for a new proposer, which has seen the texts in finished requests if it learns from those alone."""
+        feed = Feed(
             self._checked.make(self._target, handle, **changes), self._target, has_feedback=has_feedback
         )
+        if self._learns_from_finished_only:
+            self._teach(feed)
+        return feed
+
+    @property
+    @once_per_suite
+    def _learns_from_finished_only(self) -> bool:
+        """Whether drafts on the texts are made only after finished requests that had them."""
+        try:
+            return not self._is_drafting(self._untaught()) and self._is_drafting(
+                self._teach(self._untaught())
+            )
+        except pytest.fail.Exception:  # each test says itself what is wrong
+            return False
+
+    def _untaught(self) -> Feed:
+        """Return a feed for a new proposer that has not seen a request."""
+        return Feed(self._checked.make(self._target), self._target)
+
+    def _teach(self, feed: Feed) -> Feed:
+        """Run and finish a request with each text."""
+        names = [self._add(feed, index, f"earlier-{index}") for index in range(len(self._texts))]
+        for count in (NUM_PROMPT_TOKENS, TEXT_LEN - NUM_PROMPT_TOKENS):
+            feed.call(dict.fromkeys(names, Ask(count, 0)))
+        feed.finish(names, FinishReason.STOP)
+        return feed
+
+    def _is_drafting(self, feed: Feed) -> bool:
+        """Return whether anything is drafted on the texts."""
+        names = [self._add(feed, index) for index in range(len(self._texts))]
+        drafted = play(feed, dict.fromkeys(names, call_sequence(self._k)))
+        return any(row is not None and row.tokens for rows in drafted.values() for row in rows)
 
     def _single(self, feed: Feed, text: Sequence[int], cap: int, *, name: str = "single") -> Row:
         """Return the draft after a whole text for a new request, whose last token is delivered in a separate call."""

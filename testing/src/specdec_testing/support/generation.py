@@ -29,8 +29,18 @@ def generate(
     speculation: Mapping[str, Any] | None,
     prompts: Sequence[Sequence[int]],
     temperature: float,
+    *,
+    num_rounds: int = 1,
 ) -> list[list[int]]:
-    """Return the output tokens for every prompt, from an engine small enough for chunked prefill, preemption and joins."""
+    """Return the output tokens for every prompt, from an engine small enough for chunked prefill, preemption and joins.
+
+    Args:
+        target: the target.
+        speculation: `speculative_config`; None for plain decoding.
+        prompts: token ids.
+        temperature: of all requests.
+        num_rounds: how often the engine generates the same; the tokens are those of the last time.
+    """
     config: Any = None if speculation is None else {**speculation, "on_proposer_error": "raise"}
     llm = LLM(
         target.loaded,
@@ -42,9 +52,10 @@ def generate(
         num_gpu_blocks_override=-(-target.max_len // _BLOCK_SIZE) + 2,
         strict_drafts=True,
     )
-    outputs = llm.generate(
-        [list(prompt) for prompt in prompts], params(temperature, len(prompts)), use_tqdm=False
-    )
+    for _ in range(num_rounds):
+        outputs = llm.generate(
+            [list(prompt) for prompt in prompts], params(temperature, len(prompts)), use_tqdm=False
+        )
     return [output.outputs[0].token_ids for output in outputs]
 
 

@@ -12,7 +12,7 @@ import torch
 
 from kit_subjects.breaking import Mutants, register_in
 from kit_subjects.memory import writable
-from kit_subjects.toys import Chain, Head, Learner, Tree
+from kit_subjects.toys import Chain, Head, Learner, Recaller, Tree
 from specdec.interfaces import Draft, FinishReason, ProposeBatch, ProposerConfig, TargetInfo
 
 MUTANTS: Mutants = {}
@@ -206,6 +206,12 @@ class ExpectsToKnow(Chain):
 
 @breaks("test_aborted_requests_teach_nothing")
 class LearnsFromAborted(Learner):
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        super().finish(request_ids, FinishReason.STOP)
+
+
+@breaks("test_aborted_requests_teach_nothing")
+class RecallsAborted(Recaller):
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         super().finish(request_ids, FinishReason.STOP)
 

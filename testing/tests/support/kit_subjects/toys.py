@@ -107,18 +107,29 @@ class Learner(Chain):
 
     def guess(self, text: Sequence[int], count: int) -> list[int]:
         found = super().guess(text, count)
-        while text and len(found) < count:
-            token = self.successors.get([*text, *found][-1])
-            if token is None:
-                break
-            found.append(token)
-        return found
+        return found + self.recalled([*text, *found], count - len(found))
+
+    def recalled(self, text: Sequence[int], count: int) -> list[int]:
+        """Return up to `count` tokens that followed each other in finished requests."""
+        found = list(text[-1:])
+        while found and len(found) <= count and found[-1] in self.successors:
+            found.append(self.successors[found[-1]])
+        return found[1:]
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         for name in request_ids:
             text = self.held.pop(name, [])
             if reason in (FinishReason.STOP, FinishReason.LENGTH):
                 self.successors.update(pairwise(text))
+
+
+class Recaller(Learner):
+    """Drafts from requests that ended well alone."""
+
+    name: ClassVar[str] = "recaller"
+
+    def guess(self, text: Sequence[int], count: int) -> list[int]:
+        return self.recalled(text, count)
 
 
 class Drawn(Chain):
@@ -257,7 +268,7 @@ class Device(Proposer):
 
 
 TOYS: dict[str, type[Proposer]] = {
-    toy.name: toy for toy in (Chain, Tree, Learner, Drawn, Siblings, Head, Device)
+    toy.name: toy for toy in (Chain, Tree, Learner, Recaller, Drawn, Siblings, Head, Device)
 }
 
 
