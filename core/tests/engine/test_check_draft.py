@@ -35,7 +35,7 @@ def drawn(rows: list[list[int]], parents: list[list[int]] | None = None, vocab: 
 
 def check(draft: Draft, nodes: int = 9) -> tuple[CheckedDraft, int]:
     size = len(draft.token_ids)
-    return check_draft(draft, [nodes] * size, VOCAB)
+    return check_draft(draft, [nodes] * size, VOCAB)[:2]
 
 
 def test_a_drawn_id_outside_the_vocabulary_stays_to_be_rejected() -> None:
@@ -258,3 +258,40 @@ def test_a_false_map_raises_where_drafts_are_strict() -> None:
     proposer.vocab_map = torch.tensor([1, 1, 3])
     with pytest.raises(DraftError, match="maps several ids to 1"):
         asked(guard)
+
+
+Q = torch.full((1, 4, VOCAB), 1 / VOCAB)
+WRONG_Q = torch.cat((Q[:, :1], Q[:, 1:2] / 2, Q[:, 2:]), 1)
+
+
+@pytest.mark.parametrize(
+    ("draft", "flaw"),
+    [
+        (Draft.from_lists([[1], [1, 2, 3, 4]]), "row 1: 4 nodes, and max_nodes is 3"),
+        (
+            Draft.from_lists([[1, VOCAB, 3, 4]]),
+            f"row 0: node 1 has id {VOCAB}, and the vocabulary has {VOCAB}",
+        ),
+        (
+            Draft(torch.tensor([[1, -1, 3]])),
+            "row 0: node 1 is padding (-1), which may only stand behind the last node",
+        ),
+        (
+            Draft.from_lists([[1, 2]], [[-1, 1]]),
+            "row 0: node 1 has parent 1, which does not precede it",
+        ),
+        (
+            Draft(torch.tensor([[1, 2, 3]]), node_probs=WRONG_Q, sampling=DraftSampling.IID),
+            "row 0: node_probs[1], which node 1 is drawn from, is no distribution",
+        ),
+        (
+            Draft(torch.tensor([[1, 2, -9]]), node_probs=Q, sampling=DraftSampling.IID),
+            f"row 0: node 2 has id -9, and the vocabulary has {VOCAB}",
+        ),
+        (Draft.from_lists([[1, 2, 3]], [[-1, -1, 0]]), None),
+    ],
+)
+def test_the_one_thing_that_is_wrong_is_named(draft: Draft, flaw: str | None) -> None:
+    _, num_unfit, found = check_draft(draft, [3] * len(draft.token_ids), VOCAB)
+    assert found == flaw
+    assert (num_unfit > 0) == (flaw is not None)

@@ -291,3 +291,30 @@ def test_all_sequences_that_ended_are_gone_where_finish_raises(subject) -> None:
         llm.generate(subject.prompts[:2], [stop, greedy(4)])
     engine = engine_of(llm)
     assert (engine._owners, engine._watches, engine._row_ids, engine._ended) == ({}, {}, set(), [])
+
+
+STATELESS = """
+from specdec import Draft, Proposer
+
+class Stateless(Proposer):
+    name = "stateless"
+
+    def propose(self, batch):
+        states = batch.hidden_states
+        return self.drafted(states)
+
+    def drafted(self, states):
+        return Draft.from_lists(states.argmax(-1, keepdim=True).tolist())
+"""
+
+
+def test_states_that_were_not_declared_are_named(subject, tmp_path, caplog) -> None:
+    (tmp_path / "stateless.py").write_text(STATELESS)
+    speculation = {"method": f"{tmp_path}/stateless.py:Stateless", "num_speculative_tokens": 2}
+    assert tokens_of(make_llm(subject.model, speculation), subject.prompts, greedy(32)) == subject.expected
+    remedy = "to read batch.hidden_states declare Capability.HIDDEN_STATES"
+    assert f"stateless.py:12; {remedy}" in caplog.text
+    raising = make_llm(subject.model, speculation | {"on_proposer_error": "raise"})
+    with pytest.raises(AttributeError) as raised:
+        tokens_of(raising, subject.prompts, greedy(32))
+    assert raised.value.__notes__ == [f"proposer 'stateless': {remedy}"]

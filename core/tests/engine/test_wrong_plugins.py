@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,20 @@ def proposer(tmp_path: Path, **parts: str) -> dict[str, object]:
 def test_what_fails_at_load_names_the_proposer(subject, tmp_path, part, line, message) -> None:
     with pytest.raises((PluginError, ValueError), match=f"proposer 'mine': {message}"):
         make_llm(subject.model, proposer(tmp_path, **{part: line}))
+
+
+def test_a_constructor_with_other_parameters_shows_those_it_must_have(subject, tmp_path) -> None:
+    given = proposer(tmp_path)
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace("(self, config, target)", "(self, k, model, *, path)"))
+    with pytest.raises(
+        PluginError,
+        match=re.escape(
+            "class Mine: __init__(self, k, model, *, path) must be __init__(self, config: ProposerConfig, "
+            "target: TargetInfo) -> None"
+        ),
+    ):
+        make_llm(subject.model, given)
 
 
 class Liar(int):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.delivery import Delivery as Delivery
     from specdec.engine.speculation.draws import EngineDraws as EngineDraws
     from specdec.engine.speculation.opening import no_states as no_states
+    from specdec.engine.speculation.undeclared import undeclared as undeclared
     from specdec.engine.stop_checker import StopChecker as StopChecker
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "problem_of",
     "release_threads",
     "select_rows",
+    "undeclared",
 ]
 
 __getattr__ = lazily(
@@ -80,5 +82,6 @@ __getattr__ = lazily(
         "problem_of": "check_verdict",
         "release_threads": "openmp",
         "select_rows": "speculation.check_draft",
+        "undeclared": "speculation.undeclared",
     },
 )

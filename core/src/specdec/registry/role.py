@@ -24,6 +24,8 @@ class Role:
     """The base of its `Config`, if it has one."""
     attributes: tuple[str, ...] = ("name",)
     """Class attributes without a default."""
+    parameters: tuple[str, ...] = ()
+    """What its constructor is called with, and their types."""
 
     def check(self, candidate: object, origin: str) -> type[Any]:
         """Return the class if it fulfills the contract.
@@ -63,7 +65,25 @@ class Role:
             config = getattr(candidate, "Config", None)
             if not isinstance(config, type) or not issubclass(config, config_base):
                 raise PluginError(f"{label}: Config must be a subclass of specdec.interfaces.{self.config}")
+        if not _takes(candidate, len(self.parameters)):
+            expected = ", ".join(("self", *self.parameters))
+            raise PluginError(
+                f"{label}: __init__{inspect.signature(candidate.__init__)} must be __init__({expected}) -> None"
+            )
         return candidate
+
+
+def _takes(candidate: type[Any], num_arguments: int) -> bool:
+    """Return whether a class can be called with so many arguments by position; True where it does not tell."""
+    try:
+        signature = inspect.signature(candidate)
+    except ValueError:
+        return True
+    try:
+        signature.bind(*[None] * num_arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def _other_version(candidate: type[Any], base: type[Any], installed: int) -> str | None:
@@ -83,9 +103,18 @@ def _other_version(candidate: type[Any], base: type[Any], installed: int) -> str
 
 ROLES: Mapping[Group, Role] = MappingProxyType(
     {
-        Group.PROPOSERS: Role("specdec_register_proposers", "Proposer", config="ProposerConfig"),
+        Group.PROPOSERS: Role(
+            "specdec_register_proposers",
+            "Proposer",
+            config="ProposerConfig",
+            parameters=("config: ProposerConfig", "target: TargetInfo"),
+        ),
         Group.SAMPLERS: Role(
-            "specdec_register_samplers", "Sampler", config="SamplerConfig", attributes=("name", "is_lossless")
+            "specdec_register_samplers",
+            "Sampler",
+            config="SamplerConfig",
+            attributes=("name", "is_lossless"),
+            parameters=("config: SamplerConfig",),
         ),
         Group.SCORERS: Role("specdec_register_scorers", "Scorer"),
         Group.BACKENDS: Role("specdec_register_backends", "Backend"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.engine import Delivery, no_states
+from specdec.engine import Delivery, no_states, undeclared
 from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Capability, FinishReason, Proposer
 from specdec_testing.support.draws import RecordingDraws
@@ -109,8 +109,11 @@ class Feed:
             draft = self.proposer.propose(loan.batch)  # type: ignore[arg-type]
         except Exception as error:
             written = loan.written()
+            remedy = undeclared(error, self.proposer.capabilities)
             broken(
-                f"propose raised {described(error)}" + (f" (it had written to {written})" if written else "")
+                f"propose raised {described(error)}"
+                + (f"; {remedy}" if remedy else "")
+                + (f" (it had written to {written})" if written else "")
             )
         self.seconds.append((perf_counter() - started, sum(cap > 0 for cap in caps)))
         if (written := loan.written()) is not None:

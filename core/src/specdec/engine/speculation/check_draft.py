@@ -25,8 +25,8 @@ def check_draft(
     vocab_size: int,
     *,
     takes_trees: bool = True,
-) -> tuple[CheckedDraft, int]:
-    """Return the usable part of a draft, as an own copy, and the number of unfit nodes.
+) -> tuple[CheckedDraft, int, str | None]:
+    """Return the usable part of a draft, as an own copy, the number of unfit nodes, and what is wrong with the first one.
 
     Only `vocab_map` is still the plugin's, because it is copied and checked once, see `check_vocab_map`.
 
@@ -50,24 +50,25 @@ def check_draft(
     parents: list[list[int]] | None = None if received.parents is None else received.parents.tolist()
     is_normal = None if received.node_probs is None else _normalise(received.node_probs)
     kept: list[tuple[int, ...]] = []
-    num_unfit = 0
+    num_unfit, first_flaw = 0, None
     for index, row in enumerate(received.token_ids.tolist()):
-        length = len(row)
-        while length and row[length - 1] == PADDING_ID:
-            length -= 1
+        while row and row[-1] == PADDING_ID:
+            row.pop()
         links = None if parents is None else parents[index]
-        valid = min(length, max_nodes[index])
-        if is_normal is None or not is_drawn[index]:
-            valid = _valid_length(row, valid, vocab_size)
-        if links is not None:
-            valid = _valid_tree_length(links, valid) if takes_trees else _chain_length(links, valid)
-        scored = tuple(row[:valid])
-        if is_normal is not None and is_drawn[index]:
-            valid = _normal_length(is_normal[index], links, valid)
-            scored = tuple(token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid])
-            num_unfit += sum(not 0 <= token < vocab_size for token in row[:valid])
-        num_unfit += length - valid
-        kept.append(scored)
+        normal = None if is_normal is None or not is_drawn[index] else is_normal[index]
+        valid, flaw = _usable(row, links, normal, max_nodes[index], vocab_size, takes_trees=takes_trees)
+        num_unfit += len(row) - valid
+        if normal is None:
+            kept.append(tuple(row[:valid]))
+        else:
+            scored = [token if 0 <= token < vocab_size else _STAND_IN for token in row[:valid]]
+            replaced = [node for node in range(valid) if scored[node] != row[node]]
+            num_unfit += len(replaced)
+            if replaced:
+                flaw = _outside(row, replaced[0], vocab_size)
+            kept.append(tuple(scored))
+        if flaw is not None and first_flaw is None:
+            first_flaw = f"row {index}: {flaw}"
     drawn = None
     if received.node_probs is not None:
         drawn = DrawnNodes(
@@ -80,7 +81,51 @@ def check_draft(
     trees = None
     if parents is not None and takes_trees:
         trees = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
-    return CheckedDraft(tuple(kept), trees, drawn, received.proposers), num_unfit
+    return CheckedDraft(tuple(kept), trees, drawn, received.proposers), num_unfit, first_flaw
+
+
+def _usable(
+    row: Sequence[int],
+    parents: Sequence[int] | None,
+    is_normal: Sequence[bool] | None,
+    cap: int,
+    vocab_size: int,
+    *,
+    takes_trees: bool,
+) -> tuple[int, str | None]:
+    """Return how many nodes of a row can be used, and what is wrong with the next one.
+
+    Args:
+        row: ids without padding.
+        parents: their parents; None for a chain.
+        is_normal: which rows of q are distributions; None without q.
+        cap: `max_nodes`.
+        vocab_size: number of the target's ids.
+        takes_trees: whether it may be a tree.
+    """
+    valid, flaw = len(row), None
+    if valid > cap:
+        valid, flaw = cap, f"{valid} nodes, and max_nodes is {cap}"
+    if is_normal is None:
+        for node in range(valid):
+            if not 0 <= row[node] < vocab_size:
+                valid, flaw = node, _outside(row, node, vocab_size)
+                break
+    if parents is not None:
+        fit = _valid_tree_length(parents, valid) if takes_trees else _chain_length(parents, valid)
+        if fit < valid:
+            remedy = "does not precede it" if takes_trees else "makes a tree: declare Capability.TREE"
+            valid, flaw = fit, f"node {fit} has parent {parents[fit]}, which {remedy}"
+    if is_normal is not None and (fit := _normal_length(is_normal, parents, valid)) < valid:
+        place = fit if parents is None else parents[fit] + 1
+        valid, flaw = fit, f"node_probs[{place}], which node {fit} is drawn from, is no distribution"
+    return valid, flaw
+
+
+def _outside(row: Sequence[int], node: int, vocab_size: int) -> str:
+    if row[node] == PADDING_ID:
+        return f"node {node} is padding (-1), which may only stand behind the last node"
+    return f"node {node} has id {row[node]}, and the vocabulary has {vocab_size}"
 
 
 def _normalise(probs: torch.Tensor) -> list[list[bool]]:
@@ -142,13 +187,6 @@ def select_rows(draft: CheckedDraft, indices: Sequence[int]) -> CheckedDraft:
         drawn=drawn,
         proposers=None if draft.proposers is None else tuple(draft.proposers[i] for i in indices),
     )
-
-
-def _valid_length(row: Sequence[int], limit: int, vocab_size: int) -> int:
-    for node in range(limit):
-        if not 0 <= row[node] < vocab_size:
-            return node
-    return limit
 
 
 def _valid_tree_length(parents: Sequence[int], limit: int) -> int:

@@ -14,6 +14,7 @@ import torch
 from specdec.engine.metrics import EngineMetrics
 from specdec.engine.speculation.check_draft import DraftError, check_draft, check_vocab_map
 from specdec.engine.speculation.received import copied
+from specdec.engine.speculation.undeclared import undeclared
 from specdec.errors import PluginError, described, is_interrupt, line_of
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
@@ -50,7 +51,7 @@ class ProposerGuard:
         proposer: the proposer.
         vocab_size: number of ids that a draft may use.
         is_fallback: False re-raises the proposer's exceptions (`on_proposer_error="raise"`).
-        is_strict: True raises on malformed drafts (`strict_drafts=True`).
+        is_strict: True raises on malformed drafts (`strict_drafts=True`), which `is_fallback=False` does as well.
         takes_trees: whether drafts may be trees: the proposer drafts them and the sampler verifies them.
         metrics: failures are counted there.
     """
@@ -105,7 +106,9 @@ class ProposerGuard:
         started = time.perf_counter()
         try:
             offered: object = self._call(self.proposer.propose, batch)
-            draft, num_cut = check_draft(offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees)
+            draft, num_cut, flaw = check_draft(
+                offered, max_nodes, self._vocab_size, takes_trees=self._takes_trees
+            )
             drawn = draft.drawn
             if drawn is not None and drawn.vocab_map is not None:
                 own_map = self._own_map(drawn.vocab_map, drawn.node_probs.shape[2])
@@ -114,12 +117,11 @@ class ProposerGuard:
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
         if num_cut:
-            if self._is_strict:
-                raise DraftError(f"{self.name}: {num_cut} drafted nodes are malformed or above the caps")
+            if self._is_strict or not self._is_fallback:
+                raise DraftError(f"proposer {self.name!r} returned a draft that cannot be scored: {flaw}")
             self._metrics.proposer_nodes_cut += num_cut
             self._note(
-                "nodes above max_nodes, ids outside the vocabulary, parents that do not precede their nodes, or trees without "
-                "Capability.TREE; they were cut, and strict_drafts=True raises",
+                f"{flaw}; what cannot be scored is cut, and strict_drafts=True raises",
                 "returned a draft that cannot be scored",
             )
         self._watch_time(time.perf_counter() - started, counts)
@@ -195,10 +197,15 @@ class ProposerGuard:
     def _contain(self, error: BaseException, what: str, *, hint: str = "", is_pausing: bool = True) -> None:
         """Count the exception that is being handled; re-raises what is not to be contained."""
         is_wanted = not self._is_fallback or (self._is_strict and isinstance(error, DraftError))
-        if is_interrupt(error) or is_wanted:
+        if is_interrupt(error):
+            raise
+        remedy = undeclared(error, self.capabilities)
+        if is_wanted:
+            if remedy:
+                error.add_note(f"proposer {self.name!r}: {remedy}")
             raise
         self._metrics.proposer_errors += 1
-        self._note(f"{described(error)}{line_of(error)}{hint}", what)
+        self._note(f"{described(error)}{line_of(error)}{'; ' * bool(remedy)}{remedy}{hint}", what)
         if is_pausing:
             self._fail()
 
