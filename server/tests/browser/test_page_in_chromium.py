@@ -8,19 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from servercheck.browser import PROMPT, Person, axe_source, chromium, person
+from servercheck.browser import PROMPT, Person, axe_source, person, stream_of
 from servercheck.served import Served, serving
 
 from specdec_server import Settings
 
 pytestmark = pytest.mark.browser
+MARKDOWN = ["# Title", "\n\n", "A [link](https://a.b)", " and `code`\n\n", "- one\n- **two**\n\n", "> quote\n\n```py\nx = 1",
+            "\n```\n\n|a|b|\n|-|-|\n|1|2|\n"]  # fmt: skip
 WCAG = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture
@@ -44,23 +40,42 @@ def test_an_answer_streams_is_coloured_and_equals_that_without_drafts(
     someone: Person, served: Served
 ) -> None:
     page = someone.page
+    page.evaluate(
+        """() => { window.shown = new Set(); new MutationObserver(() => { if (!document.getElementById('stop').hidden)
+        shown.add(document.querySelectorAll('.run .token').length); }).observe(document.getElementById('turns'),
+        {childList: true, subtree: true}) }"""
+    )
     someone.ask()
-    someone.until("document.querySelectorAll('.run .token').length > 2")
-    assert page.is_visible("#stop"), "tokens are shown before the answer ends"
     someone.wait()
+    total = page.locator(".run .token").count()
+    assert any(0 < count < total for count in page.evaluate("[...shown]")), "shown before the answer ends"
+    assert someone.texts() == [said_by_the_server(served, PROMPT)]
+    someone.compare()
     assert someone.texts() == [said_by_the_server(served, PROMPT)] * 2
+    assert page.locator(".compare").is_hidden()
     (turn,) = someone.turns()
     steps = turn["run"]["steps"]
     accepted = [token for step in steps for token in step["tokens"][: len(step["accepted"])]]
-    shown = page.locator(".run:first-child .token.drafted").evaluate_all("all => all.map(e => e.textContent)")
-    assert [token for token in accepted if token] == shown
+    someone.settings(formatted=False)
+    coloured = page.locator(".run:first-child .token.drafted")
+    places = coloured.evaluate_all("all => [...new Set(all.map(e => e.dataset.place))]")
+    shown = [
+        "".join(page.locator(f".run:first-child [data-place='{place}']").all_text_contents())
+        for place in places
+    ]
+    assert [token for token in accepted if token.strip()] == shown
     assert len(shown) > 5
     assert page.locator(".run:last-child .token.drafted").count() == 0
-    deep = page.locator(".run:first-child .token.depth-2").count()
-    assert deep == sum(len(step["accepted"]) >= 2 for step in steps) > 0
+    deep = page.locator(".run:first-child .token.depth-2")
+    assert (
+        0
+        < len(deep.evaluate_all("all => [...new Set(all.map(e => e.dataset.place))]"))
+        <= sum(len(step["accepted"]) >= 2 for step in steps)
+    )
     panel = page.inner_text("#speed")
     assert "Equal: the same 60 tokens" in panel
     assert len(re.findall(r"[\d.]+\s+tokens/s", panel)) == 2
+    assert "speed-up" in panel
     drafts = [step for step in steps if step["draft_token_ids"]]
     shares = page.locator("#positions tbody tr td:last-child").all_inner_texts()
     first = sum(len(step["accepted"]) >= 1 for step in drafts) / len(drafts)
@@ -69,7 +84,6 @@ def test_an_answer_streams_is_coloured_and_equals_that_without_drafts(
 
 
 def test_pointing_at_a_token_shows_what_its_step_drafted(someone: Person) -> None:
-    someone.settings(compare=False)
     someone.ask()
     someone.wait()
     (turn,) = someone.turns()
@@ -85,6 +99,81 @@ def test_pointing_at_a_token_shows_what_its_step_drafted(someone: Person) -> Non
     )
     someone.page.click("#next-step")
     assert f"Step {number + 1} of" in someone.page.inner_text("#step-title")
+
+
+def test_a_speed_up_is_told_over_equal_lengths_only(someone: Person) -> None:
+    page = someone.page
+    someone.settings(maxTokens=900)
+    someone.ask()
+    someone.until("document.querySelectorAll('.run .token').length > 40")
+    page.click("#stop")
+    someone.wait()
+    assert "speed-up" not in page.inner_text("#speed")
+    someone.compare()  # as many tokens as had come
+    (turn,) = someone.turns()
+    stopped, plain = (
+        [i for step in turn[name]["steps"] for i in step["token_ids"]] for name in ("run", "plain")
+    )
+    assert stopped == plain
+    assert f"Equal: the same {len(stopped)} tokens" in page.inner_text("#speed")
+    assert "speed-up" in page.inner_text("#speed")
+
+    someone.settings(maxTokens=400)
+    someone.ask("def main(")
+    someone.wait()
+    page.click(".turn:last-child .compare")
+    someone.until("document.querySelectorAll('.turn:last-child .run:last-child .token').length > 20")
+    page.click("#stop")
+    someone.wait()
+    told = page.inner_text("#speed")
+    assert "No speed-up: the answers are of different lengths." in told
+    assert not re.search(r"speed-up\s+[\d.]+", told)
+    assert "Equal as far as both go" in told
+
+
+def test_the_first_suggestion_is_an_edit_that_pays(browser: Any) -> None:
+    settings = Settings(model_names=("smollm2",), log_every_s=0.0)
+    config = {"method": "ngram", "num_speculative_tokens": 5}
+    with (
+        serving(settings, "smollm2", template=None, speculative_config=config) as served,
+        person(browser, served.url) as someone,
+    ):
+        page = someone.page
+        page.wait_for_selector("#served b")
+        someone.settings(temperature=0)
+        page.locator(".examples button").first.click()
+        someone.wait()
+        assert page.locator(".prompt pre").count() == page.locator(".said pre").count() == 1
+        steps = someone.turns()[0]["run"]["steps"]
+        tokens = sum(len(step["token_ids"]) for step in steps)
+        assert tokens > 40
+        assert tokens / len(steps) > 2, "tokens a step"
+
+
+def test_on_a_phone_the_message_stays_and_the_panel_is_folded(browser: Any, served: Served) -> None:
+    size = {"width": 375, "height": 667}
+    with person(browser, served.url, viewport=size, has_touch=True, is_mobile=True) as someone:
+        page = someone.page
+        page.wait_for_selector("#served b")
+        assert page.locator("header").bounding_box()["height"] < 60, "one line"
+        for _ in range(3):
+            someone.ask()
+            someone.wait()
+        for name in ("#message", "#send"):
+            box = page.locator(name).bounding_box()
+            assert box["y"] + box["height"] <= size["height"], name
+        assert page.evaluate("document.documentElement.scrollHeight") <= size["height"]
+        assert page.locator("#panel").is_hidden()
+        assert "tokens/s" in page.inner_text("#fold")
+        page.locator(".text .token.drafted").last.tap()
+        assert "drafted" in page.inner_text("#fold"), "what its step drafted"
+        page.tap("#fold")
+        assert page.locator("#step .node").count() > 0
+        assert page.locator("#panel").is_visible()
+        assert page.locator("#message").is_visible()
+        assert page.locator(".turn").first.is_hidden()
+        page.tap("#fold")
+        assert page.locator("#panel").is_hidden()
 
 
 def test_stop_keeps_what_has_come_and_a_reload_keeps_the_conversation(someone: Person) -> None:
@@ -107,7 +196,7 @@ def test_stop_keeps_what_has_come_and_a_reload_keeps_the_conversation(someone: P
     page.on(
         "request", lambda request: asked.append(request.post_data_json) if request.method == "POST" else None
     )
-    someone.settings(maxTokens=8, compare=False)
+    someone.settings(maxTokens=8)
     someone.ask("def main(")
     someone.wait()
     (body,) = asked
@@ -134,10 +223,10 @@ def test_a_reload_in_the_middle_keeps_what_has_come(someone: Person) -> None:
 
 def test_speculation_can_be_turned_off(someone: Person, served: Served) -> None:
     someone.settings(speculation=False)
-    assert someone.page.is_disabled("[name=compare]")
     someone.ask()
     someone.wait()
     assert someone.texts() == [said_by_the_server(served, PROMPT)]
+    assert someone.page.locator(".compare").is_hidden()
     assert someone.page.locator(".token.drafted").count() == 0
     assert "without drafts" in someone.page.inner_text("#speed")
 
@@ -156,6 +245,11 @@ def test_the_keyboard_alone_does_everything(someone: Person) -> None:
     page.keyboard.press("Enter")
     someone.wait()
     assert page.evaluate(focused) == "message"
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate(focused) == "compare"
+    page.keyboard.press("Enter")
+    someone.wait()
+    page.focus("#message")
     page.keyboard.press("Shift+Tab")
     assert page.evaluate(focused) == "text", "the last answer comes before the message"
     page.keyboard.press("ArrowRight")
@@ -191,7 +285,6 @@ def test_screen_readers_are_told_the_beginning_and_the_end_alone(someone: Person
         """() => { window.told = []; new MutationObserver(() => told.push(document.getElementById('status').textContent))
         .observe(document.getElementById('status'), {childList: true}) }"""
     )
-    someone.settings(compare=False)
     someone.ask()
     someone.wait()
     begun, ended = someone.page.evaluate("told")
@@ -262,20 +355,14 @@ def test_a_model_without_a_chat_template_goes_on_with_a_text(browser: Any, serve
         someone.ask()
         someone.wait()
         body = {"prompt": PROMPT, "max_tokens": 20, "temperature": 0}
-        assert someone.texts() == [served.ask("/v1/completions", body)[1]["choices"][0]["text"]] * 2
+        text = served.ask("/v1/completions", body)[1]["choices"][0]["text"]
+        assert page.locator(".run .text").text_content() == text, "a text is not formatted"
+        assert page.locator("[name=formatted]").is_hidden()
+        someone.compare()
+        assert page.locator(".run .text").all_text_contents() == [text] * 2
 
 
 def test_reasoning_is_shown_and_not_sent_again(browser: Any, served: Served) -> None:
-    step = {
-        "proposer": None, "draft_token_ids": [], "draft_tokens": [], "parents": [], "accepted": [], "time": 0.5,
-        "token_ids": [7, 9, 5, 6], "tokens": ["Hm, so", "<mark>", "Yes", "."],
-    }  # fmt: skip
-    told = [
-        {"delta": {"role": "assistant", "content": ""}},
-        {"delta": {"reasoning_content": "Hm, so"}, "draft_steps": [step]},
-        {"delta": {"content": "Yes."}, "finish_reason": "stop"},
-    ]
-    events = "".join(f"data: {json.dumps({'choices': [choice]})}\n\n" for choice in told) + "data: [DONE]\n\n"
     with person(browser, served.url) as someone:
         page = someone.page
         page.wait_for_selector("#served b")
@@ -284,13 +371,13 @@ def test_reasoning_is_shown_and_not_sent_again(browser: Any, served: Served) -> 
             "request",
             lambda request: asked.append(request.post_data_json) if request.method == "POST" else None,
         )
+        events = stream_of(["Yes", "."], reasoning="Hm, so")
         page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, body=events))
-        someone.settings(compare=False)
         for _ in range(2):
             someone.ask("Why?")
             someone.wait()
         assert someone.texts() == ["Hm, soYes."] * 2
-        assert page.locator(".run .token.reasoning").all_inner_texts() == ["Hm, so"] * 2
+        assert page.locator(".run .reasoning").all_inner_texts() == ["Hm, so"] * 2
         assert asked[1]["messages"][1] == {"role": "assistant", "content": "Yes."}
 
 
@@ -313,6 +400,7 @@ def test_axe_finds_nothing(browser: Any, served: Served, scheme: str) -> None:
         someone.settings(maxTokens=60, seed=7, temperature=0.5)
         someone.ask()
         someone.wait()
+        someone.compare()
         page.locator(".token.drafted").first.hover()
         page.evaluate(  # every colour and shade, whether this model shows it or not
             """() => { for (let c = 0; c < 5; c++) for (let d = 1; d <= 6; d++) { const e = document.createElement('span');
@@ -320,6 +408,17 @@ def test_axe_finds_nothing(browser: Any, served: Served, scheme: str) -> None:
             document.querySelector('.run .text').append(e); } }"""
         )
         check("with an answer")
+        events = stream_of(MARKDOWN, reasoning="so")
+        page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, body=events))
+        someone.ask()
+        someone.wait()
+        check("with a formatted answer")
+        page.set_viewport_size({"width": 375, "height": 700})
+        check("on a phone")
+        page.click("#fold")
+        check("on a phone, unfolded")
+        page.set_viewport_size({"width": 1280, "height": 800})
+        page.unroute("**/v1/chat/completions")
         someone.ask("word " * 3000)
         page.wait_for_selector("#error:not([hidden])")
         check("with an error")
@@ -328,11 +427,16 @@ def test_axe_finds_nothing(browser: Any, served: Served, scheme: str) -> None:
 @pytest.mark.parametrize("width", [360, 800, 1280])
 def test_nothing_sticks_out(browser: Any, served: Served, width: int) -> None:
     with person(browser, served.url, viewport={"width": width, "height": 700}) as someone:
-        someone.page.wait_for_selector("#served b")
-        someone.settings(maxTokens=30)
-        someone.ask()
+        page = someone.page
+        page.wait_for_selector("#served b")
+        wide = ["`", "x" * 500, "`\n\n", "y" * 500, "\n\n|", " a " * 90, "|b|\n|-|-|\n|", "c" * 300, "|d|\n"]
+        page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, body=stream_of(wide)))
+        someone.ask("z" * 500)
         someone.wait()
-        assert someone.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator(".said td").count() == 2
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        inside = "[...document.querySelectorAll('.run, .prompt')].map(e => e.getBoundingClientRect())"
+        assert page.evaluate(f"{inside}.every(box => box.left >= 0 && box.right <= {width})")
 
 
 def test_the_reference_lists_all_and_tries_it_out_offline(browser: Any, served: Served) -> None:

@@ -1,16 +1,21 @@
-// An answer as it is shown: its tokens, coloured, and a cursor that chooses one of them.
+// An answer as it is shown: its text, in which the tokens are coloured, and a cursor that chooses one of them.
 
 import { classesOf } from "./colours.js";
 import { make, number } from "./dom.js";
+import { Prose } from "./prose.js";
 import { statistics } from "./run.js";
+
+const ENDS = { length: "reached the most tokens", stopped: "stopped" };
 
 /** Shows one run. `choose(view, segment, isSpoken)` is called when a token is pointed at, or keys move the cursor to it. */
 export class AnswerView {
-  constructor(run, title, choose) {
+  constructor(run, title, isFormatted, choose) {
     this.run = run;
+    this.isFormatted = isFormatted;
     this.choose = choose;
     this.cursor = null;
-    this.tokens = [];
+    this.segments = [];
+    this.parts = [];
     this.text = make("div", {
       class: "text",
       tabindex: "0",
@@ -18,56 +23,81 @@ export class AnswerView {
       "aria-label": `${title}. Left and right arrow move through its tokens, up and down through its steps.`,
     });
     this.meta = make("p", { class: "meta" });
-    this.element = make("div", { class: "run" }, make("h3", {}, title), this.text, this.meta);
+    this.title = make("h3", {}, title);
+    this.element = make("div", { class: "run" }, this.title, this.text, this.meta);
     this.text.addEventListener("pointerover", (event) => this.point(event));
     this.text.addEventListener("click", (event) => this.point(event));
     this.text.addEventListener("focus", () => this.cursor === null || this.move(this.cursor));
     this.text.addEventListener("keydown", (event) => this.key(event));
     this.append(run.segments);
+    this.show();
+  }
+
+  /** Take in further segments; `show` shows them. */
+  append(segments) {
+    for (const segment of segments) {
+      const place = this.segments.push(segment) - 1;
+      const kind = segment.isReasoning ? "reasoning" : "said";
+      if (this.parts.at(-1)?.kind !== kind) {
+        const element = make("div", { class: kind });
+        this.text.append(element);
+        const prose = new Prose(element, (token) => this.segments[token].depth > 0, (token, space) => this.look(token, space));
+        this.parts.push({ kind, prose });
+      }
+      this.parts.at(-1).prose.append(segment.text, place);
+    }
+  }
+
+  /** Bring text and numbers up to date. */
+  show(isWriting = false) {
+    this.element.classList.toggle("writing", isWriting);
+    this.text.classList.toggle("source", !this.isFormatted);
+    this.parts.forEach(({ prose }, index) => prose.show(this.isFormatted, isWriting && index === this.parts.length - 1));
     this.tell();
   }
 
-  /** Show further segments. */
-  append(segments) {
-    const made = segments.map((segment) => {
-      const proposer = segment.step === null ? null : this.run.steps[segment.step].proposer;
-      const kind = segment.isReasoning ? "reasoning " : "";
-      const element = make("span", { class: `token ${kind}${classesOf(proposer, segment.depth)}` }, segment.text);
-      element.dataset.place = this.tokens.push({ element, segment }) - 1;
-      return element;
-    });
-    this.text.append(...made);
+  format(isFormatted) {
+    this.isFormatted = isFormatted;
+    this.show();
   }
 
-  /** Show what is known of the run under its text. */
-  tell(extra = "") {
+  tell() {
     const { tokens, steps, accepted } = statistics(this.run);
     const words = [];
     if (tokens) words.push(`${tokens} tokens`, `${number(tokens / steps)} a step`);
     if (accepted) words.push(`${accepted} from drafts`);
     if (this.run.speed) words.push(`${number(this.run.speed)} tokens/s`);
-    if (this.run.seed !== null) words.push(`seed ${this.run.seed}`);
-    const why = { length: "reached the most tokens", stopped: "stopped" }[this.run.finish];
-    if (why) words.push(why);
-    if (extra) words.push(extra);
+    if (ENDS[this.run.finish]) words.push(ENDS[this.run.finish]);
     this.meta.textContent = words.join(" · ");
+  }
+
+  look(place, space) {
+    const { step, depth } = this.segments[place];
+    const kind = space || (step === null ? "" : classesOf(this.run.steps[step].proposer, depth));
+    return `token ${kind}${place === this.cursor ? " cursor" : ""}`;
+  }
+
+  /** Return the elements of a token: none where all of it is a mark of Markdown. */
+  elementsOf(place) {
+    return this.text.querySelectorAll(`[data-place="${place}"]`);
   }
 
   /** Move the cursor to a token, or take it away. */
   move(place, isSpoken = false) {
-    this.tokens[this.cursor]?.element.classList.remove("cursor");
+    for (const element of this.text.querySelectorAll(".cursor")) element.classList.remove("cursor");
     this.cursor = place;
     if (place === null) return;
-    const { element, segment } = this.tokens[place];
-    element.classList.add("cursor");
-    element.scrollIntoView({ block: "nearest" });
-    this.choose(this, segment, isSpoken);
+    const elements = this.elementsOf(place);
+    for (const element of elements) element.classList.add("cursor");
+    elements[0]?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.choose(this, this.segments[place], isSpoken);
   }
 
-  /** Move the cursor to the first token of a step. */
+  /** Move the cursor to the first token of a step, one that can be seen if there is one. */
   moveToStep(step) {
-    const place = this.tokens.findIndex(({ segment }) => segment.step === step);
-    if (place >= 0) this.move(place, true);
+    const places = this.segments.flatMap((segment, place) => (segment.step === step ? [place] : []));
+    const seen = places.find((place) => this.elementsOf(place).length);
+    if (places.length) this.move(seen ?? places[0], true);
   }
 
   point(event) {
@@ -76,28 +106,34 @@ export class AnswerView {
   }
 
   key(event) {
-    const last = this.tokens.length - 1;
+    const last = this.segments.length - 1;
     if (last < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const at = this.cursor ?? -1;
     const moves = {
-      ArrowRight: () => Math.min(at + 1, last),
-      ArrowLeft: () => Math.max(at - 1, 0),
+      ArrowRight: () => this.seen(at + 1, 1) ?? at,
+      ArrowLeft: () => this.seen(at - 1, -1) ?? at,
       ArrowDown: () => this.otherStep(Math.max(at, 0), 1),
       ArrowUp: () => this.otherStep(Math.max(at, 0), -1),
-      Home: () => 0,
-      End: () => last,
+      Home: () => this.seen(0, 1) ?? at,
+      End: () => this.seen(last, -1) ?? at,
     };
     if (!(event.key in moves)) return;
     event.preventDefault();
-    this.move(moves[event.key](), true);
+    this.move(Math.max(moves[event.key](), 0), true);
+  }
+
+  /** Return the first token that can be seen from a place on; null if there is none. */
+  seen(place, direction) {
+    while (this.segments[place] && !this.elementsOf(place).length) place += direction;
+    return this.segments[place] ? place : null;
   }
 
   otherStep(at, direction) {
-    const step = this.tokens[at].segment.step;
+    const step = this.segments[at].step;
     let place = at;
-    while (this.tokens[place + direction] && this.tokens[place].segment.step === step) place += direction;
-    const found = this.tokens[place].segment.step; // then the first token of that step
-    while (place > 0 && this.tokens[place - 1].segment.step === found) place -= 1;
-    return place;
+    while (this.segments[place + direction] && this.segments[place].step === step) place += direction;
+    const found = this.segments[place].step; // then the first token of that step
+    while (place > 0 && this.segments[place - 1].step === found) place -= 1;
+    return this.seen(place, 1) ?? place;
   }
 }

@@ -1,9 +1,8 @@
 // What is asked of the server: the next message of a conversation, or the continuation of a text.
 
 import { stream } from "./api.js";
-import { Run } from "./run.js";
 
-/** Return the body of a request. `turns` are the earlier ones, the last of them without an answer. */
+/** Return the body of a request. `turns` are the earlier ones, and last that which is to be answered. */
 export function requestBody(turns, settings, isChat, isDrafting) {
   const body = {
     temperature: settings.temperature,
@@ -14,10 +13,10 @@ export function requestBody(turns, settings, isChat, isDrafting) {
   if (!isDrafting) body.speculative = false;
   if (!isChat) return { ...body, prompt: turns.at(-1).prompt };
   const messages = settings.system ? [{ role: "system", content: settings.system }] : [];
-  for (const { prompt, run } of turns) {
+  turns.forEach(({ prompt, run }, index) => {
     messages.push({ role: "user", content: prompt });
-    if (run) messages.push({ role: "assistant", content: run.text });
-  }
+    if (index < turns.length - 1) messages.push({ role: "assistant", content: run.text });
+  });
   return { ...body, messages };
 }
 
@@ -34,8 +33,4 @@ export async function fill(run, body, isChat, signal, show) {
     run.finish = "stopped";
     if (error.name !== "AbortError") throw error;
   }
-}
-
-export function newRun(settings, isDrafting) {
-  return new Run({ seed: settings.seed, isDrafting });
 }

@@ -1,27 +1,17 @@
 // Chat with the model that the server serves, and see what of each answer was drafted.
 
-import { AnswerView } from "./answer.js";
 import { get, useKey } from "./api.js";
-import { fill, newRun, requestBody } from "./ask.js";
+import { fill, requestBody } from "./ask.js";
 import { $, announce, make } from "./dom.js";
-import { showPositions, showSpeed, showStep, stepSummary, verdictText } from "./panel.js";
-import { statistics } from "./run.js";
-import { limitSettings, readSettings, setUpSettings } from "./settings.js";
+import { BEGINNINGS, QUESTIONS } from "./examples.js";
+import { setOpen, setUpFold, summarise } from "./fold.js";
+import { showPositions, showSpeed, showStep, speedText, stepSummary, verdictText } from "./panel.js";
+import { Run, statistics } from "./run.js";
+import { isFormatted, limitSettings, readSettings, setUpSettings } from "./settings.js";
 import { keepTurns, keptTurns } from "./store.js";
+import { TurnView } from "./turn.js";
 
-const EXAMPLES = {
-  chat: [
-    "Write a haiku about the sea, then repeat it word for word.",
-    "List the planets of the solar system, each with one fact.",
-    "Rewrite this in capital letters: the quick brown fox jumps over the lazy dog.",
-  ],
-  text: [
-    "import os\nimport sys\n\n\ndef read_lines(path):\n",
-    "class Stack:\n    def __init__(self):\n",
-    "def main():\n    parser = argparse.ArgumentParser(",
-  ],
-};
-const page = { info: null, turns: [], running: null, chosen: null };
+const page = { info: null, turns: [], views: [], running: null, chosen: null };
 
 async function connect() {
   try {
@@ -34,25 +24,28 @@ async function connect() {
   tellError(null);
   $("key-form").hidden = true;
   const { model, has_chat_template: isChat, speculative_config: config } = page.info;
-  const how = config ? `drafts by ${config.method}, up to ${config.num_speculative_tokens} tokens a step` : "no drafts";
-  $("served").replaceChildren(make("b", {}, model), ` · ${how} · ${page.info.dtype} on ${page.info.device}`);
+  const more = `${config ? `, up to ${config.num_speculative_tokens} drafted tokens a step` : ""} · ${page.info.dtype} on ${page.info.device}`;
+  $("served").replaceChildren(make("b", {}, model), ` · ${config?.method ?? "no drafts"}`, make("span", { class: "long" }, more));
   document.title = `${model} · specdec`;
   $("docs").hidden = !page.info.has_docs;
-  $("message-label").textContent = isChat ? "Message" : "Text to continue";
+  $("message-label").textContent = $("message").placeholder = isChat ? "Message" : "Text to continue";
   limitSettings(page.info);
+  for (const view of page.views) view.format(hasMarkdown());
   showEmpty();
 }
 
 function showEmpty() {
   const isChat = page.info?.has_chat_template ?? true;
   $("empty").hidden = page.turns.length > 0 || !page.info;
-  $("empty").querySelector("h2").textContent = isChat ? "Ask something" : "Begin a text";
+  $("empty-title").textContent = isChat ? "Ask something" : "Begin a text";
   $("empty-text").textContent =
     (isChat ? "" : "This model has no chat template: it goes on with what you write. ") +
-    "Tokens that a draft had guessed, and the model accepted, are coloured: one colour for each proposer, a stronger shade the deeper in the draft.";
+    "Tokens that were drafted, and accepted by the model, are coloured: one colour for each proposer, stronger the deeper in the draft.";
   const isCode = page.info?.root === "zoo"; // trained on Python alone
-  const buttons = EXAMPLES[isChat && !isCode ? "chat" : "text"].map((text) => {
-    const button = make("button", { type: "button" }, text.trimEnd());
+  const asks = isChat && !isCode;
+  const buttons = (asks ? QUESTIONS : BEGINNINGS).map(({ title, text }) => {
+    const line = text.trim().split("\n").at(asks ? 0 : -1);
+    const button = make("button", { type: "button" }, make("b", {}, title), make("span", {}, line));
     button.addEventListener("click", () => ask(text));
     return make("li", {}, button);
   });
@@ -68,94 +61,105 @@ function tellError(error) {
   }
 }
 
-/** Show a turn; return what fills it. */
 function showTurn(turn) {
-  const runs = make("div", { class: "runs" });
-  const element = make("article", { class: "turn" }, make("h2", { class: "visually-hidden" }, "You"), make("p", { class: "prompt" }, turn.prompt.trimEnd()), runs);
-  $("turns").append(element);
-  const add = (run, title) => {
-    const view = new AnswerView(run, title, choose);
-    runs.append(view.element);
-    runs.classList.toggle("two", runs.children.length > 1);
-    return view;
-  };
-  return { turn, element, add };
+  const view = new TurnView(turn, hasMarkdown(), choose, compare);
+  page.views.push(view);
+  $("turns").append(view.element);
+  return view;
 }
 
-function titleOf(run, isCompared) {
-  if (!isCompared) return run.isDrafting ? "Answer" : "Answer without drafts";
-  return run.isDrafting ? "With drafts" : "Without drafts";
+function hasMarkdown() {
+  return isFormatted() && (page.info?.has_chat_template ?? true);
 }
 
 function choose(view, segment, isSpoken) {
   if (page.chosen && page.chosen.view !== view) page.chosen.view.move(null);
   page.chosen = { view, segment };
   showStep(view.run, segment);
-  if (isSpoken && segment.step !== null) announce(stepSummary(view.run.steps[segment.step], segment));
+  if (segment.step === null) return;
+  const told = stepSummary(view.run.steps[segment.step], segment);
+  summarise(told);
+  if (isSpoken) announce(told);
 }
 
 function showPanel(turn) {
   showSpeed(turn?.run, turn?.plain);
   showPositions(turn?.run);
+  summarise(speedText(turn?.run, turn?.plain));
 }
 
 async function ask(prompt) {
   if (page.running || !page.info || !prompt.trim()) return;
   const settings = readSettings();
-  if (!settings) return;
-  tellError(null);
-  const turn = { prompt, run: newRun(settings, settings.isDrafting), plain: null };
+  if (!settings) {
+    setOpen(true); // where the wrong field is
+    return;
+  }
+  const { isDrafting, ...asked } = settings;
+  const turn = { prompt, run: new Run({ settings: asked, isDrafting }), plain: null };
   page.turns.push(turn);
   $("empty").hidden = true;
-  setRunning(new AbortController());
+  setOpen(false);
   const shown = showTurn(turn);
   shown.element.scrollIntoView({ block: "nearest" });
-  announce("The answer begins");
-  try {
-    await follow(turn, turn.run, shown.add(turn.run, titleOf(turn.run, settings.isCompared)), settings);
-    if (settings.isCompared && turn.run.finish !== "stopped") {
-      turn.plain = newRun(settings, false);
-      await follow(turn, turn.plain, shown.add(turn.plain, titleOf(turn.plain, true)), settings);
-    }
-  } catch (error) {
-    tellError(error);
-  }
+  await answer(shown, turn.run, shown.views[0]);
   if (!turn.run.steps.length) {
     page.turns.pop();
+    page.views.pop();
     shown.element.remove();
     $("message").value ||= prompt;
     showEmpty();
-  } else {
-    announce(`${summary(turn)} ${turn.run.text}`);
+    showPanel(page.turns.at(-1));
   }
-  showPanel(page.turns.at(-1));
-  setRunning(null);
-  keep();
 }
 
-async function follow(turn, run, view, settings) {
+/** Run a turn's request again without drafts; after a stop, for as many tokens as had come. */
+async function compare(shown) {
+  if (page.running || !page.info) return;
+  const { turn } = shown;
+  const { settings, finish, tokenIds } = turn.run;
+  const maxTokens = finish === "stopped" ? tokenIds.length : settings.maxTokens;
+  turn.plain = new Run({ settings: { ...settings, maxTokens }, isDrafting: false });
+  const view = shown.add(turn.plain);
+  await answer(shown, turn.plain, view);
+  if (!turn.plain.steps.length) {
+    turn.plain = null;
+    shown.remove(view);
+    showPanel(turn);
+  }
+}
+
+/** Fill a run with the server's answer, and show it as it comes. */
+async function answer(shown, run, view) {
+  const { turn } = shown;
+  tellError(null);
+  setRunning(new AbortController());
+  announce("The answer begins");
   const isChat = page.info.has_chat_template;
-  const earlier = page.turns.map((other) => (other === turn ? { prompt: turn.prompt } : other));
-  const body = requestBody(earlier, settings, isChat, run.isDrafting);
+  const turns = page.turns.slice(0, page.turns.indexOf(turn) + 1);
   let isDue = false;
-  const refresh = () => {
+  const refresh = (isWriting) => {
     isDue = false;
-    view.tell();
+    const follows = atEnd();
+    view.show(isWriting);
+    if (follows) $("turns").scrollTop = $("turns").scrollHeight;
     showPanel(turn);
   };
-  view.element.classList.add("writing");
-  await fill(run, body, isChat, page.running.signal, (segments) => {
-    const isAtEnd = atEnd();
-    view.append(segments);
-    if (isAtEnd) $("turns").scrollTop = $("turns").scrollHeight;
-    if (!isDue) {
+  view.show(true);
+  try {
+    await fill(run, requestBody(turns, run.settings, isChat, run.isDrafting), isChat, page.running.signal, (segments) => {
+      view.append(segments);
+      if (isDue) return;
       isDue = true;
-      requestAnimationFrame(refresh);
-    }
-  }).finally(() => {
-    view.element.classList.remove("writing");
-    refresh();
-  });
+      requestAnimationFrame(() => refresh(page.running !== null && !run.finish));
+    });
+  } catch (error) {
+    tellError(error);
+  }
+  setRunning(null);
+  refresh(false);
+  if (run.steps.length) announce(`${summary(turn)} ${run.text}`);
+  keep();
 }
 
 function summary({ run, plain }) {
@@ -175,6 +179,7 @@ function setRunning(controller) {
   $("stop").hidden = !controller;
   $("send").disabled = $("clear").disabled = Boolean(controller);
   $("turns").setAttribute("aria-busy", String(Boolean(controller)));
+  for (const view of page.views) view.offer(Boolean(controller));
 }
 
 function stop() {
@@ -187,6 +192,7 @@ function keep() {
 
 function clear() {
   page.turns = [];
+  page.views = [];
   page.chosen = null;
   for (const turn of document.querySelectorAll(".turn")) turn.remove();
   tellError(null);
@@ -204,13 +210,10 @@ function moveStep(direction) {
 }
 
 function setUp() {
-  setUpSettings();
+  setUpSettings(() => page.views.forEach((view) => view.format(hasMarkdown())));
+  setUpFold();
   page.turns = keptTurns();
-  for (const turn of page.turns) {
-    const { add } = showTurn(turn);
-    add(turn.run, titleOf(turn.run, turn.plain));
-    if (turn.plain) add(turn.plain, titleOf(turn.plain, true));
-  }
+  for (const turn of page.turns) showTurn(turn);
   $("turns").scrollTop = $("turns").scrollHeight;
   showPanel(page.turns.at(-1));
   showStep(null, null);

@@ -2,7 +2,7 @@
 
 import { classesOf, colourOf } from "./colours.js";
 import { $, make, number, visible } from "./dom.js";
-import { depths, firstDifference, statistics } from "./run.js";
+import { depths, firstDifference, speedUp, statistics } from "./run.js";
 
 const MAX_ROWS = 8;
 const SVG = "http://www.w3.org/2000/svg";
@@ -14,20 +14,37 @@ export function showSpeed(run, plain) {
     return;
   }
   const { tokens, steps, drafted, accepted } = statistics(run);
-  const figures = [[run.isDrafting ? "with drafts" : "without drafts", run.speed, "tokens/s"]];
-  if (plain) figures.push(["without drafts", plain.speed, "tokens/s"]);
-  if (plain?.finish && plain.speed && run.speed) figures.push(["speed-up", run.speed / plain.speed, "×"]);
+  const parts = [figures(run, plain)];
+  if (plain?.finish) parts.push(verdict(run, plain));
+  if (plain?.finish && tokens !== plain.tokenIds.length) {
+    parts.push(make("p", { class: "hint" }, "No speed-up: the answers are of different lengths."));
+  }
+  if (drafted) parts.push(make("p", { class: "hint" }, `${accepted} of ${drafted} drafted tokens accepted`));
+  if (tokens) parts.push(make("p", { class: "hint" }, `${(tokens / steps).toFixed(2)} tokens a step · seed ${run.settings.seed}`));
+  $("speed").replaceChildren(...parts);
+}
+
+/** Return the speed of a run, and what is known of its drafts, in a line; empty while nothing is. */
+export function speedText(run, plain) {
+  if (!run?.speed) return "";
+  const { drafted, accepted } = statistics(run);
+  const ratio = plain ? speedUp(run, plain) : null;
+  const words = [`${number(run.speed)} tokens/s`];
+  if (ratio) words.unshift(`${ratio.toFixed(1)} times as fast`);
+  if (drafted) words.push(`${Math.round((100 * accepted) / drafted)} % of drafts accepted`);
+  return words.join(" · ");
+}
+
+function figures(run, plain) {
+  const found = [[run.isDrafting ? "with drafts" : "without drafts", run.speed, "tokens/s"]];
+  if (plain) found.push(["without drafts", plain.speed, "tokens/s"]);
+  const ratio = plain ? speedUp(run, plain) : null;
+  if (ratio) found.push(["speed-up", ratio, "×"]);
   const list = make("dl", { class: "figures" });
-  for (const [name, value, unit] of figures) {
+  for (const [name, value, unit] of found) {
     list.append(make("div", {}, make("dt", {}, name), make("dd", {}, value ? number(value) : "–", make("small", {}, ` ${unit}`))));
   }
-  const parts = [list];
-  if (plain?.finish) parts.push(verdict(run, plain));
-  if (drafted) {
-    const share = `${accepted} of ${drafted} drafted tokens accepted`;
-    parts.push(make("p", { class: "hint" }, `${share}, ${(tokens / steps).toFixed(2)} tokens a step`));
-  }
-  $("speed").replaceChildren(...parts);
+  return list;
 }
 
 /** Return a sentence that says whether two runs are the same. */
@@ -92,7 +109,7 @@ export function showStep(run, segment) {
   $("next-step").disabled = !step || index >= run.steps.length - 1;
   $("step-title").textContent = step ? `Step ${index + 1} of ${run.steps.length}` : "Step";
   if (!step) {
-    $("step").replaceChildren(make("p", { class: "hint" }, "Point at a token, or move to it with the arrow keys, to see what its step drafted."));
+    $("step").replaceChildren(make("p", { class: "hint" }, "Point at or tap a token, or move to it with the arrow keys, to see what its step drafted."));
     return;
   }
   $("step").replaceChildren(make("p", { class: "summary" }, stepSummary(step, segment)), tree(step, segment));

@@ -10,7 +10,7 @@ export class Run {
     this.segments = kept.segments ?? []; // {text, step, depth, isReasoning}: depth 0 is the target's own token
     this.steps = kept.steps ?? [];
     this.finish = kept.finish ?? null;
-    this.seed = kept.seed ?? null;
+    this.settings = kept.settings ?? {}; // as asked for: temperature, seed, maxTokens, system
     this.isDrafting = kept.isDrafting ?? true;
     this.waiting = [];
   }
@@ -67,8 +67,8 @@ export class Run {
   }
 
   toJSON() {
-    const { segments, steps, finish, seed, isDrafting } = this;
-    return { segments, steps, finish, seed, isDrafting };
+    const { segments, steps, finish, settings, isDrafting } = this;
+    return { segments, steps, finish, settings, isDrafting };
   }
 }
 
@@ -106,4 +106,10 @@ export function firstDifference(run, other) {
   const [ids, others] = [run.tokenIds, other.tokenIds];
   const place = ids.findIndex((id, index) => index < others.length && id !== others[index]);
   return place < 0 ? null : place + 1;
+}
+
+/** Return how many times as fast a run was as another; null unless both ended, with the same number of tokens. */
+export function speedUp(run, other) {
+  const isWhole = run.finish && other.finish && run.tokenIds.length === other.tokenIds.length;
+  return isWhole && run.speed && other.speed ? run.speed / other.speed : null;
 }

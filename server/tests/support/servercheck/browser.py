@@ -48,12 +48,18 @@ class Person:
             assert time.monotonic() < deadline, expression
             self.page.wait_for_timeout(10)
 
+    def compare(self) -> None:
+        """Run the last message again without drafts."""
+        self.page.click(".turn:last-child .compare")
+        self.wait()
+
     def texts(self) -> list[str]:
-        """Return the answers as they are shown."""
-        return [
-            str(text)
-            for text in self.page.locator(".run .text").evaluate_all("all => all.map(e => e.textContent)")
-        ]
+        """Return the answers as they are shown without formatting; they are formatted again afterwards."""
+        is_formatted = self.page.is_checked("[name=formatted]")
+        self.settings(formatted=False)
+        shown = self.page.locator(".run .text").evaluate_all("all => all.map(e => e.textContent)")
+        self.settings(formatted=is_formatted)
+        return [str(text) for text in shown]
 
     def turns(self) -> list[dict[str, Any]]:
         """Return what the page keeps."""
@@ -61,6 +67,36 @@ class Person:
             self.page.evaluate("sessionStorage.getItem('specdec.turns')") or "[]"
         )
         return kept
+
+
+def stream_of(tokens: list[str], drafted: frozenset[int] = frozenset(), reasoning: str = "") -> str:
+    """Return the events of a chat completion.
+
+    Args:
+        tokens: the texts of its tokens; each comes in a piece of its own.
+        drafted: which of them were drafted, each alone in a step.
+        reasoning: what a token before them says as reasoning.
+    """
+    pieces: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": ""}}]
+    if reasoning:
+        pieces.append(
+            {"delta": {"reasoning_content": reasoning}, "draft_steps": [_step(0, reasoning, False)]}
+        )
+    for number, token in enumerate(tokens, start=1):
+        step = _step(number, token, number - 1 in drafted)
+        pieces.append({"delta": {"content": token}, "draft_steps": [step]})
+    pieces.append({"delta": {}, "finish_reason": "stop"})
+    events = [json.dumps({"choices": [piece]}) for piece in pieces]
+    return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+
+
+def _step(number: int, token: str, is_drafted: bool) -> dict[str, Any]:
+    draft = [number] if is_drafted else []
+    return {
+        "proposer": "ngram" if is_drafted else None, "draft_token_ids": draft, "draft_tokens": [token] * len(draft),
+        "parents": [-1] * len(draft), "accepted": [0] * len(draft), "token_ids": [number], "tokens": [token],
+        "time": number / 100,
+    }  # fmt: skip
 
 
 @contextmanager

@@ -76,12 +76,14 @@ class Served:
 
 
 @contextmanager
-def serving(settings: Settings, model: Any = "zoo", **arguments: Any) -> Iterator[Served]:
-    """Serve a target, by default the zoo's, at a free port."""
+def serving(
+    settings: Settings, model: Any = "zoo", *, template: str | None = TEMPLATE, **arguments: Any
+) -> Iterator[Served]:
+    """Serve a target, by default the zoo's, at a free port, with a chat template other than its own."""
     llm = AsyncLLM(model, dtype="float32", **arguments)
     tokenizer = llm.get_tokenizer()
     assert tokenizer is not None
-    tokenizer.chat_template = TEMPLATE
+    tokenizer.chat_template = template or tokenizer.chat_template
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     app = create_app(llm, settings)
