@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
+
+from servercheck.served import Served
 
 from specdec.engine.latency_histogram import BOUNDS_S
 from specdec.engine.metrics import EngineMetrics, Gauge, Metric
 from specdec.interfaces.observer import StepStats
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from specdec_server.descriptions import ENGINE_METRICS
 from specdec_server.telemetry import Telemetry
 
 DASHBOARD = Path(__file__).parents[1] / "grafana/specdec.json"
@@ -82,6 +86,27 @@ def test_requests_are_counted_when_they_end() -> None:
     assert told[f"vllm:prefix_cache_hits_total{LABELS}"] == 4
     assert told['specdec:requests_refused_total{engine="0",model_name="m",status="429"}'] == 1
     assert telemetry.num_ended == 3
+
+
+def test_every_metric_says_what_it_counts(served: Served) -> None:
+    text = served.ask("/metrics")[1]
+    told = dict(re.findall(r"^# HELP (\S+) (.*)$", text, re.M))
+    assert len(told) > 40
+    for name, sentence in told.items():
+        assert re.fullmatch(r"[A-Z].{12,}\.", sentence), name
+        words = name.partition(":")[2].removesuffix("_total").replace("_", " ")
+        assert words not in sentence, f"{name} says no more than its name"
+    names = {name.removesuffix("_total") for name in told}
+    only_on_a_gpu = {name for name in ENGINE_METRICS if name.startswith("specdec:graph_")}
+    assert set(ENGINE_METRICS) - names == only_on_a_gpu, "descriptions of metrics that there are not"
+    form = (Path(str(files("specdec_kernels"))) / "cuda/form.py").read_text()
+    assert {f"specdec:{name}" for name in re.findall(r'"(graph_\w+)":', form)} == only_on_a_gpu
+    tokens, size = (
+        served.counters()[f'specdec:kv_cache_{unit}{{engine="0",model_name="zoo"}}']
+        for unit in ("tokens", "bytes")
+    )
+    assert tokens >= 1024
+    assert size / tokens == 15 * 2 * 2 * 64 * 4, "layers, keys and values, heads, width, float32"
 
 
 def test_the_dashboard_asks_for_what_there_is() -> None:

@@ -15,11 +15,11 @@ from specdec_server.body import BodyLimit
 from specdec_server.errors import add_error_handlers
 from specdec_server.host import HostCheck
 from specdec_server.key import KeyCheck
+from specdec_server.openapi.document import GROUPS, complete_document
 from specdec_server.protocol import ChatRequest, CompletionRequest
 from specdec_server.protocol.responses import ResponsesRequest
 from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
 from specdec_server.queueing import QueueLimit
-from specdec_server.reading import add_schemas
 from specdec_server.responses import ResponseStore
 from specdec_server.routes import chat, completions, responses, status, tokens
 from specdec_server.routes.page import add_pages, page_paths
@@ -54,7 +54,13 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
     schema = "/openapi.json" if settings.are_docs_served else None
     pages = page_paths(has_page=settings.is_page_served, has_docs=settings.are_docs_served)
     app = FastAPI(
-        title="specdec", version=__version__, lifespan=life, docs_url=None, redoc_url=None, openapi_url=schema
+        title="specdec",
+        version=__version__,
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=schema,
+        openapi_tags=GROUPS,
     )
     app.state.service = service
     app.state.responses = ResponseStore(settings.max_stored_responses)
@@ -81,5 +87,7 @@ def create_app(llm: AsyncLLM, settings: Settings) -> FastAPI:
         app.include_router(routes.router)
     add_pages(app, settings)
     if schema is not None:  # made now, since it takes long and would keep requests waiting
-        add_schemas(app, CompletionRequest, ChatRequest, ResponsesRequest, TokenizeRequest, DetokenizeRequest)
+        complete_document(
+            app, CompletionRequest, ChatRequest, ResponsesRequest, TokenizeRequest, DetokenizeRequest
+        )
     return app

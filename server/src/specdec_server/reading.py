@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, TypeVar
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
-from pydantic.json_schema import models_json_schema
 
 from specdec_server.errors import ApiError
 from specdec_server.json_text import parsed
@@ -20,7 +19,6 @@ _SMALL_BYTES = 16 * 1024
 _JSON = re.compile(r"application/([\w.-]+\+)?json")
 _NO_OBJECT = "the body is not a JSON object: send one, with the header 'Content-Type: application/json'"
 _ENCODED = "the body has Content-Encoding {encoding!r}, and only bodies that are not compressed are read: send it as it is"
-_REFERENCE = "#/components/schemas/{model}"
 
 
 def reading(kind: type[BaseModel]) -> Any:
@@ -65,16 +63,3 @@ def read(raw: bytes, kind: type[Model], path: str) -> Model:
     except ValidationError as error:
         message, param = explained(path, kind, error, value)
         raise ApiError(message, param=param) from None
-
-
-def documented(kind: type[BaseModel]) -> dict[str, Any]:
-    """Return the part of a route's OpenAPI document that describes its body."""
-    schema = {"$ref": _REFERENCE.format(model=kind.__name__)}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
-def add_schemas(app: FastAPI, *kinds: type[BaseModel]) -> None:
-    """Add the schemas of bodies to the OpenAPI document of an app that has all its routes."""
-    _, found = models_json_schema([(kind, "validation") for kind in kinds], ref_template=_REFERENCE)
-    components = app.openapi().setdefault("components", {})
-    components["schemas"] = {**components.get("schemas", {}), **found["$defs"]}

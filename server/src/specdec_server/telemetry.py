@@ -13,6 +13,7 @@ from specdec import RequestOutput
 from specdec.engine import Gauge, Vector
 from specdec.engine import Histogram as EngineHistogram
 from specdec.engine import Metric as EngineMetric
+from specdec_server.descriptions import about
 
 _SECONDS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 _TOKENS = tuple(float(digit * 10**power) for power in range(6) for digit in (1, 2, 5))
@@ -35,24 +36,23 @@ class _EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric as a Prometheus metric family."""
         for metric in self._read():
-            about = metric.name.partition(":")[2].replace("_", " ")
             if isinstance(metric, Vector):
-                family = CounterMetricFamily(metric.name, about, labels=[*_LABELS, "position"])
+                family = CounterMetricFamily(metric.name, about(metric.name), labels=[*_LABELS, "position"])
                 for position, value in enumerate(metric.values):
                     family.add_metric([*self._labels, str(position)], value)
                 yield family
                 continue
             if isinstance(metric, EngineHistogram):
-                yield self._histogram(metric, about)
+                yield self._histogram(metric)
                 continue
             kind = GaugeMetricFamily if isinstance(metric, Gauge) else CounterMetricFamily
-            single = kind(metric.name, about, labels=_LABELS)
+            single = kind(metric.name, about(metric.name), labels=_LABELS)
             single.add_metric(self._labels, metric.value)
             yield single
 
-    def _histogram(self, metric: EngineHistogram, about: str) -> Metric:
+    def _histogram(self, metric: EngineHistogram) -> Metric:
         bounds = [*map(str, metric.bounds), "+Inf"]
-        family = HistogramMetricFamily(metric.name, about, labels=_LABELS)
+        family = HistogramMetricFamily(metric.name, about(metric.name), labels=_LABELS)
         family.add_metric(
             self._labels, list(zip(bounds, accumulate(metric.counts), strict=True)), metric.total
         )
@@ -73,34 +73,56 @@ class Telemetry:
         labels = {"model_name": model_name, "engine": str(engine)}
         self._registry.register(_EngineCollector(read, list(labels.values())))
 
-        def counter(name: str, about: str) -> Counter:
-            return Counter(name, about, _LABELS, registry=self._registry).labels(**labels)
+        def counter(name: str, told: str) -> Counter:
+            return Counter(name, told, _LABELS, registry=self._registry).labels(**labels)
 
-        def histogram(name: str, about: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
-            found = Histogram(name, about, _LABELS, registry=self._registry, buckets=buckets)
+        def histogram(name: str, told: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
+            found = Histogram(name, told, _LABELS, registry=self._registry, buckets=buckets)
             return found.labels(**labels)
 
-        self._prompt_tokens = counter("vllm:prompt_tokens", "tokens of prompts")
+        self._prompt_tokens = counter("vllm:prompt_tokens", "Tokens of the prompts of ended requests.")
         self._queries = counter(
-            "vllm:prefix_cache_queries", "tokens of prompts looked for in the prefix cache"
+            "vllm:prefix_cache_queries", "Tokens of prompts looked up in the prefix cache."
         )
-        self._hits = counter("vllm:prefix_cache_hits", "tokens of prompts found in the prefix cache")
-        self._output_tokens = counter("vllm:generation_tokens", "tokens of responses")
-        self._first_token = histogram("vllm:time_to_first_token_seconds", "from arrival to the first token")
-        self._latency = histogram("vllm:e2e_request_latency_seconds", "from arrival to the end")
+        self._hits = counter(
+            "vllm:prefix_cache_hits",
+            "Tokens of prompts found in the prefix cache of the target and the proposer.",
+        )
+        self._output_tokens = counter("vllm:generation_tokens", "Tokens of the samples of ended requests.")
+        self._first_token = histogram(
+            "vllm:time_to_first_token_seconds", "Seconds from a request's arrival to its first token."
+        )
+        self._latency = histogram(
+            "vllm:e2e_request_latency_seconds", "Seconds from a request's arrival to its end."
+        )
         self._per_token = histogram(
-            "vllm:request_time_per_output_token_seconds", "of one request, behind its first token"
+            "vllm:request_time_per_output_token_seconds",
+            "Seconds per token of a request's longest sample, after its first token.",
         )
-        self._queued = histogram("vllm:request_queue_time_seconds", "from arrival until it runs")
-        self._prefill = histogram("vllm:request_prefill_time_seconds", "from when it runs to the first token")
-        self._decode = histogram("vllm:request_decode_time_seconds", "from the first token to the end")
-        self._inference = histogram("vllm:request_inference_time_seconds", "from when it runs to the end")
-        self._prompt_lengths = histogram("vllm:request_prompt_tokens", "tokens of a prompt", _TOKENS)
-        self._output_lengths = histogram("vllm:request_generation_tokens", "tokens of a sample", _TOKENS)
-        self._samples = histogram("vllm:request_params_n", "samples of a prompt", _SAMPLES)
+        self._queued = histogram(
+            "vllm:request_queue_time_seconds", "Seconds from a request's arrival until it ran."
+        )
+        self._prefill = histogram(
+            "vllm:request_prefill_time_seconds", "Seconds from when a request ran to its first token."
+        )
+        self._decode = histogram(
+            "vllm:request_decode_time_seconds", "Seconds from a request's first token to its end."
+        )
+        self._inference = histogram(
+            "vllm:request_inference_time_seconds", "Seconds from when a request ran to its end."
+        )
+        self._prompt_lengths = histogram(
+            "vllm:request_prompt_tokens", "Tokens of the prompt of a finished request.", _TOKENS
+        )
+        self._output_lengths = histogram(
+            "vllm:request_generation_tokens", "Tokens of a sample of a finished request.", _TOKENS
+        )
+        self._samples = histogram(
+            "vllm:request_params_n", "Samples asked for by a finished request.", _SAMPLES
+        )
         self._refused = Counter(
             "specdec:requests_refused",
-            "requests answered with a status from 400 on, by it",
+            "HTTP requests answered with a status of 400 or more, by that status.",
             [*_LABELS, "status"],
             registry=self._registry,
         )
@@ -108,7 +130,7 @@ class Telemetry:
         """Engine requests that have ended."""
         self._ends = Counter(
             "vllm:request_success",
-            "samples that ended, by reason",
+            "Samples that ended, by the reason.",
             [*_LABELS, "finished_reason"],
             registry=self._registry,
         )

@@ -86,8 +86,10 @@ class TransformersScorer(Scorer):
         return added(runner.counts() for runner in self._runners)
 
     def levels(self) -> dict[str, int]:
-        """Return the number of recorded graphs and their memory in bytes, if there are any."""
-        return added(runner.levels() for runner in self._runners)
+        """Return the size of the KV caches in tokens and bytes, and number and bytes of recorded graphs, if there are any."""
+        slots, size = self.runner.cache.num_slots, sum(runner.bytes_per_token for runner in self._runners)
+        caches = {"kv_cache_tokens": slots, "kv_cache_bytes": slots * size}
+        return caches | added(runner.levels() for runner in self._runners)
 
     @property
     def _runners(self) -> list[ModuleRunner]:

@@ -26,9 +26,9 @@ class _Together(Collector):
                 if found[family.name] is not family:
                     found[family.name].samples += family.samples
         yield from found.values()
-        up = GaugeMetricFamily("specdec:engine_up", "1 while the engine serves", labels=["engine"])
+        up = GaugeMetricFamily("specdec:engine_up", "1 while the engine serves, else 0.", labels=["engine"])
         restarts = CounterMetricFamily(
-            "specdec:engine_restarts", "how often the engine was started again", labels=["engine"]
+            "specdec:engine_restarts", "Times that the engine was started again.", labels=["engine"]
         )
         for engine, num_restarts in zip(self._engines.all, self._engines.num_restarts, strict=True):
             up.add_metric([str(engine.index)], float(engine.is_ready))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from specdec.engine import Counter, Gauge, Metric, Vector
+from specdec_server.descriptions import about
 
 logger = logging.getLogger("specdec")
 
@@ -34,8 +35,8 @@ class MetricExport:
             made = self._made.get(name)
             if made is None:
                 keys = () if position is None else ("position",)
-                about = name.partition("_")[2].replace("_", " ")
-                made = self._made[name] = self._makers[is_gauge](name, description=about, tag_keys=keys)
+                told = about(name.replace("_", ":", 1))
+                made = self._made[name] = self._makers[is_gauge](name, description=told, tag_keys=keys)
             tags = {} if position is None else {"position": position}
             if is_gauge:
                 made.set(value, tags=tags)

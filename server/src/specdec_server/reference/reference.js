@@ -22,6 +22,8 @@ async function show() {
     spec: await answer.json(),
     dom_id: "#reference",
     deepLinking: true,
+    defaultModelsExpandDepth: 0,
+    displayRequestDuration: true,
     validatorUrl: null,
     requestInterceptor: (request) => {
       request.headers = withKey(request.headers);

@@ -15,9 +15,11 @@ from specdec import CompletionOutput, RequestOutput
 from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import chat_logprobs, raw_logprobs
 from specdec_server.message import Message, MessageParser, deltas
+from specdec_server.openapi import examples
+from specdec_server.openapi.document import Group, answering, taking
 from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import ChatRequest
-from specdec_server.reading import documented, reading
+from specdec_server.reading import reading
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
@@ -28,7 +30,12 @@ from specdec_server.usage import usage
 router = APIRouter()
 
 
-@router.post("/v1/chat/completions", openapi_extra=documented(ChatRequest))
+@router.post(
+    "/v1/chat/completions",
+    tags=[Group.GENERATION],
+    openapi_extra=taking(ChatRequest, examples.CHAT_REQUESTS),
+    responses=answering("The message; with `stream`, chunks of it as events.", examples.CHAT),
+)
 async def create_chat_completion(
     body: Annotated[ChatRequest, reading(ChatRequest)], request: Request, service: Served
 ) -> Response:

@@ -13,9 +13,11 @@ from fastapi import APIRouter, Request, Response
 from specdec import CompletionOutput, ConfigError, RequestOutput
 from specdec_server.draft_steps import DraftSteps
 from specdec_server.logprobs import CompletionLogprobs, raw_logprobs
+from specdec_server.openapi import examples
+from specdec_server.openapi.document import Group, answering, taking
 from specdec_server.piece import Growth, Piece
 from specdec_server.protocol import CompletionRequest
-from specdec_server.reading import documented, reading
+from specdec_server.reading import reading
 from specdec_server.running import finished, merged
 from specdec_server.sending import sent
 from specdec_server.service import Served, Service
@@ -24,7 +26,12 @@ from specdec_server.usage import usage
 router = APIRouter()
 
 
-@router.post("/v1/completions", openapi_extra=documented(CompletionRequest))
+@router.post(
+    "/v1/completions",
+    tags=[Group.GENERATION],
+    openapi_extra=taking(CompletionRequest, examples.COMPLETION_REQUESTS),
+    responses=answering("The texts; with `stream`, pieces of them as events.", examples.COMPLETION),
+)
 async def create_completion(
     body: Annotated[CompletionRequest, reading(CompletionRequest)], request: Request, service: Served
 ) -> Response:

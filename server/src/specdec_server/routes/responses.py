@@ -14,9 +14,11 @@ from fastapi import APIRouter, Request, Response
 from specdec import RequestOutput
 from specdec_server.data_parallel.conversation import response_prefix
 from specdec_server.errors import error_body
+from specdec_server.openapi import examples
+from specdec_server.openapi.document import Group, answering, taking
 from specdec_server.piece import Growth
 from specdec_server.protocol.responses import ResponsesRequest
-from specdec_server.reading import documented, reading
+from specdec_server.reading import reading
 from specdec_server.responses import ResponseStore
 from specdec_server.responses.items import messages_of
 from specdec_server.responses.output import Output, copied
@@ -36,7 +38,12 @@ def _store_of(request: Request) -> ResponseStore:
     return store
 
 
-@router.post("/v1/responses", openapi_extra=documented(ResponsesRequest))
+@router.post(
+    "/v1/responses",
+    tags=[Group.GENERATION],
+    openapi_extra=taking(ResponsesRequest, examples.RESPONSE_REQUESTS),
+    responses=answering("The response; with `stream`, events of OpenAI's kinds.", examples.RESPONSE),
+)
 async def create_response(
     body: Annotated[ResponsesRequest, reading(ResponsesRequest)], request: Request, service: Served
 ) -> Response:
@@ -46,14 +53,22 @@ async def create_response(
     return await sent(request, answer, is_streaming=bool(body.stream), has_named_events=True)
 
 
-@router.get("/v1/responses/{response_id}")
+@router.get(
+    "/v1/responses/{response_id}",
+    tags=[Group.STORED],
+    responses=answering("The response as it was.", examples.RESPONSE),
+)
 async def retrieve_response(response_id: str, request: Request, service: Served) -> Response:
     """Return a stored response."""
     stored = _store_of(request).get(response_id, service.owner)
     return await in_thread(json_response, stored.response)
 
 
-@router.delete("/v1/responses/{response_id}")
+@router.delete(
+    "/v1/responses/{response_id}",
+    tags=[Group.STORED],
+    responses=answering("It is gone.", examples.DELETED),
+)
 async def delete_response(response_id: str, request: Request, service: Served) -> dict[str, Any]:
     """Delete a stored response."""
     _store_of(request).delete(response_id, service.owner)

@@ -6,16 +6,23 @@ from time import time
 from typing import Any
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from specdec import __version__
+from specdec_server.openapi import examples
+from specdec_server.openapi.document import Group, answering
 from specdec_server.service import Served, Service
 
 router = APIRouter()
 _STARTED = int(time())
 
 
-@router.get("/health")
+@router.get(
+    "/health",
+    tags=[Group.MONITORING],
+    responses={200: {"description": "The engine runs."}, 503: {"description": "It does not."}},
+)
 @router.head("/health", include_in_schema=False)
 @router.get("/ping", include_in_schema=False)
 async def health(service: Served) -> Response:
@@ -23,13 +30,17 @@ async def health(service: Served) -> Response:
     return Response(status_code=200 if service.llm.is_running else 503)
 
 
-@router.get("/version")
+@router.get("/version", tags=[Group.MONITORING], responses=answering("The version.", examples.VERSION))
 async def version() -> dict[str, str]:
     """Return the version of specdec."""
     return {"version": __version__}
 
 
-@router.get("/server_info")
+@router.get(
+    "/server_info",
+    tags=[Group.MODELS],
+    responses=answering("Model and method.", examples.SERVER_INFO),
+)
 async def server_info(service: Served) -> dict[str, Any]:
     """Return the served model, whether it has a chat template, and the speculative configuration."""
     llm, settings = service.llm, service.settings
@@ -53,19 +64,24 @@ async def server_info(service: Served) -> dict[str, Any]:
     }
 
 
-@router.get("/metrics")
+@router.get(
+    "/metrics",
+    tags=[Group.MONITORING],
+    responses=answering("One line for each value.", examples.METRICS, "text/plain"),
+    response_class=PlainTextResponse,
+)
 async def metrics(service: Served) -> Response:
     """Return metrics in Prometheus' text format."""
     return Response(service.telemetry.text(), media_type=CONTENT_TYPE_LATEST)
 
 
-@router.get("/v1/models")
+@router.get("/v1/models", tags=[Group.MODELS], responses=answering("The names.", examples.MODELS))
 async def models(service: Served) -> dict[str, Any]:
     """List the names that requests may use as `model`."""
     return {"object": "list", "data": [_card(name, service) for name in service.settings.model_names]}
 
 
-@router.get("/v1/models/{name:path}")
+@router.get("/v1/models/{name:path}", tags=[Group.MODELS], responses=answering("The model.", examples.MODEL))
 async def model(name: str, service: Served) -> dict[str, Any]:
     """Describe one model."""
     return _card(service.name_of(name), service)

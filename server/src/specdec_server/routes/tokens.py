@@ -7,9 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 
 from specdec_server.errors import ApiError
+from specdec_server.openapi import examples
+from specdec_server.openapi.document import Group, answering, taking
 from specdec_server.protocol.chat import text_messages
 from specdec_server.protocol.tokens import DetokenizeRequest, TokenizeRequest
-from specdec_server.reading import documented, reading
+from specdec_server.reading import reading
 from specdec_server.sending import json_response
 from specdec_server.service import Served, Service
 from specdec_server.tools.conversation import check_roles
@@ -18,7 +20,12 @@ from specdec_server.turn import template_of
 router = APIRouter()
 
 
-@router.post("/tokenize", openapi_extra=documented(TokenizeRequest))
+@router.post(
+    "/tokenize",
+    tags=[Group.TOKENS],
+    openapi_extra=taking(TokenizeRequest, examples.TOKENIZE_REQUESTS),
+    responses=answering("The token ids, and how many there are.", examples.TOKENS),
+)
 async def tokenize(body: Annotated[TokenizeRequest, reading(TokenizeRequest)], service: Served) -> Response:
     """Return the tokens of a prompt or of a conversation."""
     return await service.prepared(lambda: _tokens(body, service))
@@ -50,7 +57,12 @@ def _tokens(body: TokenizeRequest, service: Service) -> Response:
     return json_response(found)
 
 
-@router.post("/detokenize", openapi_extra=documented(DetokenizeRequest))
+@router.post(
+    "/detokenize",
+    tags=[Group.TOKENS],
+    openapi_extra=taking(DetokenizeRequest, examples.DETOKENIZE_REQUESTS),
+    responses=answering("The text.", examples.TEXT),
+)
 async def detokenize(
     body: Annotated[DetokenizeRequest, reading(DetokenizeRequest)], service: Served
 ) -> Response:

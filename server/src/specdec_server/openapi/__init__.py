@@ -1,0 +1,1 @@
+"""The OpenAPI document: groups of operations, and what each takes and returns."""
