@@ -33,7 +33,7 @@ from zoo_recipe.prompts import cut_prompts, write_prompts
 from zoo_recipe.recipe import Recipe
 from zoo_recipe.run import TrainedTarget, train_target
 from zoo_recipe.target import next_token_loss
-from zoo_recipe.tokenizer import END_OF_TEXT, encode, load_tokenizer
+from zoo_recipe.tokenizer import END_OF_TEXT, encode, load_tokenizer, token_id
 
 NUM_MEASURED_PROMPTS = 24
 DEFAULT_OUT = Path("zoo/src/specdec_zoo")
@@ -168,8 +168,6 @@ def build_head(
     corpus = read_corpus(
         stdlib_root(), heldout_permille=corpus_recipe.heldout_permille, only=corpus_recipe.only
     )
-    separator = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
-    assert isinstance(separator, int)
     trained = train_head(
         recipe,
         target,
@@ -177,7 +175,7 @@ def build_head(
             recipe,
             encode(tokenizer, training_texts(corpus, corpus_recipe)),
             encode(tokenizer, [file.text for file in corpus.split("heldout")]),
-            separator,
+            token_id(tokenizer, END_OF_TEXT),
         ),
         work,
         max_minutes=max_minutes,

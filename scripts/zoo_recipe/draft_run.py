@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,20 +16,20 @@ from specdec_train.claim import claim
 from specdec_train.distillation import acceptance, distillation_loss, parallel_loss
 from specdec_train.loop import Evaluation, RunState, loop_config, train
 from specdec_train.optimizer import OptimizerPair
-from specdec_train.packing import PackedDocuments, micro_batches, windows
+from specdec_train.packing import packed_text
 from specdec_train.precision import round_to_bfloat16
 from zoo_recipe.corpus import read_corpus, stdlib_root
 from zoo_recipe.documents import training_texts
 from zoo_recipe.draft_recipe import DraftRecipe
 from zoo_recipe.recipe import Recipe
-from zoo_recipe.run import HeldoutLoss, run_tokenizer
+from zoo_recipe.run import HeldoutLoss, heldout_loss, run_tokenizer
 from zoo_recipe.target import (
     build_target,
-    heldout_loss,
+    mean_loss,
     next_token_loss,
     target_config,
 )
-from zoo_recipe.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer
+from zoo_recipe.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer, token_id
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,17 @@ def train_draft(
         if is_own
         else load_tokenizer(artefacts / "target")
     )
-    end_of_text = _id(tokenizer, END_OF_TEXT)
-    mask_id = _id(tokenizer, SYSTEM) if recipe.kind == "parallel" else None
-    data = PackedDocuments(
+    end_of_text = token_id(tokenizer, END_OF_TEXT)
+    mask_id = token_id(tokenizer, SYSTEM) if recipe.kind == "parallel" else None
+    heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
+    text = packed_text(
         encode(tokenizer, training_texts(corpus, corpus_recipe)),
+        heldout_ids,
         separator=end_of_text,
-        window=recipe.seq_len + 1,
+        seq_len=recipe.seq_len,
+        eval_windows=recipe.eval_windows,
         seed=recipe.seed,
     )
-    heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
-    heldout = windows(heldout_ids, separator=end_of_text, window=recipe.seq_len + 1)
-    spread = torch.linspace(0, len(heldout) - 1, min(recipe.eval_windows, len(heldout))).long()
     model = (
         _part_of(load_artefact(artefacts / recipe.starts_from), recipe.kept_layers).train()
         if recipe.starts_from
@@ -121,29 +120,27 @@ def train_draft(
             model, muon_lr=recipe.muon_lr, adamw_lr=recipe.adamw_lr, weight_decay=recipe.weight_decay
         ),
         lambda step: recipe.repeats.put_into(
-            data.batch(step, recipe.batch_size), step, vocab_size=len(tokenizer), seed=recipe.seed
+            text.train.batch(step, recipe.batch_size), step, vocab_size=len(tokenizer), seed=recipe.seed
         ),
         loss,
-        lambda: Evaluation(_mean(loss, heldout[spread], recipe.micro_batch)),
+        lambda: Evaluation(mean_loss(loss, text.spread, recipe.micro_batch)),
         loop_config(recipe.kind, recipe, max_minutes),
         folder,
         resume=resume,
     )
     round_to_bfloat16(model).train(False)
-    nats = heldout_loss(model, heldout, recipe.micro_batch)
-    tokens_per_byte = sum(len(ids) + 1 for ids in heldout_ids) / corpus.num_bytes("heldout")
-    final = HeldoutLoss(nats, nats * tokens_per_byte / math.log(2), heldout.size(0) * recipe.seq_len)
+    final = heldout_loss(model, text.heldout, recipe.micro_batch, corpus, heldout_ids)
     accepted = None
     if not is_own:
         accepted = acceptance(
             model,
             target,
-            heldout,
+            text.heldout,
             recipe.micro_batch,
             num_parallel=recipe.num_parallel,
             mask_id=mask_id or 0,
         )
-    return TrainedDraft(model, tokenizer, mask_id, state, final, accepted, data.num_tokens)
+    return TrainedDraft(model, tokenizer, mask_id, state, final, accepted, text.train.num_tokens)
 
 
 def _loss(
@@ -155,13 +152,6 @@ def _loss(
     if recipe.kind == "own_vocabulary":
         return partial(next_token_loss, model)
     return partial(distillation_loss, model, target)
-
-
-@torch.no_grad()
-def _mean(loss: Callable[[Tensor], Tensor], tokens: Tensor, micro_batch: int) -> float:
-    """Mean loss over windows `[N, T + 1]`."""
-    parts = micro_batches(tokens, micro_batch)
-    return sum(loss(part).item() * len(part) for part in parts) / len(tokens)
 
 
 def load_artefact(folder: Path) -> LlamaForCausalLM:
@@ -184,10 +174,3 @@ def _part_of(model: LlamaForCausalLM, layers: Sequence[int]) -> LlamaForCausalLM
             weights[f"model.layers.{place}.{name}"] = value
     part.load_state_dict(weights)
     return part
-
-
-def _id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
-    """Id of a special token."""
-    found = tokenizer.convert_tokens_to_ids(token)
-    assert isinstance(found, int)
-    return found

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdec_train.claim import claim
 from specdec_train.loop import Evaluation, LoopConfig, RunState, loop_config, train
 from specdec_train.optimizer import OptimizerPair
-from specdec_train.packing import PackedDocuments, windows
+from specdec_train.packing import packed_text
 from specdec_train.precision import round_to_bfloat16
 from zoo_recipe.corpus import Corpus, read_corpus, stdlib_root
 from zoo_recipe.documents import training_texts
@@ -21,11 +24,11 @@ from zoo_recipe.growth import Growth, grown
 from zoo_recipe.recipe import Recipe
 from zoo_recipe.target import (
     build_target,
-    heldout_loss,
+    mean_loss,
     next_token_loss,
     target_config,
 )
-from zoo_recipe.tokenizer import END_OF_TEXT, encode, load_tokenizer, train_tokenizer
+from zoo_recipe.tokenizer import END_OF_TEXT, encode, load_tokenizer, token_id, train_tokenizer
 
 _GROWN = "grown"
 """Folder of the checkpoints after the growth."""
@@ -91,18 +94,16 @@ def train_target(
         vocab_size=recipe.vocab_size,
         max_length=recipe.shape.max_position_embeddings,
     )
-    end_of_text = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
-    assert isinstance(end_of_text, int)
-
-    data = PackedDocuments(
+    end_of_text = token_id(tokenizer, END_OF_TEXT)
+    heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
+    text = packed_text(
         encode(tokenizer, training_texts(corpus, recipe)),
+        heldout_ids,
         separator=end_of_text,
-        window=recipe.seq_len + 1,
+        seq_len=recipe.seq_len,
+        eval_windows=recipe.eval_windows,
         seed=recipe.seed,
     )
-    heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
-    heldout = windows(heldout_ids, separator=end_of_text, window=recipe.seq_len + 1)
-    spread = torch.linspace(0, len(heldout) - 1, min(recipe.eval_windows, len(heldout))).long()
     model = build_target(
         target_config(recipe.shape, vocab_size=len(tokenizer), end_of_text=end_of_text), recipe.seed
     )
@@ -110,19 +111,20 @@ def train_target(
     def stage(
         model: LlamaForCausalLM, config: LoopConfig, rates: Recipe | Growth, done: int, place: Path
     ) -> RunState:
+        loss = partial(next_token_loss, model)
         return train(
             model,
             OptimizerPair(
                 model, muon_lr=rates.muon_lr, adamw_lr=rates.adamw_lr, weight_decay=recipe.weight_decay
             ),
             lambda step: recipe.repeats.put_into(
-                data.batch(done + step, recipe.batch_size),
+                text.train.batch(done + step, recipe.batch_size),
                 done + step,
                 vocab_size=len(tokenizer),
                 seed=recipe.seed,
             ),
-            lambda tokens: next_token_loss(model, tokens),
-            lambda: Evaluation(heldout_loss(model, heldout[spread], recipe.micro_batch)),
+            loss,
+            lambda: Evaluation(mean_loss(loss, text.spread, recipe.micro_batch)),
             config,
             place,
             resume=resume,
@@ -148,10 +150,30 @@ def train_target(
     second = stage(model, second_config, growth, first.step, folder / _GROWN)
     state = first.followed_by(second)
     round_to_bfloat16(model).train(False)
-    nats = heldout_loss(model, heldout, recipe.micro_batch)
+    final = heldout_loss(model, text.heldout, recipe.micro_batch, corpus, heldout_ids)
+    return TrainedTarget(corpus, tokenizer, model, state, final, text.train.num_tokens)
+
+
+def heldout_loss(
+    model: LlamaForCausalLM,
+    windows: Tensor,
+    micro_batch: int,
+    corpus: Corpus,
+    heldout_ids: Sequence[Sequence[int]],
+) -> HeldoutLoss:
+    """Loss on all held-out text.
+
+    Args:
+        model: the trained model.
+        windows: `[N, T + 1]` the text.
+        micro_batch: windows per forward pass.
+        corpus: the files that it comes from.
+        heldout_ids: the token ids of each.
+    """
+    nats = mean_loss(partial(next_token_loss, model), windows, micro_batch)
     tokens_per_byte = sum(len(ids) + 1 for ids in heldout_ids) / corpus.num_bytes("heldout")
-    final = HeldoutLoss(nats, nats * tokens_per_byte / math.log(2), heldout.size(0) * recipe.seq_len)
-    return TrainedTarget(corpus, tokenizer, model, state, final, data.num_tokens)
+    num_tokens = windows.size(0) * (windows.size(1) - 1)
+    return HeldoutLoss(nats, nats * tokens_per_byte / math.log(2), num_tokens)
 
 
 def run_tokenizer(

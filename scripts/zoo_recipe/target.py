@@ -1,6 +1,8 @@
-"""The zoo target as a model: configuration, training loss, held-out loss."""
+"""The zoo target as a model: configuration, training loss, mean loss."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -59,9 +61,7 @@ def next_token_loss(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def heldout_loss(model: LlamaForCausalLM, tokens: Tensor, micro_batch: int) -> float:
-    """Mean loss over windows `[N, T + 1]`, in nats per token."""
-    total = 0.0
-    for part in micro_batches(tokens, micro_batch):
-        total += next_token_loss(model, part).item() * len(part)
-    return total / len(tokens)
+def mean_loss(loss: Callable[[Tensor], Tensor], tokens: Tensor, micro_batch: int) -> float:
+    """Mean loss over windows `[N, T + 1]`."""
+    parts = micro_batches(tokens, micro_batch)
+    return sum(loss(part).item() * len(part) for part in parts) / len(tokens)

@@ -76,3 +76,10 @@ def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[lis
     """Token ids of each text, which may be longer than the model's context."""
     encodings = tokenizer.backend_tokenizer.encode_batch(list(texts), add_special_tokens=False)
     return [encoding.ids for encoding in encodings]
+
+
+def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+    """Id of a special token."""
+    found = tokenizer.convert_tokens_to_ids(token)
+    assert isinstance(found, int)
+    return found

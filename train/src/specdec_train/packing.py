@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -81,6 +82,45 @@ def windows(documents: Sequence[Sequence[int]], *, separator: int, window: int) 
             f"held-out text has {len(flat)} tokens, one window needs {window}; hold out more files"
         )
     return flat.unfold(0, window, window - 1).contiguous()
+
+
+@dataclass(frozen=True)
+class PackedText:
+    """Text to train on and held-out text, as windows of `seq_len` tokens and the label of the last one."""
+
+    train: PackedDocuments
+    heldout: Tensor
+    """`[N, seq_len + 1]` all windows of held-out text."""
+    spread: Tensor
+    """`[n, seq_len + 1]` some of them, evenly spread, for evaluations during training."""
+
+
+def packed_text(
+    documents: Sequence[Sequence[int]],
+    heldout: Sequence[Sequence[int]],
+    *,
+    separator: int,
+    seq_len: int,
+    eval_windows: int,
+    seed: int,
+) -> PackedText:
+    """Pack the text of a run.
+
+    Args:
+        documents: token ids of each training text, without separators.
+        heldout: token ids of each held-out text.
+        separator: token id put in front of each text.
+        seq_len: tokens that a window predicts.
+        eval_windows: maximum number of windows of `PackedText.spread`.
+        seed: seed of the shuffles.
+
+    Raises:
+        ValueError: one of them is shorter than a window.
+    """
+    packed = PackedDocuments(documents, separator=separator, window=seq_len + 1, seed=seed)
+    seen = windows(heldout, separator=separator, window=seq_len + 1)
+    spread = torch.linspace(0, len(seen) - 1, min(eval_windows, len(seen))).long()
+    return PackedText(packed, seen, seen[spread])
 
 
 def micro_batches(batch: Tensor, size: int) -> Iterator[Tensor]:

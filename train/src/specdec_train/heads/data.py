@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from specdec_train.answers.conversations import Conversations, padded
 from specdec_train.answers.record import Answered
 from specdec_train.answers.state_recorder import RecordedText
 from specdec_train.heads.recipe import HeadRecipe
-from specdec_train.packing import PackedDocuments, micro_batches, windows
+from specdec_train.packing import PackedDocuments, micro_batches, packed_text
 
 _MOST_HELD_OUT = 256
 """Maximum number of conversations for the final evaluation."""
@@ -61,17 +60,22 @@ def text_data(
     Raises:
         ValueError: if there is too little text for one window.
     """
-    packed = PackedDocuments(documents, separator=separator, window=recipe.seq_len + 1, seed=recipe.seed)
-    seen = windows(heldout, separator=separator, window=recipe.seq_len + 1)
-    spread = seen[torch.linspace(0, len(seen) - 1, min(recipe.eval_windows, len(seen))).long()]
+    text = packed_text(
+        documents,
+        heldout,
+        separator=separator,
+        seq_len=recipe.seq_len,
+        eval_windows=recipe.eval_windows,
+        seed=recipe.seed,
+    )
     return HeadData(
-        lambda step: packed.batch(step, recipe.batch_size),
-        list(micro_batches(seen, recipe.micro_batch)),
-        list(micro_batches(spread, recipe.micro_batch)),
+        lambda step: text.train.batch(step, recipe.batch_size),
+        list(micro_batches(text.heldout, recipe.micro_batch)),
+        list(micro_batches(text.spread, recipe.micro_batch)),
         documents,
         documents,
-        packed.num_tokens,
-        packed,
+        text.train.num_tokens,
+        text.train,
     )
 
 
