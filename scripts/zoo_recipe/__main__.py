@@ -51,7 +51,7 @@ def build_zoo(
     """Train the target and write it with its prompts, manifest and training log.
 
     Args:
-        out: output folder for `artefacts/target/`, `prompts.jsonl`, `manifest.json`, `training_log.json`.
+        out: output folder for `artefacts/target/`, `prompts.jsonl.xz`, `manifest.json`, `training_log.json`.
         work: folder for checkpoints.
         recipe: all hyperparameters of the run.
         command: command for the manifest, which repeats this run.
@@ -71,7 +71,7 @@ def write_zoo(
     prompts = cut_prompts(
         trained.corpus.split("heldout"), trained.tokenizer, per_kind=recipe.prompts_per_kind, seed=recipe.seed
     )
-    write_prompts(prompts, out / "prompts.jsonl")
+    write_prompts(prompts, out / "prompts.jsonl.xz")
     ids = encode(trained.tokenizer, [prompt.prompt for prompt in prompts])
     with torch.no_grad():
         losses = [

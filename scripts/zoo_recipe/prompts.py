@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -66,9 +67,9 @@ def cut_prompts(
 
 
 def write_prompts(prompts: Sequence[Prompt], path: Path) -> None:
-    """Write prompts as JSON lines, readable as a benchmark data set."""
+    """Write prompts as JSON lines, compressed."""
     lines = [json.dumps(asdict(prompt), ensure_ascii=False) for prompt in prompts]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_bytes(lzma.compress("\n".join([*lines, ""]).encode(), preset=9))
 
 
 def _kind_prompts(

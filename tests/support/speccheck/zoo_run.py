@@ -23,18 +23,12 @@ from specdec import LLM, SamplingParams
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "tests" / "results"
-PROMPT_FILE = Path(specdec_zoo.__file__).with_name("prompts.jsonl")
 
 
 def zoo_prompts(count: int) -> list[list[int]]:
-    """Return token ids of held-out prompts of mixed lengths: the zoo's own, else the standard library's source."""
+    """Return token ids of held-out prompts of mixed lengths: the zoo's own."""
     tokenizer = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))
-    if PROMPT_FILE.exists():
-        texts = [prompt["prompt"] for prompt in specdec_zoo.prompts()]
-    else:
-        sources = sorted(Path(json.__file__).parents[1].glob("[a-m]*.py"))
-        texts = [source.read_text(encoding="utf-8", errors="ignore")[500:4000] for source in sources]
-    texts = [text for text in texts if text.strip()]
+    texts = [prompt["prompt"] for prompt in specdec_zoo.prompts() if prompt["prompt"].strip()]
     if len(texts) < count:
         texts = texts * (-(-count // len(texts)))
     prompts = []

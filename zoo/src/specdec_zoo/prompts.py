@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 from typing import TypedDict
 
-_FILE = Path(__file__).with_name("prompts.jsonl")
+_FILE = Path(__file__).with_name("prompts.jsonl.xz")
 
 KINDS = ("docstring", "function", "repetition", "edit")
 """What a prompt is cut in the middle of."""
@@ -37,7 +38,7 @@ def prompts(limit: int | None = None, kind: str | None = None) -> list[Prompt]:
         raise ValueError(f"limit={limit} must not be negative")
     if not _FILE.exists():
         raise FileNotFoundError(f"{_FILE} is missing; build the zoo with `make zoo`")
-    with _FILE.open(encoding="utf-8") as lines:
+    with lzma.open(_FILE, "rt", encoding="utf-8") as lines:
         found: list[Prompt] = [json.loads(line) for line in lines]
     if kind is not None:
         found = [prompt for prompt in found if prompt["kind"] == kind]

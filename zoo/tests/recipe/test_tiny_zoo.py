@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +46,9 @@ def manifest(zoo: TinyZoo) -> dict[str, Any]:
 
 
 def prompts(zoo: TinyZoo) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (zoo.out / "prompts.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in lzma.decompress((zoo.out / "prompts.jsonl.xz").read_bytes()).splitlines()
+    ]
 
 
 def test_loads_with_plain_transformers_and_has_the_recorded_loss(tiny_zoo: TinyZoo) -> None:
