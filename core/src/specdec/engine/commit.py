@@ -15,6 +15,7 @@ from specdec.engine.scheduler_output import SchedulerOutput
 from specdec.engine.sequence import Sequence
 from specdec.engine.soundness import NOT_NUMBERS
 from specdec.engine.speculation.speculation import Speculation
+from specdec.engine.speculation.top_k import top_k_of
 from specdec.engine.stop_checker import StopChecker
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.sampler import Verdict
@@ -78,6 +79,10 @@ class Committer:
         """
         done = Committed()
         sound: list[bool] | None = None if is_sound is None else is_sound.tolist()
+        delivery = self._delivery
+        if delivery is not None and delivery.num_top_k:
+            decoding = [scheduled.sequences[index] for index in scheduled.decoding]
+            delivery.keep_top_k(top_k_of(decoding, draft, scores, delivery.num_top_k, sound))
         row_of_decoding = {index: row for row, index in enumerate(scheduled.decoding)}
         num_prompt_rows = 0
         for index, (sequence, chunk) in enumerate(zip(scheduled.sequences, scheduled.chunks, strict=True)):

@@ -95,6 +95,7 @@ class HostTarget:
             eos_token_ids=self.eos_token_ids,
             tokenizer_fingerprint=fingerprint(self.tokenizer),
             max_num_seqs=self.max_num_seqs,
+            gives=self.gives,
         )
 
     def handle(self, lender: Lender, options: EngineOptions) -> TargetHandle:

@@ -26,6 +26,7 @@ from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBa
 from specdec.interfaces.score_batch import LogitsRules, ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import CheckpointReader, TargetHandle, TargetInfo
+from specdec.interfaces.top_k import TargetTopK
 
 __all__ = [
     "NEEDED_CAPABILITIES",
@@ -77,6 +78,7 @@ __all__ = [
     "StepStats",
     "TargetHandle",
     "TargetInfo",
+    "TargetTopK",
     "TokenIds",
     "Verdict",
     "Verify",

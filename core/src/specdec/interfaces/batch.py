@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from specdec.interfaces.draws import Draws
+from specdec.interfaces.top_k import TargetTopK
 from specdec.sampling_params import SamplingParams
 
 TokenIds = npt.NDArray[np.int32]
@@ -56,6 +57,9 @@ class ProposeBatch:
     row of a request's first prompt token is zeros."""
     aux_hidden_states: tuple[torch.Tensor, ...] = ()
     """With `AUX_HIDDEN_STATES`: one `[T, H]` per id of `aux_layer_ids`; rows as in `hidden_states`."""
+    top_k: TargetTopK | None = None
+    """With `TARGET_TOP_K`: what the target holds for most probable after each token of the last step; None without, or if
+    nothing was verified since the last call."""
     has_hidden: torch.Tensor | None = None
     """`[T]` bool: False where `hidden_states` has no state (the first prompt token)."""
 

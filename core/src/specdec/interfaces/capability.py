@@ -22,6 +22,9 @@ class Capability(Enum):
     OWN_KV = "own_kv"
     """Keeps its own KV cache, made with `TargetHandle.make_runner`."""
 
+    TARGET_TOP_K = "target_top_k"
+    """Needs `ProposeBatch.top_k`: the `Proposer.num_top_k` most probable ids at every verified node."""
+
     TREE = "tree"
     """May return drafts with `parents`, of at most `max_nodes` nodes over all branches. For a sampler:
     verifies such drafts. Core refuses to combine a proposer that drafts trees with a sampler without it."""
@@ -39,6 +42,7 @@ NEEDED_CAPABILITIES = frozenset(
         Capability.HIDDEN_STATES,
         Capability.AUX_HIDDEN_STATES,
         Capability.OWN_KV,
+        Capability.TARGET_TOP_K,
     }
 )
 """The capabilities that need something of the target; a proposer without them needs token ids only, and runs in any engine."""

@@ -85,6 +85,8 @@ class Proposer(ABC):
     aux_layer_ids: tuple[int, ...] = ()
     """With `AUX_HIDDEN_STATES`: layer ids; id k means the input of layer k, and the number of layers means the
     last one's output, before the final norm."""
+    num_top_k: int = 0
+    """With `TARGET_TOP_K`: how many ids to list at each node, 1 to 1024."""
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         """Store the configuration; must be cheap and load no weights.

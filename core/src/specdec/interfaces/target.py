@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import nn
 
+from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.runner import Runner
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class TargetInfo:
     prefix_block_size: int = 0
     """Tokens per block of the prefix cache: prefixes passed to `Proposer.resume` end at a multiple of it. 0
     if prefixes are not reused."""
+    gives: frozenset[Capability] = NEEDED_CAPABILITIES | {Capability.TREE}
+    """What the engine gives to proposers, and whether it verifies trees: other engines may not list the target's top ids. A
+    proposer that can do without leaves the capability out in `__init__`."""
 
 
 class CheckpointReader(Protocol):

@@ -7,6 +7,9 @@ from specdec.interfaces.capability import Capability, are_capabilities
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler
 
+_MOST_TOP_K = 1024
+_ON_HOST_ONLY = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.TARGET_TOP_K}
+
 
 def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
     """Raise if a proposer's capabilities are inconsistent, or the sampler cannot verify its drafts.
@@ -20,10 +23,15 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             f"proposer {proposer.name!r}: capabilities is {declared!r}: give a frozenset of specdec.interfaces.Capability"
         )
     given = proposer.capabilities
-    if Capability.ON_DEVICE in given and given & {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}:
+    if Capability.ON_DEVICE in given and given & _ON_HOST_ONLY:
         raise ConfigError(
-            f"proposer {proposer.name!r} needs hidden states in the device form, which this version does not provide: "
+            f"proposer {proposer.name!r} needs {' and '.join(sorted(c.name for c in given & _ON_HOST_ONLY))} in the device form, which this version does not provide: "
             "leave ON_DEVICE out"
+        )
+    count: object = proposer.num_top_k
+    if Capability.TARGET_TOP_K in given and not (type(count) is int and 0 < count <= _MOST_TOP_K):
+        raise ConfigError(
+            f"proposer {proposer.name!r} declares TARGET_TOP_K and num_top_k = {count!r}: give the number of ids, 1 to {_MOST_TOP_K}"
         )
     beyond = given - type(proposer).capabilities
     if beyond:

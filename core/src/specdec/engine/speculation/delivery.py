@@ -13,6 +13,7 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.draws import EngineDraws
 from specdec.engine.speculation.shown import Shown
+from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 
 logger = logging.getLogger("specdec")
@@ -37,6 +38,7 @@ class Delivery:
             if the proposer needs none.
         is_on_device: whether the proposer takes the device form.
         device: device of the tensors.
+        num_top_k: number of the target's most probable ids that are delivered for each verified node; 0 for none.
         metrics: requests without states are counted there.
     """
 
@@ -46,8 +48,11 @@ class Delivery:
         no_states: tuple[torch.Tensor, ...],
         is_on_device: bool,
         device: torch.device,
+        num_top_k: int = 0,
         metrics: EngineMetrics | None = None,
     ) -> None:
+        self.num_top_k = num_top_k
+        self._top_k: dict[Sequence, TopK] = {}
         self.needs_hidden = bool(no_states)
         self._no_states = no_states
         self._is_on_device = is_on_device
@@ -69,6 +74,7 @@ class Delivery:
             sequence.is_introduced = True
             sequence.last_num_drafted = sequence.last_num_accepted = 0
             sequence.deliverable_hidden.clear()
+        self._top_k.clear()
         return batch
 
     def give_up(self, sequence: Sequence, reason: str) -> None:
@@ -201,7 +207,12 @@ class Delivery:
             hidden_states=hidden,
             aux_hidden_states=aux,
             has_hidden=has_hidden,
+            top_k=packed_top_k(sequences, self._top_k) if self._top_k else None,
         )
+
+    def keep_top_k(self, verified: dict[Sequence, TopK]) -> None:
+        """Keep the target's most probable ids of one step until the next call; they replace those of a step before."""
+        self._top_k = verified
 
     def _hidden(
         self, sequences: list[Sequence], starts: list[int]

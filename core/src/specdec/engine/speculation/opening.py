@@ -66,6 +66,7 @@ def open_speculation(
         no_states=no_states(proposer, info),
         is_on_device=Capability.ON_DEVICE in proposer.capabilities,
         device=info.device,
+        num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in proposer.capabilities else 0,
         metrics=metrics,
     )
     k = config.num_speculative_tokens

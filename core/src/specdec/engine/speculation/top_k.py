@@ -1,0 +1,69 @@
+"""The target's most probable ids at the nodes of a step, for the proposer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.scorer import Scores
+from specdec.interfaces.top_k import TargetTopK
+
+if TYPE_CHECKING:
+    from specdec.engine.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class TopK:
+    """Those of one sequence: of its last committed token, then of each node."""
+
+    token_ids: list[int]
+    ids: torch.Tensor
+    """`[1 + num_nodes, K]`."""
+    logprobs: torch.Tensor
+
+
+def top_k_of(
+    sequences: list[Sequence], draft: CheckedDraft, scores: Scores, count: int, sound: list[bool] | None
+) -> dict[Sequence, TopK]:
+    """Return the `count` most probable ids for the sequences that sample; none where logits are not numbers.
+
+    Args:
+        sequences: those that sample, before this step's tokens are appended; row i of the draft is the i-th one's.
+        draft: what was verified.
+        scores: of the step.
+        count: K; less if the vocabulary has fewer ids.
+        sound: `[R]`: rows whose logits are numbers; None means all.
+    """
+    logits = scores.raw_logits.float()  # [R, V]
+    values, ids = logits.topk(min(count, logits.shape[1]))
+    logprobs = (values - logits.logsumexp(-1, keepdim=True)).cpu()
+    ids = ids.to("cpu", torch.int32)
+    found = {}
+    for row, sequence in enumerate(sequences):
+        first = scores.row_of(row, -1)
+        end = first + 1 + len(draft.rows[row])
+        if sound is None or all(sound[first:end]):
+            token_ids = [int(sequence.token_ids[-1]), *draft.rows[row]]
+            found[sequence] = TopK(token_ids, ids[first:end], logprobs[first:end])
+    return found
+
+
+def packed_top_k(sequences: list[Sequence], kept: dict[Sequence, TopK]) -> TargetTopK | None:
+    """Return what was kept as one, in the order of a batch; None if nothing was kept of its sequences."""
+    parts = [(row, kept[sequence]) for row, sequence in enumerate(sequences) if sequence in kept]
+    if not parts:
+        return None
+    packed = TargetTopK(
+        rows=[row for row, part in parts for _ in part.token_ids],
+        nodes=[node for _, part in parts for node in range(-1, len(part.token_ids) - 1)],
+        token_ids=np.array([token for _, part in parts for token in part.token_ids], np.int32),
+        top_ids=torch.cat([part.ids for _, part in parts]).numpy(),
+        logprobs=torch.cat([part.logprobs for _, part in parts]).numpy(),
+    )
+    for array in (packed.token_ids, packed.top_ids, packed.logprobs):
+        array.flags.writeable = False
+    return packed
