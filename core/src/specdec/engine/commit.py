@@ -1,4 +1,4 @@
-"""Commits a verdict: tokens, cache rows, counters, hidden states."""
+"""Commits a verdict: tokens, counters, hidden states; an accepted tree path's cache rows move over rejected ones."""
 
 from __future__ import annotations
 

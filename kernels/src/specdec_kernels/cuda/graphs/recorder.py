@@ -1,4 +1,4 @@
-"""Records the device operations of a function once, to replay them as one."""
+"""Captures CUDA graphs: the device operations of a function, recorded once and replayed as one."""
 
 from __future__ import annotations
 
