@@ -124,12 +124,16 @@ class SpeculativeOptions(TypedDict, total=False):
     match: Literal["recent", "first"]
     """`recent` copies from the most recent earlier occurrence, and goes on periodically where the text ends before the
     draft does; `first` copies from the earliest one and stops with the text, as vLLM does."""
+    min_probability: float
+    """Least estimated probability that a drafted token is accepted; lower where verified rows cost little."""
     min_promise: float
     """A draft that is likely to bring so many tokens, by the confidence its method gives, is taken without asking the
     proposers behind; drafts without confidence promise all their tokens."""
     norm_output: bool | None
     """Whether the next token's state is taken after the final norm, where `config.json` tells wrongly: heads that
     SpecForge wrote with `norm_output` before 15 September 2026 were trained without."""
+    num_successors: int
+    """Probable ids that are kept after each id of the vocabulary."""
     posterior_alpha: float
     """Lossy: factor of exp(-entropy), the bound where that is lower (delta)."""
     posterior_threshold: float

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.delivery import Delivery as Delivery
     from specdec.engine.speculation.draws import EngineDraws as EngineDraws
     from specdec.engine.speculation.opening import no_states as no_states
+    from specdec.engine.speculation.top_k import TopK as TopK
     from specdec.engine.speculation.undeclared import undeclared as undeclared
     from specdec.engine.stop_checker import StopChecker as StopChecker
 
@@ -48,6 +49,7 @@ __all__ = [
     "SchedulerOutput",
     "Sequence",
     "StopChecker",
+    "TopK",
     "Vector",
     "check_draft",
     "no_states",
@@ -76,6 +78,7 @@ __getattr__ = lazily(
         "Sequence": "sequence",
         "StopChecker": "stop_checker",
         "IncrementalDetokenizer": "detokenizer",
+        "TopK": "speculation.top_k",
         "Vector": "metrics",
         "check_draft": "speculation.check_draft",
         "no_states": "speculation.opening",

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from specdec import SamplingParams
-from specdec.engine import Delivery, no_states, undeclared
+from specdec.engine import Delivery, TopK, no_states, undeclared
 from specdec.engine import Sequence as EngineSequence
 from specdec.interfaces import Capability, FinishReason, Proposer
 from specdec_testing.support.draws import RecordingDraws
@@ -76,6 +76,7 @@ class Feed:
             no_states=no_states(proposer, target.handle.info),
             is_on_device=Capability.ON_DEVICE in given,
             device=target.handle.info.device,
+            num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in given else 0,
         )
         self.needs_hidden = self._delivery.needs_hidden
 
@@ -99,6 +100,9 @@ class Feed:
             return {}
         sequences = [self._sequence(name, asks[name]) for name in names]
         caps = [asks[name].cap for name in names]
+        if self._delivery.num_top_k:
+            given = {s: self._top_k(s, self.requests[s.row_id], asks[s.row_id].count) for s in sequences}
+            self._delivery.keep_top_k({s: top_k for s, top_k in given.items() if top_k is not None})
         batch = self._delivery.build(sequences, caps)
         self.draws = RecordingDraws(batch.draws)
         batch = replace(batch, draws=self.draws)
@@ -172,6 +176,17 @@ class Feed:
         if self.needs_hidden and ask.count:
             sequence.deliverable_hidden.append(self._states(request.text, start, end))
         return sequence
+
+    def _top_k(self, sequence: EngineSequence, request: Request, count: int) -> TopK | None:
+        """Return what the target holds for most probable after the tokens that chose the `count` new ones; None in a prompt."""
+        first = max(sequence.delivered, request.num_prompt_tokens) - 1
+        end = sequence.delivered + count - 1
+        if end <= first:
+            return None
+        state = self._target.states(request.text, ())[0][first:end]
+        logprobs = self._target.handle.lm_head(state).detach().float().log_softmax(-1)
+        values, ids = logprobs.topk(self._delivery.num_top_k)
+        return TopK(request.text[first:end], ids.to(torch.int32), values)
 
     def _states(self, text: list[int], start: int, end: int) -> tuple[torch.Tensor, ...]:
         """Return the states that chose the tokens of a span, each from one position before the token."""

@@ -33,8 +33,15 @@ class Loan:
         self._arrays: list[TokenIds] = []
         if isinstance(batch, ProposeBatch):
             views = [self._lend(text.copy()) for text in texts]
+            top_k = batch.top_k
+            if top_k is not None:
+                names = ("token_ids", "top_ids", "logprobs")
+                top_k = replace(top_k, **{name: self._lend(getattr(top_k, name).copy()) for name in names})
             self.batch: ProposeBatch | DeviceProposeBatch = replace(
-                batch, new_token_ids=self._lend(batch.new_token_ids.copy()), token_ids_of=views.__getitem__
+                batch,
+                new_token_ids=self._lend(batch.new_token_ids.copy()),
+                token_ids_of=views.__getitem__,
+                top_k=top_k,
             )
         else:
             self.batch = batch

@@ -23,15 +23,17 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             f"proposer {proposer.name!r}: capabilities is {declared!r}: give a frozenset of specdec.interfaces.Capability"
         )
     given = proposer.capabilities
-    if Capability.ON_DEVICE in given and given & _ON_HOST_ONLY:
+    on_host = sorted(capability.name for capability in given & _ON_HOST_ONLY)
+    if Capability.ON_DEVICE in given and on_host:
         raise ConfigError(
-            f"proposer {proposer.name!r} needs {' and '.join(sorted(c.name for c in given & _ON_HOST_ONLY))} in the device form, which this version does not provide: "
-            "leave ON_DEVICE out"
+            f"proposer {proposer.name!r} needs {' and '.join(on_host)} in the device form, which this version does not "
+            "provide: leave ON_DEVICE out"
         )
     count: object = proposer.num_top_k
     if Capability.TARGET_TOP_K in given and not (type(count) is int and 0 < count <= _MOST_TOP_K):
         raise ConfigError(
-            f"proposer {proposer.name!r} declares TARGET_TOP_K and num_top_k = {count!r}: give the number of ids, 1 to {_MOST_TOP_K}"
+            f"proposer {proposer.name!r} declares TARGET_TOP_K with num_top_k = {count!r}: give the number of ids, 1 to "
+            f"{_MOST_TOP_K}"
         )
     beyond = given - type(proposer).capabilities
     if beyond:
