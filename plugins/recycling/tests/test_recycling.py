@@ -12,7 +12,7 @@ from specdec import LLM, ConfigError, FinishReason, RequestOutput, SamplingParam
 from specdec.hosting import HostTarget, open_proposer
 from specdec.interfaces import TargetTopK
 from specdec_plugin_recycling.successors import SuccessorTable, successors_of
-from specdec_plugin_recycling.tree import grow
+from specdec_plugin_recycling.tree import Tree, grow
 from specdec_testing import ProposerConformance
 
 EXAMPLE = f"{Path(__file__).parents[3] / 'examples/recycling.py'}:Recycling"
@@ -28,19 +28,20 @@ def table() -> SuccessorTable:
 
 def test_nodes_are_the_most_probable_ones_parents_first() -> None:
     # 2: 0.6, 3: 0.3, 4 after 2: 0.3, 5 after 3: 0.27, 1 after 2: 0.24, 2 after that: 0.144
-    nodes, parents = grow(table(), 1, 6, 0.0, is_chain=False)
+    tree = grow(table(), 1, 6, 0.0, is_chain=False)
+    nodes, parents = tree.token_ids, tree.parents
     assert sorted(nodes[:3]) == [2, 3, 4]
     assert nodes[3:] == [5, 1, 2]
     assert all(parent < node for node, parent in enumerate(parents))
     assert [nodes[p] if p >= 0 else None for p in parents[3:]] == [3, 2, 1]
-    assert grow(table(), 1, 6, 0.25, is_chain=False)[0] == nodes[:4]
-    assert grow(table(), 1, 3, 0.0, is_chain=False)[0] == nodes[:3]
-    assert grow(table(), 77, 3, 0.0, is_chain=False) == ([], [])
+    assert grow(table(), 1, 6, 0.25, is_chain=False).token_ids == nodes[:4]
+    assert grow(table(), 1, 3, 0.0, is_chain=False).token_ids == nodes[:3]
+    assert grow(table(), 77, 3, 0.0, is_chain=False) == grow(table(), 1, 0, 0.0, is_chain=False) == Tree()
 
 
 def test_a_chain_follows_the_most_probable() -> None:
-    assert grow(table(), 1, 9, 0.0, is_chain=True) == ([2, 4], [-1, 0])
-    assert grow(table(), 9, 2, 0.0, is_chain=True) == ([1, 2], [-1, 0])
+    assert grow(table(), 1, 9, 0.0, is_chain=True) == Tree([2, 4], [-1, 0], [0.6, 0.5])
+    assert grow(table(), 9, 2, 0.0, is_chain=True) == Tree([1, 2], [-1, 0], [0.9, 0.6])
 
 
 def test_what_was_seen_later_is_forgotten() -> None:
@@ -106,6 +107,21 @@ def test_more_successors_than_ids_are_refused() -> None:
             HostTarget(vocab_size=50, max_model_len=64),
             host="a test",
         )
+
+
+def test_in_a_cascade() -> None:
+    members = [
+        {"method": "suffix"},
+        {"method": "recycling", "num_speculative_tokens": 4, "num_successors": 3},
+    ]
+    prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(4)]
+    params = SamplingParams(temperature=0.0, max_tokens=48, return_draft_steps=True)
+    plain = LLM("zoo", dtype="float32").generate(prompts, params)
+    llm = LLM("zoo", dtype="float32", speculative_config={"method": "cascade", "proposers": members})
+    outputs = llm.generate(prompts, params)
+    assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in plain]
+    steps = [step for output in outputs for step in output.outputs[0].draft_steps]
+    assert sum(len(step.accepted) for step in steps if step.proposer == "recycling") > 10
 
 
 class TestExample(ProposerConformance):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch, Proposer, TokenIds
+from specdec.interfaces import Capability, Draft, FinishReason, ProposeBatch, Proposer, TargetTopK, TokenIds
 
 _STATES = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES}
 
@@ -66,6 +66,7 @@ class Asked:
                 hidden_states=batch.hidden_states if self.reads_states else None,
                 aux_hidden_states=tuple(batch.aux_hidden_states[place] for place in self._aux_places),
                 has_hidden=batch.has_hidden if self.reads_states else None,
+                top_k=self._top_k(batch),
             )
         )
         return _offers(draft)
@@ -85,6 +86,13 @@ class Asked:
             self._held.pop(request_id, None)
             self._drafted.pop(request_id, None)
         self.proposer.finish(request_ids, reason)
+
+    def _top_k(self, batch: ProposeBatch) -> TargetTopK | None:
+        """Return as many of the target's ids as the member asked for; other members may have asked for more."""
+        if batch.top_k is None or Capability.TARGET_TOP_K not in self.proposer.capabilities:
+            return None
+        count, top_k = self.proposer.num_top_k, batch.top_k
+        return replace(top_k, top_ids=top_k.top_ids[:, :count], logprobs=top_k.logprobs[:, :count])
 
     def _news(self, batch: ProposeBatch) -> ProposeBatch:
         """Return the batch with all tokens not yet delivered to this member; a member that reads states gets it unchanged."""

@@ -41,6 +41,9 @@ class CascadeProposer(Proposer):
         super().__init__(config, target)
         proposers = [member.proposer(member.config, target) for member in config.proposers]
         self.aux_layer_ids = tuple(sorted({layer for p in proposers for layer in p.aux_layer_ids}))
+        self.num_top_k = max(
+            (p.num_top_k for p in proposers if Capability.TARGET_TOP_K in p.capabilities), default=0
+        )
         self._enough = config.min_promise
         self._members = [
             Asked(

@@ -55,11 +55,12 @@ class RecyclingProposer(Proposer):
         for row, (table, most) in enumerate(zip(tables, batch.max_nodes, strict=True)):
             ids, start, end = batch.token_ids(row), batch.starts[row], batch.starts[row] + batch.counts[row]
             table.follow(ids[max(0, start - 1) : end].tolist(), end)
-            trees.append(
-                grow(table, int(ids[-1]), most, self._least, is_chain=is_chain) if most else ([], [])
-            )
-        nodes, parents = [tree[0] for tree in trees], [tree[1] for tree in trees]
-        return Draft.from_lists(nodes, None if is_chain else parents)
+            trees.append(grow(table, int(ids[-1]), most, self._least, is_chain=is_chain))
+        return Draft.from_lists(
+            [tree.token_ids for tree in trees],
+            None if is_chain else [tree.parents for tree in trees],
+            confidence=[tree.confidence for tree in trees],
+        )
 
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop these requests' tables; what those that ended well taught is kept for others."""
