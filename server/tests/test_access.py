@@ -7,17 +7,22 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 from opentelemetry import trace
+from servercheck.served import Served, serving
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from specdec import ConfigError
 from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from specdec_server import Settings
 from specdec_server.access import Access, line_of
 from specdec_server.key import KeyCheck
+from specdec_server.limits import Limits
+from specdec_server.reason import logged
 from specdec_server.record import CURRENT_RECORD, RequestRecord
 from specdec_server.tracing import Tracing
 
@@ -122,7 +127,86 @@ def test_an_error_that_nobody_expected_is_logged_with_its_trace(caplog: pytest.L
 
 
 def test_a_request_without_an_answer_was_left() -> None:
-    assert "status=499" in line_of(RequestRecord("POST", "/v1/completions", "x"))
+    line = line_of(RequestRecord("POST", "/v1/completions", "x"))
+    assert "status=499" in line
+    assert line.endswith(' reason="the client left"')
+
+
+def line_of_request(caplog: pytest.LogCaptureFixture, ask: Callable[[], int]) -> str:
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, "specdec.access"):
+        status = ask()
+        deadline = monotonic() + 10
+        while not caplog.records and monotonic() < deadline:
+            sleep(0.01)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "specdec.access"]
+    assert f" status={status} " in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "reason"),
+    [
+        ("/v1/completions", {"prompt": SECRET, "max_token": 1}, 400, "knows no field 'max_token': did you mean 'max_tokens'?"),
+        ("/v1/completions", {"prompt": {"text": SECRET}}, 400, "prompt is not what it should be: "),
+        ("/v1/completions", {"prompt": SECRET, "max_tokens": SECRET}, 400, "max_tokens is not what it should be: "),
+        ("/v1/completions", {"prompt": SECRET, "temperature": -1}, 400, "'temperature' = -1"),
+        ("/v1/completions", {"prompt": SECRET * 500, "max_tokens": 1}, 400, "max_model_len"),
+        ("/v1/completions", {"prompt": "x", "structured_outputs": {"regex": f"({SECRET}"}}, 400, "regex"),
+        ("/v1/completions", {"prompt": "x", "stop": ["y"] * 200}, 400, "stop"),
+        ("/v1/completions", f'{{"prompt": "{SECRET}'.encode(), 400, "the body is not JSON: at line 1"),
+        ("/v1/completions", b"", 400, "the body is not a JSON object"),
+        ("/v1/completions", b"[" * 300_000, 413, "300000 commas, colons and opening brackets"),
+        ("/v1/chat/completions", {"messages": [{"role": SECRET, "content": SECRET}]}, 400, "role"),
+        ("/v1/completions", {"model": "other", "prompt": SECRET}, 404, "there is no model 'other' here"),
+        ("/v1/nothing", {"prompt": SECRET}, 404, "/v1/nothing: Not Found"),
+        ("/health", {}, 405, "Method Not Allowed"),
+        ("/v1/responses", {"input": SECRET, "previous_response_id": "resp_0"}, 400, "resp_0"),
+    ],
+)  # fmt: skip
+def test_the_line_of_a_refused_request_has_the_reason_and_nothing_of_the_text(
+    caplog: pytest.LogCaptureFixture, served: Served, path: str, body: object, status: int, reason: str
+) -> None:
+    line = line_of_request(caplog, lambda: served.ask(path, body)[0])
+    assert f" status={status} " in line
+    told = json.loads(line.partition(" reason=")[2])
+    assert reason in told
+    assert "nobody" not in line
+    assert line.isascii()
+
+
+def test_the_reason_of_other_refusals(caplog: pytest.LogCaptureFixture, served: Served) -> None:
+    given = {"Host": "evil.example"}
+    with serving(
+        Settings(
+            model_names=("zoo",), api_key="sesame", limits=Limits(max_request_bytes=100), log_every_s=0.0
+        )
+    ) as other:
+        line = line_of_request(caplog, lambda: other.ask("/v1/models", headers=given)[0])
+        assert "status=401" in line
+        assert "the key is missing or wrong" in line
+        key = {"Authorization": "Bearer sesame"}
+        line = line_of_request(caplog, lambda: other.ask("/v1/completions", {"prompt": SECRET * 9}, key)[0])
+        assert "status=413" in line
+        assert "--max-request-bytes" in line
+        assert "sesame" not in line
+    line = line_of_request(caplog, lambda: served.ask("/v1/completions", {"prompt": "x", "max_tokens": 1})[0])
+    assert "reason" not in line
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("the server's 'a b' and 'name', it's \"x y\"", "the server's '...' and 'name', it's \"...\""),
+        ("'it\\'s said' and then", "'...' and then"),
+        ("two\n  lines \x1b[31m\u2028 é", "two lines \x1b[31m é"),
+        ("x" * 500, "x" * 240 + "..."),
+    ],
+)
+def test_a_reason_is_one_quoted_word_without_what_is_quoted(message: str, told: str) -> None:
+    assert json.loads(logged(message)) == told
+    assert logged(message).isascii()
+    assert logged(message).isprintable()
 
 
 class Spans:

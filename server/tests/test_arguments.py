@@ -1,7 +1,7 @@
 import pytest
 
 from specdec import ConfigError
-from specdec_server.arguments import split_options
+from specdec_server.arguments import split_options, with_file, without_foreign
 
 
 def test_options_become_arguments() -> None:
@@ -31,7 +31,8 @@ def test_flags_of_other_engines_take_no_word_either() -> None:
         ["/no/such/model"],
         {"enable_chunked_prefill": True, "async_scheduling": True},
     )
-    assert split_options(["--disable-log-requests", "M"]) == (["M"], {})
+    words, options = split_options(["--disable-log-requests", "M"])
+    assert (words, without_foreign(options)) == (["M"], {})
 
 
 def test_parts_of_a_mapping_and_text_that_looks_like_a_number() -> None:
@@ -65,4 +66,20 @@ def test_old_spellings_are_taken() -> None:
 )
 def test_what_is_wrong_is_told(words: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        split_options(words.split())
+        without_foreign(split_options(words.split())[1])
+
+
+def test_a_file_is_for_what_the_command_line_does_not_give() -> None:
+    from_file = {
+        "seed": 1,
+        "revision": 1234567,
+        "enable_prefix_caching": True,
+        "speculative_config": {"method": "ngram"},
+    }
+    given = split_options(["--no-enable-prefix-caching", "--speculative-config.method", "suffix"])[1]
+    assert with_file(given, from_file) == {
+        "seed": 1,
+        "revision": "1234567",
+        "enable_prefix_caching": False,
+        "speculative_config": {"method": "suffix"},
+    }

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specdec import RequestOutput
 from specdec_server.client import client_of
 from specdec_server.errors import ApiError, error_body
+from specdec_server.reason import CLIENT_LEFT, logged
 from specdec_server.record import CURRENT_RECORD, RequestRecord
 from specdec_server.tracing import Tracing
 
@@ -107,7 +108,9 @@ def line_of(record: RequestRecord) -> str:
     outputs = list(record.outputs.values())
     if outputs:
         words += _of_outputs(outputs)
-    return " ".join([*words, f"total={record.seconds:.3f}s"])
+    words.append(f"total={record.seconds:.3f}s")
+    reason = CLIENT_LEFT if record.status in (None, 499) else record.reason
+    return " ".join(words if reason is None else [*words, f"reason={logged(reason)}"])
 
 
 def _of_outputs(outputs: list[RequestOutput]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -41,7 +41,6 @@ _REFUSED = {
     "tool_parser_plugin": "--tool-call-parser takes ./file.py:Class, and plugins are found by themselves",
     "reasoning_parser_plugin": "--reasoning-parser takes ./file.py:Class, and plugins are found by themselves",
     "lora_modules": "adapters are not served; merge them into the model first",
-    "config": "give options on the command line",
 }
 """Options of vLLM's server that are not supported, and why."""
 
@@ -55,7 +54,7 @@ def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
         words: command-line words that the command itself does not know.
 
     Raises:
-        ConfigError: for an option that is given twice, lacks its value or is not supported.
+        ConfigError: for an option that is given twice or lacks its value.
     """
     alone: list[str] = []
     found: dict[str, Any] = {}
@@ -79,17 +78,31 @@ def split_options(words: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
             value = text if name in _TEXTS else _value_of(text)
         else:
             raise ConfigError(f"{option} needs a value")
-        if name in _REFUSED:
-            raise ConfigError(f"{option} is not supported: {_REFUSED[name]}")
         mapping, _, key = name.partition(".")
         place = found.setdefault(mapping, {}) if key else found
         if not isinstance(place, dict) or (key or name) in place:
             raise ConfigError(f"{name} is given twice")
         place[key or name] = value
-    for name in _NO_EFFECT.keys() & found.keys():
-        del found[name]
-        notice(f"serve:{name}", f"serve: {name!r} has no effect here: {_NO_EFFECT[name]}")
     return alone, found
+
+
+def without_foreign(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those of vLLM's server that have no effect here, which are logged once.
+
+    Raises:
+        ConfigError: for an option that is not supported.
+    """
+    for name in _REFUSED.keys() & options.keys():
+        raise ConfigError(f"--{name.replace('_', '-')} is not supported: {_REFUSED[name]}")
+    for name in _NO_EFFECT.keys() & options.keys():
+        notice(f"serve:{name}", f"serve: {name!r} has no effect here: {_NO_EFFECT[name]}")
+    return {name: value for name, value in options.items() if name not in _NO_EFFECT}
+
+
+def with_file(arguments: Mapping[str, Any], from_file: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `LLM` with those of a file for what is not given; numbers are text where text is wanted."""
+    texts = {name: str(value) for name, value in from_file.items() if name in _TEXTS}
+    return {**from_file, **texts, **arguments}
 
 
 def _is_option(word: str) -> bool:

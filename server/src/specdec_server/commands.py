@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from specdec import hookimpl
+from specdec_server.config_file import FileOptions, take_file
 from specdec_server.limits import Limits
 from specdec_server.settings import RequestMetrics
 
@@ -29,6 +30,15 @@ def serve(
     model: Annotated[
         str | None,
         typer.Option(help="The same as MODEL."),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            is_eager=True,
+            callback=take_file,
+            help="YAML file of options, for those that the command line does not give.",
+        ),
     ] = None,
     speculative_config: Annotated[
         str | None, typer.Option(metavar="JSON|FILE", help="How to speculate; default: not at all.")
@@ -135,12 +145,15 @@ def serve(
     MODEL is a directory, a hub id, a GGUF file, smollm2, or zoo, which is the default.
 
     Every argument of LLM is an option as well: --dtype bfloat16 --max-model-len 4096 --max-num-seqs 32
-    --gpu-memory-utilization 0.8 --seed 1 --enforce-eager. Underscores and dashes are the same.
+    --gpu-memory-utilization 0.8 --seed 1 --enforce-eager. Underscores and dashes are the same. All of them may be in the file
+    that --config names; the command line wins.
     """
     from specdec.config import check_first, check_name
 
-    check_first(speculative_config)  # before torch is imported
-    named = model or next(iter(context.args), "-")
+    file: FileOptions = context.obj or FileOptions()
+    # Before torch is imported.
+    check_first(speculative_config or file.arguments.get("speculative_config"))
+    named = model or next(iter(context.args), file.arguments.get("model", "-"))
     if not named.startswith("-"):
         check_name(named, "MODEL")
 
@@ -149,6 +162,7 @@ def serve(
     http = Http(host, port, log_level, root_path, ssl_keyfile, ssl_certfile)
     options: dict[str, Any] = {
         "model": model,
+        "file": file,
         "speculative_config": speculative_config,
         "chat_template": chat_template,
         "settings": {

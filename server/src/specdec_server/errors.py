@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from specdec import ConfigError, EngineError
+from specdec_server.record import CURRENT_RECORD
 
 _KINDS = {401: "authentication_error", 404: "not_found_error"}
 _SHUT_DOWN = "the server is being shut down: send the request again in a moment, or to another server"
@@ -31,6 +32,7 @@ class ApiError(Exception):
         param: the wrong field, if there is one.
         code: machine-readable code.
         headers: of the response.
+        reason: the message for the log, where it is not to quote the client; None for the same.
     """
 
     def __init__(
@@ -41,13 +43,15 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: Mapping[str, str] | None = None,
+        reason: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status, self.param, self.code, self.headers = status, param, code, headers
+        self.reason = reason
 
 
 def error_body(error: Exception) -> dict[str, Any]:
-    """Return the response body for an error."""
+    """Return the response body for an error, and record its reason for the log."""
     if isinstance(error, EngineError) and error.__cause__ is None:
         error = ApiError(_SHUT_DOWN, 503, code="shutting_down")
     status, message = status_of(error), str(error)
@@ -57,6 +61,8 @@ def error_body(error: Exception) -> dict[str, Any]:
         named = _NAMED.match(message)
     if len(message) > _MOST_CHARACTERS:  # it quotes a value of the client
         message = f"{message[:_MOST_CHARACTERS]}..."
+    if (record := CURRENT_RECORD.get()) is not None:
+        record.reason = getattr(error, "reason", None) or message
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "internal_error")
     return {
         "error": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from specdec_server.service import Service
+
+logger = logging.getLogger("specdec")
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 GRACE_S = 5.0
@@ -96,7 +99,7 @@ class Http:
         """
         config = uvicorn.Config(
             app,
-            log_level=self.log_level,
+            log_level="debug" if self.log_level == "debug" else "warning",
             root_path=self.root_path,
             ssl_keyfile=self.ssl_keyfile,
             ssl_certfile=self.ssl_certfile,
@@ -156,6 +159,7 @@ class HttpServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections, wait, shut the engine down, then close all connections."""
+        logger.info("shutting down; requests that run have %g s", GRACE_S)
         for server in self.servers:
             server.close()
         until = monotonic() + GRACE_S

@@ -19,8 +19,9 @@ from specdec import AsyncLLM, ConfigError, EngineOptions
 from specdec.cli import hush_libraries, no_drafts_warning
 from specdec.config import ZOO, check_name
 from specdec_server.app import create_app
-from specdec_server.arguments import split_options
+from specdec_server.arguments import split_options, with_file, without_foreign
 from specdec_server.commands import serve
+from specdec_server.config_file import FileOptions
 from specdec_server.data_parallel.place import Place
 from specdec_server.host import names_of
 from specdec_server.http import Http, HttpServer
@@ -28,6 +29,7 @@ from specdec_server.limits import Limits
 from specdec_server.logs import set_up_logs
 from specdec_server.reasoning import ReasoningParser
 from specdec_server.settings import Settings
+from specdec_server.startup import describe
 from specdec_server.tools import ToolParser
 from specdec_server.tools.registry import REASONING_PARSERS, TOOL_PARSERS, parser_class
 from specdec_server.tracing import check_packages
@@ -40,6 +42,7 @@ def launch(
     http: Http,
     *,
     model: str | None,
+    file: FileOptions,
     speculative_config: str | None,
     chat_template: str | None,
     settings: Mapping[str, Any],
@@ -51,6 +54,7 @@ def launch(
         words: the model unless an option gives it, more served names, and options that are arguments of `LLM`.
         http: where to listen.
         model: the model, if an option gives it.
+        file: options for what the command line does not give.
         speculative_config: as for `LLM`.
         chat_template: a file with a Jinja template, or the template itself.
         settings: fields of `Settings` and of its `Limits`; `model_names` may be empty, `allowed_origins` and
@@ -60,8 +64,14 @@ def launch(
     Raises:
         ConfigError: for errors that the user can fix.
     """
-    alone, arguments = split_options(words)
-    target, names = _target(model, alone, settings["model_names"])
+    alone, given_arguments = split_options(words)
+    if speculative_config is not None:
+        if "speculative_config" in given_arguments:
+            raise ConfigError("--speculative-config is given twice: as a whole and in parts")
+        given_arguments["speculative_config"] = speculative_config
+    arguments = without_foreign(with_file(given_arguments, file.arguments))
+    named = arguments.pop("model", None)
+    target, names = _target(model if alone or model else named, alone, settings["model_names"])
     limits = {field.name: settings[field.name] for field in fields(Limits)}
     given = {
         **{name: value for name, value in settings.items() if name not in limits},
@@ -76,8 +86,6 @@ def launch(
     checked = Settings(root=target, **given)
     check_packages(checked.otlp_traces_endpoint)
     template = None if chat_template is None else read_template(chat_template)
-    if speculative_config is not None:
-        arguments["speculative_config"] = speculative_config
     with http.bound() as listener:
         hush_libraries()
         set_up_logs(http.log_level, checked.engine)
@@ -85,7 +93,7 @@ def launch(
             place.take_device()
         logger.info("loading %s", target)
         with ended_by_interrupts():
-            llm = _engine(target, arguments)
+            llm = _engine(target, arguments, file)
         try:
             if template is not None:
                 set_template(llm, template)
@@ -96,8 +104,8 @@ def launch(
             config = http.config(app, checked.limits)
             with suppress(KeyboardInterrupt):  # uvicorn raises it again after shutdown
                 listener.listen(config.backlog)  # connections from now on wait until the server runs
-                how = "without drafts" if llm.method is None else f"with drafts by {llm.method}"
-                logger.info("serving %s, %s, at %s", ", ".join(names), how, http.url(listener))
+                most = arguments.get("max_num_seqs", EngineOptions.max_num_seqs)
+                logger.info("%s, at %s", describe(llm, names, most), http.url(listener))
                 HttpServer(config, app.state.service).run(sockets=[listener])
         finally:
             with ended_by_interrupts():
@@ -121,7 +129,7 @@ def ended_by_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
+def _engine(target: str, arguments: Mapping[str, Any], file: FileOptions) -> AsyncLLM:
     try:
         return AsyncLLM(target, **arguments)
     except ConfigError as error:
@@ -130,6 +138,11 @@ def _engine(target: str, arguments: Mapping[str, Any]) -> AsyncLLM:
             raise
         own = signature(serve).parameters
         nearest = get_close_matches(unknown, [*own, *(field.name for field in fields(EngineOptions))], n=1)
+        if unknown in file.arguments:
+            hint = (
+                f"did you mean {nearest[0]!r}?" if nearest else "specdec serve --help lists the server's own"
+            )
+            raise ConfigError(f"{file.path}: unknown option {unknown!r}: {hint}") from None
         if nearest and nearest[0] in own:
             option = nearest[0].replace("_", "-")
             raise ConfigError(f"serve: unknown option --{unknown}: did you mean --{option}?") from None

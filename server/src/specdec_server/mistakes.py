@@ -26,8 +26,8 @@ _INSTEAD = {
 
 def explained(
     path: str, kind: type[BaseModel], error: ValidationError, body: dict[str, Any]
-) -> tuple[str, str | None]:
-    """Return a message about the first error of a body, and the field that contains it.
+) -> tuple[str, str, str | None]:
+    """Return a message about the first error of a body, the same without the value, and the field that contains it.
 
     Args:
         path: of the request.
@@ -38,21 +38,25 @@ def explained(
     errors = error.errors(include_url=False, include_input=False)
     first = errors[0]
     if not first["loc"]:
-        return first["msg"].removeprefix("Value error, "), None
+        message = first["msg"].removeprefix("Value error, ")
+        return message, message, None
     # In addition to names and indices, the location contains the types of union members.
     inside = first["loc"]
     field = str(inside[0])
     if first["type"] == "extra_forbidden" and len(inside) == 1:
-        return _unknown(path, kind, field), field
+        message = _unknown(path, kind, field)
+        return message, message, field
     if first["type"] == "missing" and len(inside) == 1:
-        return f"{path} needs the field {field!r}", field
+        message = f"{path} needs the field {field!r}"
+        return message, message, field
     wanted = dict.fromkeys(
         found["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
         for found in errors
         if found["loc"][:1] == inside[:1]
     )
     place, given = _place_of(body, inside)
-    return f"{place}: {_short(given)} is not what it should be: {' or '.join(wanted)}", field
+    told = f"is not what it should be: {' or '.join(wanted)}"
+    return f"{place}: {_short(given)} {told}", f"{place} {told}", field
 
 
 def _unknown(path: str, kind: type[BaseModel], field: str) -> str:

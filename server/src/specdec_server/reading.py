@@ -61,5 +61,5 @@ def read(raw: bytes, kind: type[Model], path: str) -> Model:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        message, param = explained(path, kind, error, value)
-        raise ApiError(message, param=param) from None
+        message, reason, param = explained(path, kind, error, value)
+        raise ApiError(message, param=param, reason=reason) from None

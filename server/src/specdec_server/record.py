@@ -22,6 +22,8 @@ class RequestRecord:
     started: float = field(default_factory=perf_counter)
     status: int | None = None
     """None until the response starts."""
+    reason: str | None = None
+    """Why it was refused or failed."""
     outputs: dict[str, RequestOutput] = field(default_factory=dict)
     """The latest output of each engine request, by its id."""
 
