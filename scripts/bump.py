@@ -12,11 +12,12 @@ VERSION = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 
 
 def bumped(text: str, siblings: list[str], version: str) -> str:
-    """Return a pyproject, or a module with `__version__`, with all official versions set to `version`."""
+    """Return a pyproject, CITATION.cff or a module with `__version__`, with all official versions set to `version`."""
     names = "|".join(re.escape(name) for name in sorted(siblings, key=len, reverse=True))
     text = re.sub(
         r'^((?:__version__|version) = ")[^"]*(")$', rf"\g<1>{version}\g<2>", text, count=1, flags=re.M
     )
+    text = re.sub(r"^version: \S+$", f"version: {version}", text, flags=re.M)
     return re.sub(rf'("(?:{names})(?:\[[^\]]*\])?==)[^";, ]+', rf"\g<1>{version}", text)
 
 
@@ -25,6 +26,7 @@ def files() -> list[Path]:
     return [
         *(package.folder / "pyproject.toml" for package in packages()),
         ROOT / "core/src/specdec/__init__.py",
+        ROOT / "CITATION.cff",
     ]
 
 

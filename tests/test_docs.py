@@ -89,10 +89,10 @@ def titled(document: Path) -> str:
 
 
 @contextmanager
-def running(command: str) -> Iterator[str]:
-    """Run a server while it is needed, and yield its address; it ends well by Ctrl-C."""
+def running(command: str, folder: Path | None = None) -> Iterator[str]:
+    """Run a server in a folder while it is needed, and yield its address; it ends well by Ctrl-C."""
     with subprocess.Popen(
-        shlex.split(command), stderr=subprocess.PIPE, text=True, env=environment()
+        shlex.split(command), stderr=subprocess.PIPE, text=True, env=environment(), cwd=folder
     ) as server:
         assert server.stderr is not None
         try:
@@ -181,11 +181,14 @@ def test_a_wrong_snippet_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=titled)
 def test_commands_run_and_drafts_stand(document: Path, tmp_path: Path) -> None:
+    for block in blocks(document):
+        if block.file is not None:
+            block.write(tmp_path)
     for command in commands(document):
         if command.startswith(MADE_ELSEWHERE):
             continue
         if command.startswith(SERVES):
-            with running(re.sub(r" --port \d+", "", command) + " --port 0") as address:
+            with running(re.sub(r" --port \d+", "", command) + " --port 0", tmp_path) as address:
                 if SPECULATES in command:
                     body = {
                         "model": shlex.split(command)[2],

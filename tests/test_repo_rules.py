@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
+import yaml
 from bump import bumped
 from packages import ROOT, Package, packages
 
@@ -269,6 +271,7 @@ def test_versions_are_equal_and_siblings_pinned() -> None:
     found = packages()
     assert wrong_versions({p.name: p.version for p in found}, {p.name: p.requirements for p in found}) == []
     assert f'__version__ = "{found[0].version}"' in (CORE / "__init__.py").read_text()
+    assert f"\nversion: {found[0].version}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_wrong_versions_are_found() -> None:
@@ -286,6 +289,34 @@ def test_bump_moves_versions_and_pins_alone() -> None:
     expected = text.replace('n = "0.1.0"', 'n = "0.2.0"').replace("core==0.1.0", "core==0.2.0")
     assert bumped(text, ["specdec-core", "specdec"], "0.2.0") == expected
     assert bumped('__version__ = "0.1.0"\n', ["specdec-core"], "1.0.0rc1") == '__version__ = "1.0.0rc1"\n'
+    citation = "cff-version: 1.2.0\nversion: 0.1.0\n"
+    assert bumped(citation, ["specdec-core"], "0.2.0") == citation.replace("0.1.0", "0.2.0")
+
+
+def wrong_form(form: dict[str, Any]) -> list[str]:
+    """What GitHub would not take of an issue form."""
+    wrong = [f"no {key}" for key in ("name", "description", "body") if not form.get(key)]
+    fields = [field for field in form.get("body", []) if field["type"] != "markdown"]
+    ids = [field.get("id") for field in fields]
+    if len(set(ids)) != len(ids) or not all(re.fullmatch(r"[\w-]+", str(name)) for name in ids):
+        wrong.append(f"ids {ids}")
+    return wrong + [f"{field['id']} has no label" for field in fields if not field["attributes"].get("label")]
+
+
+def test_issue_forms_are_whole() -> None:
+    files = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+    forms = {file.name: yaml.safe_load(file.read_text()) for file in files}
+    links = forms.pop("config.yml")["contact_links"]
+    assert all(link.keys() == {"name", "url", "about"} for link in links)
+    assert len(forms) >= 2
+    assert {name: found for name, form in forms.items() if (found := wrong_form(form))} == {}
+    commands = {name for form in forms.values() for name in re.findall(r"`specdec (\w+)`", str(form))}
+    assert {f"specdec {name}" for name in commands} <= set(
+        re.findall(r"`(specdec \w+)`", (ROOT / "docs/commands.md").read_text())
+    )
+    field = {"type": "input", "id": "a", "attributes": {"label": "A"}}
+    assert wrong_form({"name": "N", "description": "D", "body": [field]}) == []
+    assert wrong_form({"name": "N", "body": [field, field]}) == ["no description", "ids ['a', 'a']"]
 
 
 @pytest.mark.parametrize("package", packages(), ids=lambda package: package.name)

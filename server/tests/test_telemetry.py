@@ -16,7 +16,7 @@ from specdec.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from specdec_server.descriptions import ENGINE_METRICS
 from specdec_server.telemetry import Telemetry
 
-DASHBOARD = Path(__file__).parents[1] / "grafana/specdec.json"
+DASHBOARD = Path(__file__).parents[1] / "container/grafana/specdec.json"
 LABELS = '{engine="0",model_name="m"}'
 
 

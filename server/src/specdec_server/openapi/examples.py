@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from specdec import __version__
 from specdec_server.descriptions import ENGINE_METRICS
 
 _SPECULATION = {
@@ -177,7 +178,7 @@ MODEL: dict[str, Any] = {
 }
 MODELS: dict[str, Any] = {"object": "list", "data": [MODEL]}
 SERVER_INFO: dict[str, Any] = {
-    "version": "0.1.0",
+    "version": __version__,
     "model": "smollm2",
     "root": "smollm2",
     "max_model_len": 8192,
@@ -191,7 +192,7 @@ SERVER_INFO: dict[str, Any] = {
         "rejection_sample_method": "strict",
     },
 }
-VERSION = {"version": "0.1.0"}
+VERSION = {"version": __version__}
 _ACCEPTED = "vllm:spec_decode_num_accepted_tokens"
 METRICS = (
     f"# HELP {_ACCEPTED}_total {ENGINE_METRICS[_ACCEPTED]}\n"
