@@ -283,6 +283,18 @@ def test_errors_are_told_in_words(browser: Any, served: Served) -> None:
         )
         someone.ask()
         someone.until("document.getElementById('error').textContent.includes('Try again in 3 s')")
+        page.unroute("**/v1/chat/completions")
+        someone.settings(maxTokens=8)
+        someone.ask("def main(")
+        someone.wait()
+        page.route(
+            "**/v1/chat/completions",
+            lambda route: route.fulfill(status=503, body='{"error":{"message":"gone"}}'),
+        )
+        someone.compare()
+        assert page.inner_text("#error") == "Gone."
+        assert page.locator(".run").count() == 1
+        assert page.locator(".compare").is_visible(), "it can be tried again"
         half = 'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: {"error":{"message":"it broke"}}\n\n'
         page.unroute("**/v1/chat/completions")
         page.route("**/v1/chat/completions", lambda route: route.fulfill(status=200, body=half))
