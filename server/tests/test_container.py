@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -231,7 +232,7 @@ def served(folder: Path, environment: dict[str, str]) -> Iterator[str]:
             yield wait_for(None, lambda: server.poll() is None, Path(log.name))
         finally:
             server.terminate()
-            assert server.wait(timeout=60) == 0, Path(log.name).read_text()
+            assert server.wait(timeout=60) in (0, -signal.SIGTERM), Path(log.name).read_text()
 
 
 def rights_of_nobody(python: str) -> dict[str, Any]:
