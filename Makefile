@@ -13,7 +13,7 @@ SOURCES := $(wildcard bench/src core/src drafting/src kernels/src server/src tes
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo picture test test-full test-interpreter test-gpu test-browser test-vllm test-load coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo picture test test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -68,6 +68,9 @@ LOAD_MODEL ?= smollm2
 
 test-load: install ## hostile and honest clients at one server for ten minutes: make test-load SECONDS_OF_LOAD=600 LOAD_MODEL=smollm2
 	PYTHONPATH=server/tests/support $(BIN)/python -m servercheck.load --seconds $(SECONDS_OF_LOAD) --model $(LOAD_MODEL)
+
+test-container: install ## the Dockerfile's steps: in a container where Docker is at hand, else in a bare environment
+	$(BIN)/python -m pytest -m wheels server/tests/test_container.py
 
 coverage: install ## which lines the tests run
 	$(BIN)/coverage run -m pytest

@@ -1,6 +1,6 @@
 """The Dockerfile and the Compose file: what they name is there, and the steps give a server that runs without rights.
 
-The steps run in a container where an engine is at hand, else in a bare environment (`make wheels`).
+The steps run in a container where an engine is at hand, else in a bare environment (`make test-container`).
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def in_a_bare_environment() -> Iterator[str]:
 
 
 def prepared(folder: Path) -> dict[str, str]:
-    """Run the steps up to the command; return the environment of the container."""
+    """Run the steps up to the command, with this machine's package indexes; return the environment of the container."""
     source, places = folder / "source", {"/opt/specdec": f"{folder}/specdec", "/cache": f"{folder}/cache"}
     source.mkdir()
     (folder / "cache").mkdir(mode=0o777)
@@ -196,10 +196,7 @@ def prepared(folder: Path) -> dict[str, str]:
         return text
 
     for name, rest in steps():
-        if name == "ARG":
-            argument, _, default = rest.partition("=")
-            environment.setdefault(argument, default)
-        elif name == "ENV":
+        if name == "ENV":
             found = dict(word.split("=", 1) for word in moved(rest).split())
             environment |= {key: value.replace("$PATH", environment["PATH"]) for key, value in found.items()}
         elif name == "COPY" and not rest.startswith("--from"):
