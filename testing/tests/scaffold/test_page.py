@@ -1,4 +1,4 @@
-"""The page for authors and the example are one: every line of code on it is the example's, and all of the example is on it."""
+"""The pages for authors: all code of the proposer is the example's, and what they make keeps its promises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packages import ROOT
 
 from specdec import __version__
 from specdec.interfaces import Capability
-from specdec_testing import ProposerConformance
+from specdec_testing import ProposerConformance, SamplerConformance
 from specdec_testing.runner import PromiseVerdict, run_suite
 from specdec_testing.scaffold import KINDS, plugin_names, write_package
 from specdec_testing.scaffold.write import next_version
@@ -58,6 +58,17 @@ def test_the_example_keeps_its_promises() -> None:
     broken = {report.name: report.reason for report in reports if report.verdict is PromiseVerdict.BROKEN}
     assert broken == {}
     assert sum(report.verdict is PromiseVerdict.KEPT for report in reports) > 24
+
+
+def test_the_sampler_of_the_page_keeps_its_promises(tmp_path: Path) -> None:
+    page = (ROOT / "docs/write-a-sampler.md").read_text(encoding="utf-8")
+    code = "".join(text for name, text in FILE.findall(page) if name == "ratio.py")
+    (tmp_path / "ratio.py").write_text(code)
+    reports = run_suite(type("TestRatio", (SamplerConformance,), {"sampler": f"{tmp_path}/ratio.py:Ratio"}))
+    verdicts = {report.name: report.verdict for report in reports}
+    assert PromiseVerdict.BROKEN not in verdicts.values(), reports
+    assert verdicts["test_drawn_chains_leave_the_law_alone"] is PromiseVerdict.KEPT
+    assert sum(verdict is PromiseVerdict.KEPT for verdict in verdicts.values()) > 15
 
 
 def test_the_page_names_every_capability() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -88,15 +89,28 @@ def loading(model: str) -> Iterator[None]:
 def _regular_lines(line: Callable[[], str]) -> Iterator[None]:
     """Print a line with the elapsed time every `LINE_EVERY_S` seconds, from a thread of its own."""
     is_done, started = Event(), perf_counter()
+    with _standard_error() as stream:
 
-    def run() -> None:
-        while not is_done.wait(LINE_EVERY_S):
-            print(f"specdec: {line()} after {perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+        def run() -> None:
+            while not is_done.wait(LINE_EVERY_S):
+                print(f"specdec: {line()} after {perf_counter() - started:.0f} s", file=stream, flush=True)
 
-    thread = Thread(target=run, name="specdec-progress", daemon=True)
-    thread.start()
+        thread = Thread(target=run, name="specdec-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_done.set()
+            thread.join()
+
+
+@contextmanager
+def _standard_error() -> Iterator[TextIO]:
+    """Yield the stream that now is the standard error stream, also while something redirects that."""
     try:
-        yield
-    finally:
-        is_done.set()
-        thread.join()
+        copy = os.dup(sys.stderr.fileno())
+    except (OSError, ValueError):  # not a file
+        yield sys.stderr
+        return
+    with open(copy, "w", encoding="utf-8") as stream:
+        yield stream
