@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.timeout(1200),  # the first import of what was just installed compiles everything
 ]
 
-EXAMPLE = ROOT / "examples/specdec-echo"
+EXAMPLE, HEAD_EXAMPLE = ROOT / "examples/specdec-echo", ROOT / "examples/specdec-glance"
 PLUGINS = {
     "proposer": ("my-idea", "specdec.proposers", 25),
     "sampler": ("my-rule", "specdec.samplers", 15),
@@ -119,6 +119,13 @@ def test_the_example_keeps_its_promises(environment: Environment, tmp_path: Path
     assert "echo" in environment.methods()
     example = shutil.copytree(EXAMPLE / "tests", tmp_path / "tests")
     assert_all_passed(environment.pytest("tests", folder=example.parent), least=26)
+
+
+def test_the_example_of_a_head_keeps_its_promises(environment: Environment, tmp_path: Path) -> None:
+    environment.install(wheels.build(HEAD_EXAMPLE, tmp_path / "wheels"))
+    assert "glance" in environment.methods()
+    example = shutil.copytree(HEAD_EXAMPLE / "tests", tmp_path / "tests")
+    assert_all_passed(environment.pytest("tests", folder=example.parent), least=30)
 
 
 @pytest.mark.usefixtures("folder")
