@@ -45,7 +45,7 @@ def command(tiny_model: str) -> list[str]:
 
 
 def test_text_is_that_of_llm(command: list[str], expected: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run([*command, "--prompt", PROMPT]) == 0
+    assert run([*command, PROMPT]) == 0
     out, err = capfd.readouterr()
     assert out == expected.outputs[0].text + "\n"
     assert err == ""
@@ -156,8 +156,9 @@ def test_stop_may_be_repeated(command: list[str], expected: Any, capfd: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give one of --prompt and --prompt-file"),
-        (["--prompt", "x", "--prompt-file", "y"], "give one of --prompt and --prompt-file"),
+        ([], "give one prompt: as TEXT, --prompt or --prompt-file"),
+        (["x", "--prompt", "x"], "give one prompt: as TEXT"),
+        (["--prompt", "x", "--prompt-file", "y"], "give one prompt: as TEXT"),
         (["--prompt", ""], "the prompt is empty"),
         (["--prompt-file", "nowhere.txt"], "--prompt-file: cannot read 'nowhere.txt'"),
         (["--prompt", "x", "--top-p", "2"], "SamplingParams: 'top_p'"),
@@ -231,6 +232,27 @@ def test_a_run_without_drafts_says_so_and_why(command: list[str], capfd: pytest.
     assert re.fullmatch(told, line), line
     assert run([*command[:3], "--max-tokens", "1", "--prompt", PROMPT, "--speculative-config", never]) == 0
     assert capfd.readouterr().err == "", "nothing could have been drafted"
+
+
+FAR = """
+from specdec import Draft, Proposer
+
+class Far(Proposer):
+    name = "far"
+
+    def propose(self, batch):
+        return Draft.from_lists([[10**6] * most for most in batch.max_nodes])
+"""
+
+
+def test_a_run_whose_drafts_cannot_be_scored_says_so(
+    command: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "far.py").write_text(FAR)
+    wrong = json.dumps({"method": f"{tmp_path}/far.py:Far", "num_speculative_tokens": 2})
+    assert run([*command, "--prompt", PROMPT, "--speculative-config", wrong]) == 0
+    told = r"drafted nothing in any step that can be scored: \d+ nodes were cut"
+    assert re.search(told, capfd.readouterr().err)
 
 
 @pytest.fixture

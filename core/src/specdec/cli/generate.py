@@ -26,7 +26,10 @@ def specdec_register_commands(app: typer.Typer) -> None:
 
 
 def generate(
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The prompt.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="TEXT", help="The prompt.", show_default=False)
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="The same.")] = None,
     prompt_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with the prompt; - for the standard input.")
     ] = None,
@@ -73,7 +76,7 @@ def generate(
     ] = False,
 ) -> None:
     """Generate text from a prompt."""
-    text = _read_prompt(prompt, prompt_file)
+    text = _read_prompt(text, prompt, prompt_file)
 
     from specdec.cli.quiet import hush_libraries
     from specdec.config.early import check_first
@@ -131,9 +134,10 @@ def generate(
         warn(warning)
 
 
-def _read_prompt(prompt: str | None, file: Path | None) -> str:
-    if (prompt is None) == (file is None):
-        raise ConfigError("give one of --prompt and --prompt-file")
+def _read_prompt(text: str | None, option: str | None, file: Path | None) -> str:
+    if sum(given is not None for given in (text, option, file)) != 1:
+        raise ConfigError("give one prompt: as TEXT, --prompt or --prompt-file")
+    prompt = option if text is None else text
     if prompt is None:
         assert file is not None
         try:
