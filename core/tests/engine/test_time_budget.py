@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specdec.engine.speculation.guard import ProposerGuard
-from specdec.interfaces import Draft, Draws, ProposeBatch, Proposer, ProposerConfig, TargetInfo
+from specdec.interfaces import Capability, Draft, Draws, ProposeBatch, Proposer, ProposerConfig, TargetInfo
 from specdec.interfaces.batch import TokenIds
 from specdec.sampling_params import SamplingParams
 
@@ -58,6 +58,20 @@ def test_a_prompt_may_take_as_many_steps_as_it_has_pieces(
     guard = guard_of(Sleeper)
     guard.observe_target(0.001)  # so the budget is the least there is, 50 ms
     assert guard.propose(batch_of(counts), [0] * len(counts)) is not None
+    assert guard._metrics.proposer_overruns == is_overrun
+
+
+@pytest.mark.parametrize(("most", "is_overrun"), [(1, True), (4, True), (6, False)])
+def test_each_token_of_a_form_of_the_target_may_take_a_pass(
+    monkeypatch: pytest.MonkeyPatch, most: int, is_overrun: bool
+) -> None:
+    class OnTarget(Sleeper):
+        capabilities = frozenset({Capability.TARGET_CACHE})
+
+    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", 0)
+    guard = guard_of(OnTarget)
+    guard.observe_target(0.04)
+    guard.propose(batch_of([1]), [most])
     assert guard._metrics.proposer_overruns == is_overrun
 
 

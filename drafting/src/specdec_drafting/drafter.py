@@ -11,16 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from specdec.interfaces import (
-    ChainWork,
-    DraftHead,
-    ForwardOutput,
-    NewRows,
-    NoiseKeys,
-    ProposeBatch,
-    Runner,
-    TargetInfo,
-)
+from specdec.interfaces import DraftHead, ForwardOutput, NewRows, ProposeBatch, Runner, TargetInfo
 from specdec_drafting.chain_growth import ChainGrowth
 from specdec_drafting.chains import ChainCall, ChainLoop, Places
 from specdec_drafting.chooser import Chooser
@@ -30,6 +21,7 @@ from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.passes import Int64s, Piece, run
 from specdec_drafting.request_rows import RequestRows
 from specdec_drafting.request_state import RequestState
+from specdec_drafting.target_rows import TargetRows
 from specdec_drafting.tree import GrowingTree
 from specdec_drafting.tree_growth import Nodes, TreeGrowth
 from specdec_drafting.vocabulary import DraftVocabulary
@@ -51,6 +43,8 @@ class DraftModule:
     """The deepest node of a draft, if that is limited."""
     tree: HeadConfig | None = None
     """The shape of trees in which several nodes of a depth are continued, if drafts are such."""
+    target_runner: Runner | None = None
+    """Its runner on the target's cache, if it is a form of the target; None if it gets a cache of its own."""
 
 
 class Drafter:
@@ -68,18 +62,16 @@ class Drafter:
         self._head = module.module if isinstance(module.module, DraftHead) else None
         method, vocabulary, ends = config.draft_sample_method, module.vocabulary, info.eos_token_ids
         threshold, tree = config.draft_confidence_threshold, module.tree
-        self.rows = RequestRows(runner, vocabulary, info.prefix_block_size, module.max_len)
+        self.rows: RequestRows | TargetRows
+        if module.target_runner is None:
+            self.rows = RequestRows(runner, vocabulary, info.prefix_block_size, module.max_len)
+        else:
+            self.rows = TargetRows(module.max_len)
         self.chooser = Chooser(method, vocabulary, wants_confidence=config.has_confidence or tree is not None)
         self._chains = ChainGrowth(self.chooser, threshold, ends)
         self._trees = None if tree is None else TreeGrowth(tree, self.chooser, vocabulary, ends)
         self._loop = ChainLoop(method, vocabulary, module.num_logits, threshold, ends)
         self._is_chain = self.rows.num_stages == 1 and module.mask_id is None and not config.is_tree
-        if self._is_chain and runner.max_chain_rows:
-            # Warm-up: compiles the loop, so that the first step is as fast as the others.
-            zero, head = np.zeros(1, np.int64), self._head
-            carries = None if head is None else torch.zeros(1, head.feature_size)
-            work = ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), self._loop.rules)
-            runner.draft_chain(ForwardOutput(torch.zeros(1, module.num_logits), carries), work)
 
     def draft(self, batch: ProposeBatch) -> list[PartialDraft | None]:
         """Return the drafts `[B]` of a step, None for rows without one."""

@@ -27,7 +27,8 @@ class DraftingProposer(Proposer):
     """Processes new tokens, then drafts chains or trees from the row of each request's last token.
 
     A subclass loads the module. A model keeps the rows of drafted tokens that are accepted, and the next pass overwrites the
-    others. A head drafts with its own states in place of the target's, so its rows are run again once tokens are committed.
+    others. A head drafts with its own states in place of the target's, so its rows are run again once tokens are committed. A
+    form of the target has no rows of its own (`TARGET_CACHE` in place of `OWN_KV`).
     """
 
     Config: ClassVar[type[ProposerConfig]] = DraftingConfig
@@ -50,7 +51,7 @@ class DraftingProposer(Proposer):
     def load(self, target: TargetHandle) -> None:
         """Load the module and make its runner; raises the errors of `load_module`."""
         module = self.load_module(target)
-        self._runner = target.make_runner(module.module)
+        self._runner = module.target_runner or target.make_runner(module.module)
         self._drafter = Drafter(self._config, module, self._runner, target.info)
         self._rows = self._drafter.rows
         self._vocab_map = module.vocabulary.target_ids

@@ -96,6 +96,7 @@ def assemble(
             sampler,
             lambda proposer: proposer.load(handle),
             is_strict=options.strict_drafts,
+            draft_slots=scorer.draft_slots,
         )
         if speculation.delivery.needs_hidden:
             scorer.capture_hidden(speculation.guard.aux_layer_ids)

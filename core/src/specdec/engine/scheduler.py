@@ -81,6 +81,7 @@ class Scheduler:
         speculation = self._speculation
         if speculation is not None:
             speculation.begin(self.running, len(self.running))
+        shared_depth = 0 if speculation is None else speculation.shared_depth
         budget = self._token_budget
         chunks: dict[Sequence, tuple[int, int]] = {}
         own: dict[Sequence, list[int]] = {}
@@ -106,7 +107,7 @@ class Scheduler:
                 nodes = len(own[sequence]) or nodes
             nodes = max(0, min(nodes, budget - chunk - num_owed - for_prompts))
             if chunk > 0:
-                reserved = self._reserve(sequence, chunk, nodes, preempted)
+                reserved = self._reserve(sequence, chunk, nodes, shared_depth, preempted)
                 if reserved is None:
                     continue
                 nodes = reserved
@@ -136,13 +137,17 @@ class Scheduler:
             return self._token_budget // _PROMPT_SHARE
         return 0
 
-    def _reserve(self, sequence: Sequence, chunk: int, nodes: int, preempted: list[Sequence]) -> int | None:
-        """Reserve cache rows, preempting other sequences if necessary.
+    def _reserve(
+        self, sequence: Sequence, chunk: int, nodes: int, shared_depth: int, preempted: list[Sequence]
+    ) -> int | None:
+        """Reserve cache rows, for at least `shared_depth` nodes if any, preempting other sequences if necessary.
 
         Returns:
             the number of nodes that fit; None if the sequence itself was preempted.
         """
-        while not self._kv.reserve(sequence, sequence.num_computed + chunk + nodes):
+        while not self._kv.reserve(
+            sequence, sequence.num_computed + chunk + (nodes and max(nodes, shared_depth))
+        ):
             if nodes > 0:
                 nodes = 0
                 continue

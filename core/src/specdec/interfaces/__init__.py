@@ -12,6 +12,7 @@ from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
 from specdec.interfaces.draft import PADDING_ID, CheckedDraft, Draft, DraftSampling, DrawnNodes
+from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.draws import Draws, NoiseKeys
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.form import Form
@@ -48,6 +49,7 @@ __all__ = [
     "Draft",
     "DraftHead",
     "DraftSampling",
+    "DraftSlots",
     "DrawnNodes",
     "Draws",
     "FinishReason",

@@ -63,6 +63,10 @@ class ProposeBatch:
     has_hidden: torch.Tensor | None = None
     """`[T]` bool: False where `hidden_states` has no state (the first prompt token)."""
 
+    first_slots: Sequence[int] = ()
+    """`[B]` with `TARGET_CACHE`: slot of position 0 in the target's cache, -1 for rows without a place. Where
+    `max_nodes[i] > 0`, the rows of all committed tokens but the last one are in the cache. Empty without."""
+
     @property
     def batch_size(self) -> int:
         """Number of rows B."""

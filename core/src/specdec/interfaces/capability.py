@@ -25,6 +25,12 @@ class Capability(Enum):
     TARGET_TOP_K = "target_top_k"
     """Needs `ProposeBatch.top_k`: the `Proposer.num_top_k` most probable ids at every verified node."""
 
+    TARGET_CACHE = "target_cache"
+    """Drafts on the target's own cache, with a runner of `TargetHandle.make_target_runner`. A pass for row i of a batch may
+    write only the slots `first_slots[i] + num_tokens[i] - 1` to `first_slots[i] + num_tokens[i] + max(max_nodes) - 1`: those of
+    the last committed token and of drafted tokens, which verification overwrites with the target's own rows. Passes that
+    would write elsewhere raise. Rows before these slots are the target's; rows of a step are gone in the next one."""
+
     TREE = "tree"
     """May return drafts with `parents`, of at most `max_nodes` nodes over all branches. For a sampler:
     verifies such drafts. Core refuses to combine a proposer that drafts trees with a sampler without it."""
@@ -43,6 +49,7 @@ NEEDED_CAPABILITIES = frozenset(
         Capability.AUX_HIDDEN_STATES,
         Capability.OWN_KV,
         Capability.TARGET_TOP_K,
+        Capability.TARGET_CACHE,
     }
 )
 """The capabilities that need something of the target; a proposer without them needs token ids only, and runs in any engine."""

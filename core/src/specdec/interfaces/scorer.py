@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.score_batch import ScoreBatch, SlotCache
 from specdec.interfaces.target import TargetHandle
 
@@ -58,6 +59,9 @@ class Scorer(ABC):
     on_pass: Callable[[Callable[[], object]], None] | None = None
     """Set during a measurement: `score` calls it after the pass with a function that runs the same pass
     again."""
+
+    draft_slots: DraftSlots | None = None
+    """Where proposers may write in the target's cache; None if it is not lent (`TargetHandle.make_target_runner`)."""
 
     @abstractmethod
     def load(self, options: EngineOptions) -> TargetHandle:

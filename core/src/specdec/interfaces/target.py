@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import nn
 
+from specdec.errors import ConfigError
 from specdec.interfaces.capability import NEEDED_CAPABILITIES, Capability
 from specdec.interfaces.runner import Runner
 
@@ -41,6 +42,10 @@ class TargetInfo:
     gives: frozenset[Capability] = NEEDED_CAPABILITIES | {Capability.TREE}
     """What the engine gives to proposers, and whether it verifies trees: other engines may not list the target's top ids. A
     proposer that can do without leaves the capability out in `__init__`."""
+
+
+MakeForm = Callable[["PreTrainedModel"], nn.Module]
+"""Makes a form of the target; see `TargetHandle.make_target_runner`."""
 
 
 class CheckpointReader(Protocol):
@@ -78,6 +83,8 @@ class TargetHandle:
     model_loader: ModelLoader
     part_loader: ModelLoader | None = None
     """Loads models split over the target's ranks; None if the target runs on one rank."""
+    target_runner_factory: Callable[[MakeForm], Runner] | None = None
+    """Implements `make_target_runner`; None if the target's cache is not lent."""
 
     def make_runner(self, module: nn.Module) -> Runner:
         """Make a runner for a causal language model, or for a `DraftHead`, which reads the target's hidden states.
@@ -89,6 +96,24 @@ class TargetHandle:
             ModelError: if the module cannot run on our cache.
         """
         return self.runner_factory(module)
+
+    def make_target_runner(self, make_form: MakeForm) -> Runner:
+        """Make a runner for a cheaper form of the target, on the target's own cache; for `Capability.TARGET_CACHE`.
+
+        Args:
+            make_form: gets a second model over the target's weights, and returns what is to run: for example this model with
+                other linear maps, or with fewer layers, each of which keeps its `layer_idx`.
+
+        Raises:
+            ConfigError: if the target's cache is split or spread over several devices, and cannot be lent.
+            ModelError: if the form cannot run on the target's cache.
+        """
+        if self.target_runner_factory is None:
+            raise ConfigError(
+                "speculative_config: this method drafts on the target's cache, which is not lent where the target is split "
+                "over ranks (tensor_parallel_size) or spread over devices (device_map): use a method with a draft of its own"
+            )
+        return self.target_runner_factory(make_form)
 
     def load_model(
         self,

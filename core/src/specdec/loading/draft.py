@@ -42,7 +42,7 @@ def load_draft(
     path = resolve_name(path, revision=revision, dtype=wanted)
     is_same = _is_same(path, revision, options, target) and wanted in (target.dtype, str(target.dtype)[6:])
     if is_same and target.model is not None:
-        model = _alias(target.model)
+        model = alias(target.model)
     else:
         own = replace(options, dtype=wanted, revision=revision, device_map=None)
         model = load_checkpoint(path, own, target.device)
@@ -70,7 +70,7 @@ def _is_same(path: str, revision: str | None, options: EngineOptions, target: Ta
     return path == target.path and revision == options.revision
 
 
-def _alias(model: PreTrainedModel) -> PreTrainedModel:
-    """Return a second model over the same weights."""
+def alias(model: PreTrainedModel) -> PreTrainedModel:
+    """Return a second model over the same weights, whose modules may be replaced."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     return copy.deepcopy(model, dict(shared))

@@ -77,6 +77,7 @@ class SplitScorer(TransformersScorer):
             lm_head=ends[1],
             runner_factory=self._make_runner,
             model_loader=partial(load_draft, replace(options, tensor_parallel_size=1), self._elsewhere),
+            target_runner_factory=None,
             part_loader=lambda path, **arguments: self.models.load_draft({"path": path, **arguments}),
         )
 

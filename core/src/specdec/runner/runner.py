@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 
 from specdec.errors import ModelError
 from specdec.interfaces.attention import AttentionFactory
-from specdec.interfaces.chain import Chain, Chains, ChainWork, NewRows
+from specdec.interfaces.chain import Chain, ChainRules, Chains, ChainWork, NewRows
+from specdec.interfaces.draws import NoiseKeys
 from specdec.interfaces.form import Form
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.head import DraftHead
@@ -135,11 +137,15 @@ class ModuleRunner:
 
     def allocate(self, num_slots: int) -> None:
         """Allocate the cache for `num_slots` tokens."""
-        shapes = self.cache.shapes
-        self.cache = self.make_cache(num_slots)
-        for layer, shape in shapes.items():
-            self.cache.allocate(layer, shape)
-        self.attention = self._make_attention(self.cache, self.max_context)
+        cache = self.make_cache(num_slots)
+        for layer, shape in self.cache.shapes.items():
+            cache.allocate(layer, shape)
+        self.use(cache)
+
+    def use(self, cache: KVCache) -> None:
+        """Run on this cache from now on."""
+        self.cache = cache
+        self.attention = self._make_attention(cache, self.max_context)
         self._rebind()
 
     def counts(self) -> dict[str, int]:
@@ -184,6 +190,16 @@ class ModuleRunner:
         batch = replace(batch, positions=rows, slots=rows, longest=None)
         for forms in self.forms:
             warm_up(self, forms, batch, features)
+        if self.is_draft and self.chain is not None:
+            self._warm_up_chain(self.chain, batch, features)
+
+    def _warm_up_chain(self, chain: Chain, batch: PackedBatch, features: torch.Tensor | None) -> None:
+        output, zero = self.forms[0][0].forward(batch, features), np.zeros(1, np.int64)
+        states = None if features is None or output.hidden_states is None else output.hidden_states[:1]
+        rules = ChainRules(output.logits.shape[1])
+        chain.draft(
+            output.logits[:1], states, ChainWork([0], [0], 2, [0.0], NoiseKeys(zero, zero, zero), rules)
+        )
 
     def _rebind(self) -> None:
         for form in self._all_forms():

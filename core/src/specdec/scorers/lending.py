@@ -7,7 +7,9 @@ from torch import nn
 
 from specdec.engine_options import EngineOptions
 from specdec.interfaces.attention import AttentionFactory
+from specdec.interfaces.draft_slots import DraftSlots
 from specdec.runner import ModuleRunner
+from specdec.runner.target_runner import TargetRunner
 
 
 class Lender:
@@ -44,6 +46,14 @@ class Lender:
             is_fused=self._is_fused,
             make_attention=self.make_attention,
             is_draft=True,
+        )
+        self.lend(runner)
+        return runner
+
+    def make_target_runner(self, module: nn.Module, target: ModuleRunner, slots: DraftSlots) -> TargetRunner:
+        """Make a runner for a form of the target on the target's cache; see `TargetHandle.make_target_runner`."""
+        runner = TargetRunner(
+            module, target, slots, is_fused=self._is_fused, make_attention=self.make_attention, is_draft=True
         )
         self.lend(runner)
         return runner

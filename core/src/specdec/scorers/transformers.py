@@ -14,12 +14,13 @@ from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
 from specdec.interfaces.draft import CheckedDraft
+from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.score_batch import ScoreBatch
 from specdec.interfaces.scorer import Scorer, Scores
-from specdec.interfaces.target import TargetHandle, TargetInfo
+from specdec.interfaces.target import MakeForm, TargetHandle, TargetInfo
 from specdec.loading.checkpoint import SafetensorsReader
-from specdec.loading.draft import load_draft
+from specdec.loading.draft import alias, load_draft
 from specdec.loading.target import LoadedTarget, end_of_text_ids, fingerprint, load_target
 from specdec.logits import p_logits
 from specdec.runner import ModuleRunner, input_embedding, output_head
@@ -49,6 +50,7 @@ class TransformersScorer(Scorer):
             make_attention=self._attention(is_invariant=options.deterministic),
             is_invariant=options.deterministic,
         )
+        self.draft_slots = DraftSlots()
         self._lender = Lender(
             options, target.device, target.max_model_len, self._attention(is_invariant=False)
         )
@@ -64,6 +66,7 @@ class TransformersScorer(Scorer):
             tokenizer=target.tokenizer,
             runner_factory=self._lender.make_runner,
             model_loader=partial(load_draft, options, target),
+            target_runner_factory=None if places(target.model) else self._lend_cache,
         )
 
     def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
@@ -90,6 +93,11 @@ class TransformersScorer(Scorer):
         slots, size = self.runner.cache.num_slots, sum(runner.bytes_per_token for runner in self._runners)
         caches = {"kv_cache_tokens": slots, "kv_cache_bytes": slots * size}
         return caches | added(runner.levels() for runner in self._runners)
+
+    def _lend_cache(self, make_form: MakeForm) -> ModuleRunner:
+        assert self.draft_slots is not None
+        form = make_form(alias(self.target.model))
+        return self._lender.make_target_runner(form, self.runner, self.draft_slots)
 
     @property
     def _runners(self) -> list[ModuleRunner]:

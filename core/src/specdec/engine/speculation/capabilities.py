@@ -35,6 +35,11 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             f"proposer {proposer.name!r} declares TARGET_TOP_K with num_top_k = {count!r}: give the number of ids, 1 to "
             f"{_MOST_TOP_K}"
         )
+    if Capability.ON_DEVICE in given and Capability.TARGET_CACHE in given:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts on the target's cache in the device form, which does not say where: leave "
+            "ON_DEVICE out"
+        )
     beyond = given - type(proposer).capabilities
     if beyond:
         raise ConfigError(

@@ -15,6 +15,7 @@ from specdec.engine.speculation.draws import EngineDraws
 from specdec.engine.speculation.shown import Shown
 from specdec.engine.speculation.top_k import TopK, packed_top_k
 from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
+from specdec.interfaces.draft_slots import DraftSlots
 
 logger = logging.getLogger("specdec")
 
@@ -40,6 +41,7 @@ class Delivery:
         device: device of the tensors.
         num_top_k: number of the target's most probable ids that are delivered for each verified node; 0 for none.
         metrics: requests without states are counted there.
+        draft_slots: where the proposer may write in the target's cache; None if it does not draft there.
     """
 
     def __init__(
@@ -50,9 +52,11 @@ class Delivery:
         device: torch.device,
         num_top_k: int = 0,
         metrics: EngineMetrics | None = None,
+        draft_slots: DraftSlots | None = None,
     ) -> None:
         self.num_top_k = num_top_k
         self._top_k: dict[Sequence, TopK] = {}
+        self.draft_slots = draft_slots
         self.needs_hidden = bool(no_states)
         self._no_states = no_states
         self._is_on_device = is_on_device
@@ -208,11 +212,22 @@ class Delivery:
             aux_hidden_states=aux,
             has_hidden=has_hidden,
             top_k=packed_top_k(sequences, self._top_k) if self._top_k else None,
+            first_slots=()
+            if self.draft_slots is None
+            else self._lend(self.draft_slots, sequences, max_nodes),
         )
 
     def keep_top_k(self, verified: dict[Sequence, TopK]) -> None:
         """Keep the target's most probable ids of one step until the next call; they replace those of a step before."""
         self._top_k = verified
+
+    def _lend(self, slots: DraftSlots, sequences: list[Sequence], max_nodes: list[int]) -> list[int]:
+        """Open the slots of this step's drafts in the target's cache; returns the first slot of each sequence."""
+        deepest = max(max_nodes, default=0)
+        rows = [s for s, most in zip(sequences, max_nodes, strict=True) if most]
+        ends = [s.num_tokens for s in rows]
+        slots.open([s.first_slot for s in rows], [end - 1 for end in ends], [end + deepest for end in ends])
+        return [s.first_slot for s in sequences]
 
     def _hidden(
         self, sequences: list[Sequence], starts: list[int]

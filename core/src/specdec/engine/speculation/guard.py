@@ -124,7 +124,9 @@ class ProposerGuard:
                 f"{flaw}; what cannot be scored is cut, and strict_drafts=True raises",
                 "returned a draft that cannot be scored",
             )
-        self._watch_time(time.perf_counter() - started, counts)
+        # Each token of a form of the target may take as long as a pass of the target.
+        is_target = Capability.TARGET_CACHE in self.capabilities
+        self._watch_time(time.perf_counter() - started, counts, max(max_nodes, default=0) if is_target else 0)
         return draft
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
@@ -220,10 +222,10 @@ class ProposerGuard:
             self._offered_map, self._vocab_map = offered, own
         return own
 
-    def _watch_time(self, seconds: float, counts: list[int]) -> None:
-        """Compare a call's duration with the budget; `counts` are the numbers of new tokens of its rows."""
+    def _watch_time(self, seconds: float, counts: list[int], num_passes: int) -> None:
+        """Compare a call's duration with the budget, of at least `num_passes` passes; `counts` are its rows' new tokens."""
         self._num_calls += 1
-        budget = self._budget
+        budget = max(self._budget, num_passes * self._target_s)
         if seconds > budget and counts:
             # A proposer's model has to prefill prompts: each piece of one may take as long as a step.
             num_prompt = sum(count for count in counts if count > _PROMPT_PIECE)

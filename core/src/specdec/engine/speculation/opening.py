@@ -16,6 +16,7 @@ from specdec.engine.speculation.guard import ProposerGuard
 from specdec.engine.speculation.speculation import Speculation
 from specdec.errors import ConfigError, EngineError, ModelError, PluginError, described, is_interrupt, line_of
 from specdec.interfaces.capability import Capability
+from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler
 from specdec.interfaces.target import TargetInfo
@@ -31,6 +32,7 @@ def open_speculation(
     load: Callable[[Proposer], None],
     *,
     is_strict: bool = False,
+    draft_slots: DraftSlots | None = None,
 ) -> Speculation:
     """Make the configured proposer, check it and load it.
 
@@ -42,6 +44,7 @@ def open_speculation(
         sampler: verifies its drafts.
         load: calls `Proposer.load` with the target.
         is_strict: see `ProposerGuard`.
+        draft_slots: of the target's cache, if that is lent.
 
     Raises:
         ConfigError: if the configuration does not fit the target or the sampler.
@@ -68,6 +71,7 @@ def open_speculation(
         device=info.device,
         num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in proposer.capabilities else 0,
         metrics=metrics,
+        draft_slots=draft_slots if Capability.TARGET_CACHE in guard.capabilities else None,
     )
     k = config.num_speculative_tokens
     assert k is not None

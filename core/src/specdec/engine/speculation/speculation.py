@@ -10,7 +10,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.adaptive import AdaptiveDepth, MeasuredStep
 from specdec.engine.speculation.delivery import Delivery
 from specdec.engine.speculation.guard import ProposerGuard
-from specdec.interfaces.capability import Capability
+from specdec.interfaces.capability import NEEDED_CAPABILITIES
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 
@@ -47,6 +47,9 @@ class Speculation:
         self.metrics = metrics or EngineMetrics()
         self._by_batch_size = by_batch_size
         self._limit = 0
+        self.shared_depth = 0
+        """Nodes for which every request with a draft needs room in the target's cache, where drafts of all requests
+        are made together; 0 for drafts that are made elsewhere."""
         self.is_measured = False
         """Whether `observe` wants this step: with `adaptive`, unless the proposer failed or is paused."""
 
@@ -60,6 +63,8 @@ class Speculation:
         self._limit = self.num_speculative_tokens
         if self._by_batch_size is not None:
             self._limit = min(self._limit, self._by_batch_size(batch_size))
+        if self.delivery.draft_slots is not None:
+            self.shared_depth = self._limit
         if self.adaptive_depth is not None:
             self.adaptive_depth.begin(running, self._limit)
 
@@ -68,6 +73,8 @@ class Speculation:
         most = self._limit if sequence.has_proposals else 0
         if self.delivery.needs_hidden and sequence.num_with_states < sequence.num_tokens:
             most = 0  # last prompt chunk: this pass computes its states, and a draft without them is stale
+        if self.delivery.draft_slots is not None and sequence.num_computed < sequence.num_tokens - 1:
+            most = 0  # a prompt, or a text that is computed again: its rows are not in the cache yet
         if most:
             room = sequence.max_num_tokens - sequence.num_tokens - 1
             most = max(0, min(sequence.params.cap_speculation(most), room))
@@ -176,7 +183,7 @@ class Speculation:
         if self.delivery.is_missing([*sequences, *ended]):
             return True
         # It may miss last tokens if it does not learn from ids alone.
-        learns = not self.delivery.needs_hidden and Capability.OWN_KV not in self.guard.capabilities
+        learns = not self.delivery.needs_hidden and not self.guard.capabilities & NEEDED_CAPABILITIES
         return bool(ended) and learns
 
     def _call(self, sequences: list[Sequence], max_nodes: list[int]) -> CheckedDraft | None:
@@ -184,7 +191,11 @@ class Speculation:
 
         Sequences whose hidden states are gone cannot be delivered again and get no further drafts.
         """
-        draft = self.guard.propose(self.delivery.build(sequences, max_nodes), max_nodes)
+        try:
+            draft = self.guard.propose(self.delivery.build(sequences, max_nodes), max_nodes)
+        finally:
+            if self.delivery.draft_slots is not None:
+                self.delivery.draft_slots.close()
         if draft is None:
             self.is_measured = False
             self.guard.finish([sequence.row_id for sequence in sequences], FinishReason.ERROR)
