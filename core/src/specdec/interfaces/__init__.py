@@ -3,7 +3,7 @@
 Each role has a file: `proposer`, `scorer`, `sampler`, `backend`. The data that passes between them is in `batch` (input
 of the proposer), `draft` (its output) and `score_batch` (input of the scorer); `Scores` and `Verdict` are
 beside their roles. What runs a model is in `runner` (for proposers) and `form`, `forward`, `attention`, `kv_cache`, `chain`,
-`head` and `row_operations` (also for backends). `SPECDEC_API` is the version of all these interfaces.
+`head`, `quantized` and `row_operations` (also for backends). `SPECDEC_API` is the version of all these interfaces.
 """
 
 from specdec.interfaces.attention import Attention, AttentionFactory, AttentionNeeds
@@ -21,6 +21,7 @@ from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.observer import RequestStats, StepStats
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, Resolve
+from specdec.interfaces.quantized import QuantizedLinear
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
@@ -65,6 +66,7 @@ __all__ = [
     "ProposeBatch",
     "Proposer",
     "ProposerConfig",
+    "QuantizedLinear",
     "RequestStats",
     "Resolve",
     "RowOperations",

@@ -88,7 +88,7 @@ class CompiledChain:
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
             target_ids, temperatures, keys.seeds, keys.samples, keys.positions,
             _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
-            stack.numbers, stack.like, stack.bind(cache), cache.num_slots, *self._rotary.cpu_tables(length), segments, out,
+            stack.numbers, stack.likes, stack.bind(cache), cache.num_slots, *self._rotary.cpu_tables(length), segments, out,
             confidences, draft_probs,
         )  # fmt: skip
         return Chains(

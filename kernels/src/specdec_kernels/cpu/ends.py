@@ -9,8 +9,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from specdec_kernels.cpu.linear import CompiledLinear
+from specdec_kernels.cpu.linear import CompiledLinear, Product
 from specdec_kernels.cpu.loops.product import Weights, compact
+from specdec_kernels.cpu.loops.quantized import Packed
 from specdec_kernels.layers.norm import FastNorm
 
 Floats = npt.NDArray[np.float32]
@@ -21,7 +22,7 @@ class Ends:
     """Embedding, its join with a feature, and the output projection; see `specdec_kernels.cpu.loops.frame.Part`."""
 
     embedding: Weights
-    head: Weights
+    head: Weights | Packed
     head_bias: Floats | None = None
     takes_features: bool = False
     is_feature_first: bool = False
@@ -33,7 +34,7 @@ class Ends:
     feature_norm: Floats | None = None
 
 
-def model_ends(embedding: torch.Tensor, head: CompiledLinear) -> Ends | None:
+def model_ends(embedding: torch.Tensor, head: Product) -> Ends | None:
     """Return the ends of a language model, or None if they have no compact form.
 
     Args:
@@ -42,7 +43,7 @@ def model_ends(embedding: torch.Tensor, head: CompiledLinear) -> Ends | None:
     """
     stored = head.compact
     is_tied = head.weight.data_ptr() == embedding.data_ptr()
-    looked_up = stored if is_tied else compact(embedding)
+    looked_up = head.compact if is_tied and isinstance(head, CompiledLinear) else compact(embedding)
     if stored is None or looked_up is None:
         return None
     return Ends(looked_up, stored, head.bias_array)

@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from specdec.interfaces import QuantizedLinear
 from specdec.runner import has_native_bfloat16
 from specdec_kernels.cpu.loops.lanes import FEATURES, HAS_BFLOAT16_PAIRS
 from specdec_kernels.cpu.loops.product import MAX_PRODUCT_ROWS, Floats, compact, multiply
+from specdec_kernels.cpu.loops.quantized import Packed, scales_offset
 from specdec_kernels.layers.linear import JoinedLinear
 
 _MAX_NATIVE_ROWS = 8
@@ -25,6 +27,9 @@ class CompiledLinear(JoinedLinear):
     Args:
         linears: see `JoinedLinear`.
     """
+
+    group = 0
+    """Weights of 4 bits that share a scale; 0 for others."""
 
     def __init__(self, linears: list[nn.Linear]) -> None:
         super().__init__(linears)
@@ -50,6 +55,56 @@ class CompiledLinear(JoinedLinear):
         out = np.empty((x.shape[0], self.weight.shape[0]), np.float32)
         multiply(x, self.compact, out, self.is_rounded)
         return out
+
+
+class QuantizedProduct(JoinedLinear):
+    """The same with weights of 8 or 4 bits, for the compiled passes of drafts; the modules then share the joined memory.
+
+    Args:
+        linears: modules with the same input, of the same bits and group size.
+    """
+
+    max_product_rows = MAX_PRODUCT_ROWS
+    is_rounded = False
+
+    def __init__(self, linears: list[QuantizedLinear]) -> None:
+        self.weight = joined_quantized(linears)
+        self.group = linears[0].group_size if linears[0].bits == 4 else 0
+        self.compact: Packed | None = self.weight.numpy()
+        biases = [linear.bias for linear in linears]
+        self.bias = torch.cat([b for b in biases if b is not None]) if None not in biases else None
+        self.bias_array = None if self.bias is None else self.bias.float().numpy()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return `[T, out]`."""
+        raise NotImplementedError("only compiled passes use it")
+
+
+def joined_quantized(linears: list[QuantizedLinear]) -> torch.Tensor:
+    """Return stacked numbers with their scales behind them, as compiled products read them, and have the modules use these."""
+    packed = torch.cat([linear.packed for linear in linears])
+    scales = torch.cat([linear.scales for linear in linears])
+    offset = scales_offset(*packed.shape)
+    memory = torch.empty(offset + scales.nbytes, dtype=packed.dtype)
+    weight = memory[: packed.numel()].view(packed.shape)
+    behind = memory[offset:].view(scales.dtype).view(scales.shape)
+    weight.copy_(packed)
+    behind.copy_(scales)
+    start = 0
+    for linear in linears:
+        end = start + linear.out_features
+        linear.packed, linear.scales = weight[start:end], behind[start:end]
+        start = end
+    return weight
+
+
+Product = CompiledLinear | QuantizedProduct
+
+
+def compiled_linear(linears: list[nn.Linear]) -> Product:
+    """Return the compiled product of modules with the same input."""
+    quantized = [linear for linear in linears if isinstance(linear, QuantizedLinear)]
+    return QuantizedProduct(quantized) if quantized else CompiledLinear(linears)
 
 
 def flat(linear: CompiledLinear) -> Callable[[torch.Tensor], torch.Tensor]:

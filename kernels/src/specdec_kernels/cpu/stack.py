@@ -10,11 +10,12 @@ import numpy.typing as npt
 from specdec.interfaces import KVCache
 from specdec_kernels.cpu.compiled.members import index_by_members
 from specdec_kernels.cpu.ends import Ends
-from specdec_kernels.cpu.linear import CompiledLinear
+from specdec_kernels.cpu.linear import Product
 from specdec_kernels.cpu.loops.attention import NO_WINDOW
 from specdec_kernels.cpu.loops.forward import run_pass
-from specdec_kernels.cpu.loops.frame import Number, Part
+from specdec_kernels.cpu.loops.frame import Likes, Number, Part
 from specdec_kernels.cpu.loops.product import Weights, widened
+from specdec_kernels.cpu.loops.quantized import Packed
 from specdec_kernels.cpu.loops.segments import SegmentArrays
 from specdec_kernels.cpu.loops.stack import Column
 from specdec_kernels.cpu.stored import Stored, stored_rows
@@ -40,7 +41,7 @@ class CompiledStack:
 
     def __init__(
         self,
-        layers: Sequence[FusedLayer[CompiledLinear]],
+        layers: Sequence[FusedLayer[Product]],
         norms: Sequence[Norm | None],
         head_norms: Sequence[Norm],
         ends: Ends,
@@ -48,22 +49,24 @@ class CompiledStack:
         self.layers = layers
         self.num_logits = ends.head.shape[0]
         self.hidden_size = ends.embedding.shape[1]
-        distinct = {_address(weight): weight for weight in _weights(layers, ends) if weight is not None}
+        inner = [weight for weight in _layer_weights(layers, ends) if weight is not None]
+        is_mixed = len({weight.dtype for weight in inner}) > 1
+        distinct = {_address(weight): weight for weight in (*inner, ends.embedding, ends.head)}
         self.num_weight_bytes = sum(weight.nbytes for weight in distinct.values())
         self.max_rows = min(linear.max_product_rows for layer in layers for linear in layer.linears)
         """Maximum number of rows for which the compiled products are the fastest way."""
-        is_mixed = len({weight.dtype for weight in _weights(layers, ends) if weight is not None}) > 1
         # The tables hold addresses, so the arrays must be kept alive.
         self._kept: list[object] = [list(norms), list(head_norms), ends]
 
-        def stored(weight: Weights | None) -> int:
-            """Return the address of a weight, widened to float32 if the weights' dtypes are mixed."""
+        def stored(weight: Weights | Packed | None) -> int:
+            """Return the address of a weight of the layers, widened to float32 if their dtypes are mixed."""
             if weight is not None and is_mixed:
-                weight = widened(weight)
-                self._kept.append(weight)
+                wide = widened(weight)  # type: ignore[arg-type]  # those of 8 or 4 bits are of one type, see `supports`
+                self._kept.append(wide)
+                return _address(wide)
             return _address(weight)
 
-        self.like: Weights = np.empty((0, 0), np.float32) if is_mixed else ends.head
+        self.likes = Likes(ends.embedding, np.empty((0, 0), np.float32) if is_mixed else inner[0], ends.head)
         self.table = np.zeros((len(layers), len(Column)), np.int64)
         for index, layer in enumerate(layers):
             row = self.table[index]
@@ -83,8 +86,8 @@ class CompiledStack:
         self.frame = np.zeros(len(Part), np.int64)
         first = layers[0]
         for part, value in (
-            (Part.EMBEDDING, stored(ends.embedding)),
-            (Part.HEAD, stored(ends.head)),
+            (Part.EMBEDDING, _address(ends.embedding)),
+            (Part.HEAD, _address(ends.head)),
             (Part.HEAD_BIAS, _address(ends.head_bias)),
             (Part.FIRST_NORM, _weight_address(norms[0])),
             (Part.JOIN, stored(ends.join)),
@@ -104,8 +107,11 @@ class CompiledStack:
             (Part.IS_NORMED_STATE, ends.is_normed_state),
             (
                 Part.IS_ROUNDED,
-                not is_mixed and all(linear.is_rounded for layer in layers for linear in layer.linears),
+                not is_mixed
+                and ends.head.dtype == inner[0].dtype
+                and all(linear.is_rounded for layer in layers for linear in layer.linears),
             ),
+            (Part.GROUP, max(linear.group for layer in layers for linear in layer.linears)),
         ):
             self.frame[part] = value
         self.numbers = np.zeros(len(Number))
@@ -119,7 +125,7 @@ class CompiledStack:
 
     @staticmethod
     def supports(
-        layers: Sequence[FusedLayer[CompiledLinear]],
+        layers: Sequence[FusedLayer[Product]],
         norms: Sequence[Norm | None],
         head_norms: Sequence[Norm],
         ends: Ends,
@@ -136,13 +142,21 @@ class CompiledStack:
             )
             for layer in layers
         }
-        weights = _weights(layers, ends)
+        weights = _layer_weights(layers, ends)
+        kinds = {
+            (weight.dtype, linear.group)
+            for layer in layers
+            for linear in layer.linears
+            if (weight := linear.compact) is not None
+        }
+        is_packed = any(dtype.itemsize == 1 for dtype, _ in kinds)
         epsilons = {norm[1] for norm in norms if norm is not None}
         head_epsilons = {(norm[0].shape, norm[1]) for norm in head_norms}
         return (
             len(shapes) == len(head_epsilons) == 1
             and len(epsilons) <= 1
             and all(weight is not None and weight.flags.c_contiguous for weight in weights)
+            and (len(kinds) == 1 or not is_packed)
             and all(layer.is_silu for layer in layers)
         )
 
@@ -174,7 +188,7 @@ class CompiledStack:
             places[kept] = np.arange(len(kept))
         run_pass(
             tokens, self._no_features if features is None else features, self.table, self.frame, self.numbers,
-            self.like, self.bind(cache), cache.num_slots, *rotary, positions, slots, segments.table, segments.visible,
+            self.likes, self.bind(cache), cache.num_slots, *rotary, positions, slots, segments.table, segments.visible,
             places, aux, logits_rows, states, logits,
         )  # fmt: skip
         return logits, states, aux if len(kept) == len(aux_ids) else aux[[kept.index(k) for k in aux_ids]]
@@ -189,7 +203,7 @@ class CompiledStack:
         return self._stored
 
 
-def head_norms(layer: FusedLayer[CompiledLinear]) -> Norm:
+def head_norms(layer: FusedLayer[Product]) -> Norm:
     """Return the weights `[2, D]` of a layer's query and key norms, or an empty array, and their epsilon."""
     if layer.query_norm is None or layer.key_norm is None:
         return np.empty((0, 0), np.float32), 0.0
@@ -197,10 +211,10 @@ def head_norms(layer: FusedLayer[CompiledLinear]) -> Norm:
     return weights, layer.query_norm.epsilon
 
 
-def _weights(layers: Sequence[FusedLayer[CompiledLinear]], ends: Ends) -> list[Weights | None]:
-    """Return all weights; None for a weight that has no compact form."""
+def _layer_weights(layers: Sequence[FusedLayer[Product]], ends: Ends) -> list[Weights | Packed | None]:
+    """Return the weights of the layers and of the join before them; None for a weight that has no compact form."""
     weights = [linear.compact for layer in layers for linear in layer.linears]
-    return [*weights, ends.embedding, ends.head, *([] if ends.join is None else [ends.join])]
+    return weights if ends.join is None else [*weights, ends.join]
 
 
 def _address(array: npt.NDArray[np.generic] | None) -> int:

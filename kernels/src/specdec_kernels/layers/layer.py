@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import torch
@@ -30,7 +31,7 @@ class FusedLayer(Generic[L]):
         layer: nn.Module,
         window: int | None,
         *,
-        make_linear: type[L],
+        make_linear: Callable[[list[nn.Linear]], L],
         is_invariant: bool = False,
     ) -> None:
         attention, mlp = layer.self_attn, layer.mlp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,22 @@ class LlamaParts:
     head: nn.Linear
 
 
-def llama_parts(model: PreTrainedModel) -> LlamaParts | None:
-    """Return the parts of a model of the Llama structure, or None for any other."""
+def is_plain_linear(module: nn.Module | None) -> bool:
+    """Return whether a module is a plain `nn.Linear` with floating-point weights: not quantised, wrapped or offloaded."""
+    if type(module) is not nn.Linear or hasattr(module, "_hf_hook"):
+        return False
+    return type(module.weight.data) is torch.Tensor and module.weight.is_floating_point()
+
+
+def llama_parts(
+    model: PreTrainedModel, is_linear: Callable[[nn.Module | None], bool] = is_plain_linear
+) -> LlamaParts | None:
+    """Return the parts of a model of the Llama structure, or None for any other.
+
+    Args:
+        model: the model.
+        is_linear: returns whether its products can be made with a module.
+    """
     base = model.base_model
     parts = dict(base.named_children())
     if set(parts) != {"embed_tokens", "layers", "norm", "rotary_emb"}:
@@ -37,18 +52,11 @@ def llama_parts(model: PreTrainedModel) -> LlamaParts | None:
     head = model.get_output_embeddings()
     embed = parts["embed_tokens"]
     layers = parts["layers"]
-    if not is_plain_linear(head) or type(embed) is not nn.Embedding or not isinstance(layers, nn.ModuleList):
+    if not is_linear(head) or type(embed) is not nn.Embedding or not isinstance(layers, nn.ModuleList):
         return None
-    if not is_rms_norm(parts["norm"]) or not all(_is_llama_layer(layer) for layer in layers):
+    if not is_rms_norm(parts["norm"]) or not all(_is_llama_layer(layer, is_linear) for layer in layers):
         return None
     return LlamaParts(embed, layers, parts["norm"], parts["rotary_emb"], head)
-
-
-def is_plain_linear(module: nn.Module | None) -> bool:
-    """Return whether a module is a plain `nn.Linear` with floating-point weights: not quantised, wrapped or offloaded."""
-    if type(module) is not nn.Linear or hasattr(module, "_hf_hook"):
-        return False
-    return type(module.weight.data) is torch.Tensor and module.weight.is_floating_point()
 
 
 def is_rms_norm(module: nn.Module) -> bool:
@@ -60,7 +68,7 @@ def is_rms_norm(module: nn.Module) -> bool:
     )
 
 
-def _is_llama_layer(layer: nn.Module) -> bool:
+def _is_llama_layer(layer: nn.Module, is_linear: Callable[[nn.Module | None], bool]) -> bool:
     parts = dict(layer.named_children())
     if set(parts) != _LAYER:
         return False
@@ -70,8 +78,8 @@ def _is_llama_layer(layer: nn.Module) -> bool:
         set(attention) >= _PROJECTIONS
         and head_norms in (set(), _HEAD_NORMS)
         and set(mlp) == _MLP
-        and all(is_plain_linear(attention[name]) for name in _PROJECTIONS)
-        and all(is_plain_linear(mlp[name]) for name in _MLP - {"act_fn"})
+        and all(is_linear(attention[name]) for name in _PROJECTIONS)
+        and all(is_linear(mlp[name]) for name in _MLP - {"act_fn"})
         and all(is_rms_norm(attention[name]) for name in head_norms)
         and is_rms_norm(parts["input_layernorm"])
         and is_rms_norm(parts["post_attention_layernorm"])

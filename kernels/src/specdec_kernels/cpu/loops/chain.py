@@ -8,8 +8,7 @@ import numpy.typing as npt
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import fast_exp
 from specdec_kernels.cpu.loops.forward import run_pass
-from specdec_kernels.cpu.loops.frame import Part
-from specdec_kernels.cpu.loops.product import Weights
+from specdec_kernels.cpu.loops.frame import Likes, Part
 from specdec_kernels.cpu.loops.stack import Doubles, Floats, Ints
 from specdec_kernels.cpu.rows.noise import race
 from specdec_kernels.cpu.stored import Stored
@@ -38,7 +37,7 @@ def run_chain(
     table: Ints,
     frame: Ints,
     numbers: Doubles,
-    like: Weights,
+    likes: Likes,
     stored_like: Stored,
     num_slots: int,
     cos: Floats,
@@ -69,7 +68,7 @@ def run_chain(
         table: see `run_pass`, like the next seven.
         frame: ditto.
         numbers: ditto.
-        like: ditto.
+        likes: ditto.
         stored_like: ditto.
         num_slots: ditto.
         cos: ditto.
@@ -93,7 +92,7 @@ def run_chain(
     all_rows = np.arange(num_rows)
     if tokens.shape[0]:
         _take_in(
-            tokens, features, taken_logits, taken_states, table, frame, numbers, like, stored_like, num_slots, cos, sin,
+            tokens, features, taken_logits, taken_states, table, frame, numbers, likes, stored_like, num_slots, cos, sin,
             segments, no_tree, nowhere,
         )  # fmt: skip
         logits[:] = taken_logits
@@ -116,7 +115,7 @@ def run_chain(
             return step + 1
         slots[:] = segments[2] + segments[3]
         run_pass(
-            out[:, step].copy(), states, table, frame, numbers, like, stored_like, num_slots, cos, sin,
+            out[:, step].copy(), states, table, frame, numbers, likes, stored_like, num_slots, cos, sin,
             segments[3].copy(), slots, segments, no_tree, nowhere, no_aux, all_rows, states, logits,
         )  # fmt: skip
         segments[3] += 1
@@ -132,7 +131,7 @@ def _take_in(
     table: Ints,
     frame: Ints,
     numbers: Doubles,
-    like: Weights,
+    likes: Likes,
     stored_like: Stored,
     num_slots: int,
     cos: Floats,
@@ -153,7 +152,7 @@ def _take_in(
     no_aux = np.empty((0, num_tokens, states.shape[1]), np.float32)
     last = segments[0] + segments[1] - 1
     run_pass(
-        tokens, features, table, frame, numbers, like, stored_like, num_slots, cos, sin, positions, slots, segments,
+        tokens, features, table, frame, numbers, likes, stored_like, num_slots, cos, sin, positions, slots, segments,
         no_tree, nowhere, no_aux, last, every, logits,
     )  # fmt: skip
     for request in range(segments.shape[1]):

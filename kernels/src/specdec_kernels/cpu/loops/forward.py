@@ -8,10 +8,10 @@ import numpy.typing as npt
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.compiled.math import widen
 from specdec_kernels.cpu.loops.elementwise import norm
-from specdec_kernels.cpu.loops.frame import Number, Part
+from specdec_kernels.cpu.loops.frame import Likes, Number, Part
 from specdec_kernels.cpu.loops.pointer import array_at
-from specdec_kernels.cpu.loops.product import Weights, multiply
 from specdec_kernels.cpu.loops.stack import Doubles, Floats, Ints, add_bias, run_layers
+from specdec_kernels.cpu.loops.weigh import weigh
 from specdec_kernels.cpu.stored import Stored
 
 
@@ -22,7 +22,7 @@ def run_pass(
     table: Ints,
     frame: Ints,
     numbers: Doubles,
-    like: Weights,
+    likes: Likes,
     stored_like: Stored,
     num_slots: int,
     cos: Floats,
@@ -45,7 +45,7 @@ def run_pass(
         table: see `run_layers`, like the next eleven.
         frame: ditto.
         numbers: ditto.
-        like: ditto.
+        likes: ditto.
         stored_like: ditto.
         num_slots: ditto.
         cos: ditto.
@@ -63,33 +63,30 @@ def run_pass(
     num_rows, hidden = tokens.shape[0], frame[Part.HIDDEN]
     x = np.empty((num_rows, hidden), np.float32)
     normed = np.empty((num_rows, hidden), np.float32)
-    embedding = array_at(frame[Part.EMBEDDING], (frame[Part.NUM_IDS], hidden), like)
+    embedding = array_at(frame[Part.EMBEDDING], (frame[Part.NUM_IDS], hidden), likes.embedding)
     for row in range(num_rows):
         token = tokens[row]
         for d in range(hidden):
             x[row, d] = widen(embedding[token, d])
     if frame[Part.TAKES_FEATURES]:
-        entry = _join(x, features, frame, numbers, like, normed)
+        entry = _join(x, features, frame, numbers, likes, normed)
     else:
         _first_norm(x, frame, numbers, normed)
         entry = normed
     run_layers(
-        x, entry, table, frame, numbers, like, stored_like, num_slots, cos, sin, positions, slots, segments, visible,
+        x, entry, table, frame, numbers, likes, stored_like, num_slots, cos, sin, positions, slots, segments, visible,
         aux_places, aux, normed,
     )  # fmt: skip
     states[:] = normed if frame[Part.IS_NORMED_STATE] else x
-    head = array_at(frame[Part.HEAD], (frame[Part.NUM_LOGITS], hidden), like)
     if logits_rows.shape[0] == num_rows and (logits_rows == np.arange(num_rows)).all():
-        multiply(normed, head, logits, frame[Part.IS_ROUNDED] != 0)
+        weigh(normed, frame[Part.HEAD], likes.head, frame, logits)
     else:
-        multiply(normed[logits_rows], head, logits, frame[Part.IS_ROUNDED] != 0)
+        weigh(normed[logits_rows], frame[Part.HEAD], likes.head, frame, logits)
     add_bias(logits, frame[Part.HEAD_BIAS])
 
 
 @njit(inline="always")
-def _join(
-    x: Floats, features: Floats, frame: Ints, numbers: Doubles, like: Weights, normed: Floats
-) -> Floats:
+def _join(x: Floats, features: Floats, frame: Ints, numbers: Doubles, likes: Likes, normed: Floats) -> Floats:
     """Return the first layer's input `[T, W]` of a head; turns `x [T, H]`, the embeddings, into the residual stream."""
     num_rows, hidden = x.shape
     pair = np.empty((num_rows, 2 * hidden), np.float32)
@@ -100,7 +97,7 @@ def _join(
     if not frame[Part.JOIN]:
         x[:] = feature if frame[Part.IS_NORMED_RESIDUAL] else features
         return pair
-    multiply(pair, array_at(frame[Part.JOIN], (hidden, 2 * hidden), like), x, frame[Part.IS_ROUNDED] != 0)
+    weigh(pair, frame[Part.JOIN], likes.layers, frame, x)
     add_bias(x, frame[Part.JOIN_BIAS])
     _first_norm(x, frame, numbers, normed)
     return normed

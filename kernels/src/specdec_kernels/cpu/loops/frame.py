@@ -1,8 +1,12 @@
-"""The sizes, flags and addresses that compiled passes need of a model, as one array of integers."""
+"""The sizes, flags and addresses that compiled passes need of a model, as one array of integers, and the types of weights."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 
 class Part(IntEnum):
@@ -36,6 +40,17 @@ class Part(IntEnum):
     """The state that a pass returns is the final norm's output rather than its input."""
     IS_ROUNDED = 19
     """Inputs of products with weights are rounded to bfloat16 first, as in a model that runs in bfloat16."""
+    GROUP = 20
+    """Weights of 4 bits that share a scale; 0 if there are none."""
+
+
+class Likes(NamedTuple):
+    """Any arrays of the types that weights are stored in."""
+
+    embedding: npt.NDArray[np.generic]
+    layers: npt.NDArray[np.generic]
+    """The weights of the layers, and `Part.JOIN`."""
+    head: npt.NDArray[np.generic]
 
 
 class Number(IntEnum):

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from specdec_kernels.cpu.compiled.jit import njit
 from specdec_kernels.cpu.loops.attention import attend, scratch_for
 from specdec_kernels.cpu.loops.elementwise import add_norm, rotate_and_store, silu_multiply
-from specdec_kernels.cpu.loops.frame import Number, Part
+from specdec_kernels.cpu.loops.frame import Likes, Number, Part
 from specdec_kernels.cpu.loops.pointer import array_at
-from specdec_kernels.cpu.loops.product import Weights, multiply
+from specdec_kernels.cpu.loops.weigh import weigh
 from specdec_kernels.cpu.stored import Stored
 
 Floats = npt.NDArray[np.float32]
@@ -48,7 +48,7 @@ def run_layers(
     table: Ints,
     frame: Ints,
     numbers: Doubles,
-    like: Weights,
+    likes: Likes,
     stored_like: Stored,
     num_slots: int,
     cos: Floats,
@@ -69,7 +69,7 @@ def run_layers(
         table: `[L, len(Column)]`.
         frame: `[len(Part)]`.
         numbers: `[len(Number)]`.
-        like: any array of the weights' type.
+        likes: arrays of the weights' types.
         stored_like: any array of the cache's type.
         num_slots: slots of the cache.
         cos: `[P, D]` by position.
@@ -89,7 +89,6 @@ def run_layers(
     epsilon, head_epsilon = numbers[Number.EPSILON], numbers[Number.HEAD_EPSILON]
     scaling = np.float32(numbers[Number.SCALING])
     width = (num_heads + 2 * num_kv_heads) * dim
-    is_rounded = frame[Part.IS_ROUNDED] != 0
     query = np.empty((num_rows, num_heads, dim), np.float32)
     attended = np.empty((num_rows, num_heads, dim), np.float32)
     activated = np.empty((num_rows, intermediate), np.float32)
@@ -105,9 +104,9 @@ def run_layers(
             aux[place] = x
         row = table[i]
         if i == 0:
-            multiply(entry, array_at(row[Column.QKV], (width, entry.shape[1]), like), heads, is_rounded)
+            weigh(entry, row[Column.QKV], likes.layers, frame, heads)
         else:
-            multiply(normed, array_at(row[Column.QKV], (width, hidden), like), heads, is_rounded)
+            weigh(normed, row[Column.QKV], likes.layers, frame, heads)
         add_bias(heads, row[Column.QKV_BIAS])
         num_norms = 2 if row[Column.HEAD_NORMS] else 0
         keys = array_at(row[Column.KEYS], (num_slots, num_kv_heads, dim), stored_like)
@@ -117,13 +116,13 @@ def run_layers(
             array_at(row[Column.HEAD_NORMS], (num_norms, dim), x), head_epsilon, keys, values, query,
         )  # fmt: skip
         attend(query, keys, values, segments, visible, row[Column.WINDOW], scaling, scratch, attended)
-        multiply(flat, array_at(row[Column.OUT], (hidden, num_heads * dim), like), delta, is_rounded)
+        weigh(flat, row[Column.OUT], likes.layers, frame, delta)
         add_bias(delta, row[Column.OUT_BIAS])
         add_norm(x, delta, array_at(row[Column.POST_NORM], (hidden,), x), epsilon, normed)
-        multiply(normed, array_at(row[Column.GATE_UP], (2 * intermediate, hidden), like), gate_up, is_rounded)
+        weigh(normed, row[Column.GATE_UP], likes.layers, frame, gate_up)
         add_bias(gate_up, row[Column.GATE_UP_BIAS])
         silu_multiply(gate_up, activated)
-        multiply(activated, array_at(row[Column.DOWN], (hidden, intermediate), like), delta, is_rounded)
+        weigh(activated, row[Column.DOWN], likes.layers, frame, delta)
         add_bias(delta, row[Column.DOWN_BIAS])
         if row[Column.NEXT_NORM]:
             add_norm(x, delta, array_at(row[Column.NEXT_NORM], (hidden,), x), epsilon, normed)

@@ -116,7 +116,7 @@ def _emit(
     for i in range(num_rows):
         address = pointer(builder, out, i, out_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS)
         row = sums[i * TILE_WEIGHTS : (i + 1) * TILE_WEIGHTS]
-        builder.store(_totals(builder, row), address, align=4)
+        builder.store(totals(builder, row), address, align=4)
 
 
 def _side_by_side(
@@ -181,7 +181,7 @@ def _number(kind: Kind) -> Any:
     return FLOAT if kind is Kind.FLOATS else HALF
 
 
-def _totals(builder: Any, vectors: list[Any]) -> Any:
+def totals(builder: Any, vectors: list[Any]) -> Any:
     """Return the lane sums of four vectors as one vector of four."""
     first, second, third, fourth = vectors
     blocks = range(0, LANES, 4)
