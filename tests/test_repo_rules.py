@@ -37,6 +37,7 @@ ALSO_ORDINARY_WORDS = {
     "mlp": "a part of every transformer layer",
     "custom_class": "not a method",
     "suffix": "of a path",
+    "self": "the instance of every method",
 }
 
 

@@ -27,7 +27,7 @@ from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
 from specdec.interfaces.score_batch import LogitsRules, ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
-from specdec.interfaces.target import CheckpointReader, TargetHandle, TargetInfo
+from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
 from specdec.interfaces.top_k import TargetTopK
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "KVCache",
     "LayerShape",
     "LogitsRules",
+    "MakeForm",
     "NewRows",
     "NoiseKeys",
     "PackedBatch",

@@ -40,9 +40,10 @@ class DeclarationTests(ProposerSuite):
             broken(f"aux_layer_ids has {outside[0]}, the target's ids are 0 to {num_layers}")
 
     def test_only_declared_parts_of_the_target_are_used(self) -> None:
-        """Without any of `NEEDED_CAPABILITIES` no weight of the target is used; no runner is made without `OWN_KV`.
+        """Without any of `NEEDED_CAPABILITIES` no weight of the target is used; runners need `OWN_KV` or `TARGET_CACHE`.
 
-        To fix: declare HIDDEN_STATES, AUX_HIDDEN_STATES or OWN_KV, whichever you need beside the parts of `TargetHandle`.
+        To fix: declare HIDDEN_STATES, AUX_HIDDEN_STATES, OWN_KV or TARGET_CACHE, whichever you need beside the parts of
+        `TargetHandle`.
         """
         handle = borrowed(self._target.handle, self._capabilities)
         try:

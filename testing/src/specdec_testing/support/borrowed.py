@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from specdec.interfaces import NEEDED_CAPABILITIES, Capability, TargetHandle
+from specdec.interfaces import NEEDED_CAPABILITIES, Capability, MakeForm, TargetHandle
 
 _REMEDY = "a proposer that declares none of NEEDED_CAPABILITIES needs token ids only"
 
@@ -52,10 +52,15 @@ class RefusingReader:
 
 
 def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHandle:
-    """Return a handle without runners unless `OWN_KV` is declared, and without weights if nothing is needed of the target."""
+    """Return a handle without what is not declared.
+
+    Without runners unless `OWN_KV` or `TARGET_CACHE` is declared, and without weights if nothing is needed of the target.
+    """
     lent = handle
     if Capability.OWN_KV not in declared:
         lent = replace(lent, runner_factory=_refuse_runner)
+    if Capability.TARGET_CACHE not in declared:
+        lent = replace(lent, target_runner_factory=_refuse_target_runner)
     if not declared & NEEDED_CAPABILITIES:
         lent = replace(
             lent,
@@ -66,6 +71,10 @@ def borrowed(handle: TargetHandle, declared: frozenset[Capability]) -> TargetHan
             checkpoint=RefusingReader(),
         )
     return lent
+
+
+def _refuse_target_runner(make_form: MakeForm) -> NoReturn:
+    raise NotDeclared("TargetHandle.make_target_runner was called: declare TARGET_CACHE")
 
 
 def _refuse_runner(module: nn.Module) -> NoReturn:

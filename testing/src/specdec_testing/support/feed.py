@@ -72,11 +72,13 @@ class Feed:
         self._target = target
         self._has_feedback = has_feedback
         given = proposer.capabilities
+        self._drafts_on_target = Capability.TARGET_CACHE in given
         self._delivery = Delivery(
             no_states=no_states(proposer, target.handle.info),
             is_on_device=Capability.ON_DEVICE in given,
             device=target.handle.info.device,
             num_top_k=proposer.num_top_k if Capability.TARGET_TOP_K in given else 0,
+            draft_slots=target.scorer.draft_slots if self._drafts_on_target else None,
         )
         self.needs_hidden = self._delivery.needs_hidden
 
@@ -103,6 +105,8 @@ class Feed:
         if self._delivery.num_top_k:
             given = {s: self._top_k(s, self.requests[s.row_id], asks[s.row_id].count) for s in sequences}
             self._delivery.keep_top_k({s: top_k for s, top_k in given.items() if top_k is not None})
+        if self._drafts_on_target:
+            self._target.hold(sequences)
         batch = self._delivery.build(sequences, caps)
         self.draws = RecordingDraws(batch.draws)
         batch = replace(batch, draws=self.draws)
@@ -119,6 +123,9 @@ class Feed:
                 + (f"; {remedy}" if remedy else "")
                 + (f" (it had written to {written})" if written else "")
             )
+        finally:
+            if self._delivery.draft_slots is not None:
+                self._delivery.draft_slots.close()
         self.seconds.append((perf_counter() - started, sum(cap > 0 for cap in caps)))
         if (written := loan.written()) is not None:
             self.written.append(written)

@@ -26,6 +26,8 @@ MIN_LEN = 80
 MAX_BATCH = 64
 """The most requests in one batch of the checks."""
 
+_BLOCK = 16
+
 Model = str | PreTrainedModel
 """A directory, a hub id, `zoo`, `tiny`, or a loaded model."""
 
@@ -45,6 +47,7 @@ class CheckTarget:
             EngineOptions(model=loaded, max_model_len=self.max_len, max_num_seqs=MAX_BATCH)
         )
         self.scorer.allocate()
+        self._stride = -(-(self.max_len + 1) // _BLOCK) * _BLOCK
         self._states: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[torch.Tensor, ...]] = {}
 
     def states(self, tokens: Sequence[int], aux_layer_ids: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
@@ -68,6 +71,16 @@ class CheckTarget:
             assert scores.hidden_states is not None
             self._states[key] = (scores.hidden_states.clone(), *(s.clone() for s in scores.aux_hidden_states))
         return self._states[key]
+
+    def hold(self, sequences: Sequence[EngineSequence]) -> None:
+        """Give sequences places in the target's cache, with the rows of all their tokens but the last one."""
+        for place, sequence in enumerate(sequences):
+            sequence.first_slot = place * self._stride
+        chunks = [sequence.num_tokens - 1 for sequence in sequences]
+        if any(chunks):
+            self.scorer.score(
+                SchedulerOutput(list(sequences), chunks, [0] * len(chunks), [], []), CheckedDraft.empty(0)
+            )
 
 
 @cache

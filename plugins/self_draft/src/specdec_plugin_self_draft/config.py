@@ -1,0 +1,37 @@
+"""The configuration keys of `self`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from specdec.interfaces import QuantizedLinear
+from specdec_drafting import DraftingConfig
+
+
+class SelfDraftConfig(DraftingConfig):
+    """The form of the target that drafts, and how its tokens are chosen.
+
+    `num_speculative_tokens` counts nodes: with `tree_top_k` above 1 the depth of a draft is divided by it.
+    """
+
+    weights: Literal["int8", "int4"] = Field(
+        default="int8",
+        description="Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs.",
+    )
+    head_weights: Literal["int8", "int4"] | None = Field(
+        default=None, description="Weights of the output projection; by default those of `weights`."
+    )
+    group_size: int = Field(
+        default=32,
+        ge=QuantizedLinear.BLOCK,
+        description="Inputs that share a scale of int4: a power of two. Smaller groups are more exact and take more memory.",
+    )
+
+    @field_validator("group_size")
+    @classmethod
+    def _is_a_power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError(f"{value} is not a power of two: 32, 64 or 128")
+        return value

@@ -1,0 +1,28 @@
+"""Every way of drafting keeps the promises of proposers."""
+
+from __future__ import annotations
+
+from specdec_testing import ProposerConformance
+
+
+class TestGreedyChain(ProposerConformance):
+    method = "self"
+    model = "tiny"
+    config = {"num_speculative_tokens": 3, "draft_sample_method": "greedy"}
+
+
+class TestCoupledChainOfFourBits(ProposerConformance):
+    method = "self"
+    config = {"num_speculative_tokens": 4, "weights": "int4", "head_weights": "int8"}
+
+
+class TestDrawnChain(ProposerConformance):
+    method = "self"
+    model = "tiny"
+    config = {"num_speculative_tokens": 3, "rejection_sample_method": "probabilistic"}
+
+
+class TestDrawnTree(ProposerConformance):
+    method = "self"
+    model = "tiny"
+    config = {"num_speculative_tokens": 6, "tree_top_k": 2, "rejection_sample_method": "block"}

@@ -1,0 +1,82 @@
+"""Texts are those of plain decoding, whatever the engine does meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+import specdec_zoo
+from specdec import LLM, SamplingParams
+
+IDS = AutoTokenizer.from_pretrained(specdec_zoo.path("target"))(
+    "\n".join(p["prompt"] for p in specdec_zoo.prompts(3))
+)
+PROMPTS = [IDS["input_ids"][100 * i : 100 * i + 40 + 20 * i] for i in range(3)]
+RUNS: dict[str, dict[str, Any]] = {
+    "float32": {"dtype": "float32"},
+    "bfloat16": {"dtype": "bfloat16", "deterministic": True},
+    "chunks": {"dtype": "float32", "max_num_batched_tokens": 24},
+    "preempted": {"dtype": "float32", "max_model_len": 160, "block_size": 4, "num_gpu_blocks_override": 46},
+    "without kernels": {"dtype": "float32", "enforce_eager": True},
+}
+
+
+def params(temperature: float, **keys: Any) -> list[SamplingParams]:
+    return [
+        SamplingParams(temperature=temperature, seed=i, max_tokens=48, ignore_eos=True, **keys)
+        for i in range(len(PROMPTS))
+    ]
+
+
+def made(**keys: Any) -> LLM:
+    config = {"method": "self", "num_speculative_tokens": 4, "on_proposer_error": "raise", "adaptive": False}
+    arguments = {key: keys.pop(key) for key in {key for run in RUNS.values() for key in run} if key in keys}
+    return LLM("zoo", speculative_config=config | keys, strict_drafts=True, **arguments)
+
+
+def tokens(llm: LLM, prompts: list[list[int]], given: list[SamplingParams]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in llm.generate(prompts, given)]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_texts_are_those_of_plain_decoding(run) -> None:
+    plain = LLM("zoo", **{k: v for k, v in RUNS[run].items() if k in ("dtype", "deterministic")})
+    llm = made(**RUNS[run])
+    for temperature in (0.0, 0.8):
+        given = params(temperature)
+        expected = tokens(plain, PROMPTS, given)
+        for _ in range(2):  # the second time prompts are in the prefix cache
+            assert tokens(llm, PROMPTS, given) == expected
+        for prompt, each, text in zip(PROMPTS, given, expected, strict=True):
+            assert tokens(llm, [prompt], [each]) == [text]
+    metrics = llm._built.engine.metrics
+    assert metrics.num_accepted_tokens > 0.8 * metrics.num_draft_tokens
+    assert (metrics.num_preemptions > 0) == (run == "preempted")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"weights": "int4"}, {"weights": "int4", "group_size": 64, "head_weights": "int8"}, {"tree_top_k": 2}],
+)
+def test_every_form_gives_the_same_text(keys) -> None:
+    plain, llm = LLM("zoo", dtype="float32"), made(dtype="float32", **keys)
+    # A grammar, and a cut of the distribution, which compiled loops do not take.
+    for own in ({}, {"top_p": 0.9}, {"structured_outputs": {"regex": "[0-9]{40}"}}):
+        given = params(0.8, **own)
+        assert tokens(llm, PROMPTS, given) == tokens(plain, PROMPTS, given)
+    metrics = llm._built.engine.metrics
+    assert metrics.num_accepted_tokens > 0.2 * metrics.num_draft_tokens > 0
+
+
+def test_drafts_of_the_compiled_loop_and_of_torch_are_the_same() -> None:
+    drafted = []
+    for is_eager in (False, True):
+        llm = made(dtype="float32", enforce_eager=is_eager)
+        proposer, rows = llm._built.engine.proposer, []
+        propose = proposer.propose
+        proposer.propose = lambda batch, p=propose, r=rows: r.append(p(batch)) or r[-1]
+        tokens(llm, PROMPTS, params(0.8))
+        drafted.append([draft.rows for draft in rows])
+    assert drafted[0] == drafted[1]
