@@ -11,6 +11,7 @@ from specdec_drafting.head_proposer import HeadProposer
 from specdec_drafting.partial_draft import PartialDraft
 from specdec_drafting.passes import Piece, run
 from specdec_drafting.proposer import DraftingProposer
+from specdec_drafting.target_rows import TargetRows
 from specdec_drafting.vocabulary import DraftVocabulary, equal_vocabulary, reduced_vocabulary
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "PartialDraft",
     "Piece",
     "Place",
+    "TargetRows",
     "draft_of",
     "equal_vocabulary",
     "reduced_vocabulary",

@@ -62,7 +62,9 @@ def test_a_bias_is_added() -> None:
 
 def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ValueError, match="48 is not a power of two"):
-        SelfDraftConfig(num_speculative_tokens=2, group_size=48)
+        SelfDraftConfig(num_speculative_tokens=2, weights="int4", group_size=48)
+    with pytest.raises(ValueError, match="group_size does nothing with int8"):
+        SelfDraftConfig(num_speculative_tokens=2, group_size=64)
     with pytest.raises(ValueError, match="greater than or equal to 32"):
         SelfDraftConfig(num_speculative_tokens=2, group_size=16)
     with pytest.raises(ConfigError, match="'group_size': 256 does not divide"):
