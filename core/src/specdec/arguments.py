@@ -119,6 +119,10 @@ class SpeculativeOptions(TypedDict, total=False):
     """A draft ends after the first token whose probability, the draft's own, is below this; 0 for never."""
     dtype: str
     """Type of the draft's weights; `auto` for the target's."""
+    group_size: int
+    """Inputs that share a scale of int4: a power of two. Smaller groups are more exact and take more memory."""
+    head_weights: Literal["int8", "int4"] | None
+    """Weights of the output projection; by default those of `weights`."""
     mask_token_id: int | None
     """The mask token, where the head's `config.json` names none."""
     match: Literal["recent", "first"]
@@ -171,3 +175,5 @@ class SpeculativeOptions(TypedDict, total=False):
     """Draft the likeliest nodes as a tree instead of the likeliest path."""
     vllm_defaults: bool
     """Where neither length is given take vLLM's, which is 5 for both."""
+    weights: Literal["int8", "int4"]
+    """Weights of the draft: int8 with a scale for each output, or int4 with a scale for each group of inputs."""
