@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,43 @@ def stream_of(tokens: list[str], drafted: frozenset[int] = frozenset(), reasonin
     pieces.append({"delta": {}, "finish_reason": "stop"})
     events = [json.dumps({"choices": [piece]}) for piece in pieces]
     return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+
+
+@contextmanager
+def slow_server(page: Any) -> Iterator[None]:
+    """Let a page's conversations be answered by a server that writes fifty tokens a second, as many as are asked for."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.end_headers()
+            drafted = frozenset(range(0, 900, 3)) if body.get("speculative") is not False else frozenset()
+            tokens = [f" w{number}" for number in range(body["max_tokens"])]
+            for event in stream_of(tokens, drafted).split("\n\n"):
+                try:
+                    self.wfile.write(f"{event}\n\n".encode())
+                    self.wfile.flush()
+                except OSError:  # the page has stopped it
+                    return
+                time.sleep(0.02)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    address = f"http://127.0.0.1:{server.server_address[1]}/"
+    page.route("**/v1/chat/completions", lambda route: route.continue_(url=address))
+    try:
+        yield
+    finally:
+        page.unroute("**/v1/chat/completions")
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def _step(number: int, token: str, is_drafted: bool) -> dict[str, Any]:
