@@ -106,7 +106,7 @@ def test_a_constructor_with_other_parameters_shows_those_it_must_have(subject, t
     with pytest.raises(
         PluginError,
         match=re.escape(
-            "class Mine: __init__(self, k, model, *, path) must be __init__(self, config: ProposerConfig, "
+            "class Mine: __init__ takes (k, model, *, path): write def __init__(self, config: ProposerConfig, "
             "target: TargetInfo) -> None"
         ),
     ):

@@ -65,25 +65,23 @@ class Role:
             config = getattr(candidate, "Config", None)
             if not isinstance(config, type) or not issubclass(config, config_base):
                 raise PluginError(f"{label}: Config must be a subclass of specdec.interfaces.{self.config}")
-        if not _takes(candidate, len(self.parameters)):
+        if (given := _other_parameters(candidate, len(self.parameters))) is not None:
             expected = ", ".join(("self", *self.parameters))
-            raise PluginError(
-                f"{label}: __init__{inspect.signature(candidate.__init__)} must be __init__({expected}) -> None"
-            )
+            raise PluginError(f"{label}: __init__ takes {given}: write def __init__({expected}) -> None")
         return candidate
 
 
-def _takes(candidate: type[Any], num_arguments: int) -> bool:
-    """Return whether a class can be called with so many arguments by position; True where it does not tell."""
+def _other_parameters(candidate: type[Any], num_arguments: int) -> inspect.Signature | None:
+    """Return the parameters of a class that cannot be called with so many arguments by position, or None."""
     try:
         signature = inspect.signature(candidate)
-    except ValueError:
-        return True
+    except ValueError:  # it does not tell
+        return None
     try:
         signature.bind(*[None] * num_arguments)
     except TypeError:
-        return False
-    return True
+        return signature
+    return None
 
 
 def _other_version(candidate: type[Any], base: type[Any], installed: int) -> str | None:
