@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from specdec.interfaces import DeviceProposeBatch, ProposeBatch, TokenIds
@@ -15,6 +16,7 @@ _LISTS = (
     "max_nodes", "num_tokens", "num_prompt_tokens", "starts", "counts", "last_num_drafted",
     "last_num_accepted",
 )  # fmt: skip
+Number = TypeVar("Number", np.int32, np.float32)
 _TENSORS = ("hidden_states", "aux_hidden_states", "has_hidden", "new_token_ids")
 
 
@@ -30,13 +32,17 @@ class Loan:
     def __init__(
         self, batch: ProposeBatch | DeviceProposeBatch, texts: Sequence[TokenIds], *, is_watched: bool
     ) -> None:
-        self._arrays: list[TokenIds] = []
+        self._arrays: list[npt.NDArray[Any]] = []
         if isinstance(batch, ProposeBatch):
             views = [self._lend(text.copy()) for text in texts]
             top_k = batch.top_k
             if top_k is not None:
-                names = ("token_ids", "top_ids", "logprobs")
-                top_k = replace(top_k, **{name: self._lend(getattr(top_k, name).copy()) for name in names})
+                top_k = replace(
+                    top_k,
+                    token_ids=self._lend(top_k.token_ids.copy()),
+                    top_ids=self._lend(top_k.top_ids.copy()),
+                    logprobs=self._lend(top_k.logprobs.copy()),
+                )
             self.batch: ProposeBatch | DeviceProposeBatch = replace(
                 batch,
                 new_token_ids=self._lend(batch.new_token_ids.copy()),
@@ -66,7 +72,7 @@ class Loan:
         for value in self._tensors().values():
             value.fill_(float("nan") if value.is_floating_point() else 0)
 
-    def _lend(self, array: TokenIds) -> TokenIds:
+    def _lend(self, array: npt.NDArray[Number]) -> npt.NDArray[Number]:
         array.flags.writeable = False
         self._arrays.append(array)
         return array[:]
