@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import PretrainedConfig
 
 from specdec.errors import ModelError
+from specdec.loading.text_part import check_text_part, is_multimodal
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -33,19 +34,16 @@ def check_directory(path: Path) -> None:
 
 
 def check_config(config: PretrainedConfig, name: str) -> None:
-    """Refuse architectures that are not plain decoder-only language models.
+    """Refuse architectures that are not, and do not contain, a plain decoder-only language model.
 
     Raises:
         ModelError: naming the part of the configuration that cannot be served.
     """
     if config.is_encoder_decoder:
         raise ModelError(f"{name} is an encoder-decoder model; specdec serves decoder-only language models")
-    multimodal = [key for key in ("vision_config", "audio_config", "image_token_id") if hasattr(config, key)]
-    if multimodal:
-        raise ModelError(
-            f"{name} is a multimodal model (its configuration has {', '.join(multimodal)}); pass its language "
-            "model as an object, made as docs/limits.md shows: a text class loaded from this folder finds none of its weights"
-        )
+    if is_multimodal(config):
+        check_text_part(config, name)
+        config = config.get_text_config()
     layer_types = set(getattr(config, "layer_types", None) or ()) | set(
         getattr(config, "layers_block_type", None) or ()
     )

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMultimodalLM
 
 from specdec.config.checkpoint import Checkpoint
 from specdec.config.hub import offline_arguments
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_directory, check_model
+from specdec.loading.text_part import is_multimodal, of_text_part, text_part
 from specdec.messages import unfilled
 from specdec.runner import has_native_bfloat16
 
@@ -29,7 +30,7 @@ _DTYPES = {
 
 
 def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> PreTrainedModel:
-    """Load a causal language model that can be served, in evaluation mode.
+    """Load a causal language model that can be served, in evaluation mode; of a multimodal model, its language model.
 
     Args:
         path: directory or hub id.
@@ -60,10 +61,11 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
     except Exception as error:  # the library's checks of fields raise errors of many types
         raise ModelError(f"cannot read the configuration of {path!r}: {first_line(error)}") from error
     check_config(config, path)
+    has_more = is_multimodal(config)
     dtype = _dtype(options, config, device)
     part = _places(config, path, options)
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = (AutoModelForMultimodalLM if has_more else AutoModelForCausalLM).from_pretrained(
             path,
             dtype=dtype,
             use_safetensors=None if options.allow_pickle else True,
@@ -84,8 +86,13 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
         )
         raise ModelError(f"cannot load {path!r}: {first_line(error)}{hint}") from error
     model, report = loaded
+    if has_more:
+        report = of_text_part(report, model)
     if (told := unfilled(report, model)) is not None:
         raise ModelError(f"{path}: {told}")
+    if has_more:
+        model = text_part(model, path)
+        logger.warning("%s is a multimodal model: its language model is loaded, for text only", path)
     check_model(model, path)
     if getattr(model, "hf_quantizer", None) is None and not part:
         torch.nn.Module.to(model, device)
@@ -113,7 +120,9 @@ def _dtype(options: EngineOptions, config: Any, device: torch.device) -> torch.d
                 f"LLM: dtype={options.dtype!r} is not one of auto, {', '.join(sorted(_DTYPES))}"
             )
         return _DTYPES[options.dtype]
-    stored = getattr(config, "dtype", None) or torch.float32
+    stored = (
+        getattr(config, "dtype", None) or getattr(config.get_text_config(), "dtype", None) or torch.float32
+    )
     if stored in (torch.bfloat16, torch.float16) and device.type == "cpu" and not has_native_bfloat16():
         logger.warning("dtype='auto': this processor has no 16-bit matrix instructions, running in float32")
         return torch.float32

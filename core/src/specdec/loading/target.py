@@ -16,6 +16,7 @@ from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError, ModelError
 from specdec.loading.admission import check_config, check_model, check_rope
 from specdec.loading.causal import first_line, load_checkpoint
+from specdec.loading.text_part import is_multimodal, text_part
 from specdec.runner.spread import input_device, places
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def load_target(options: EngineOptions) -> LoadedTarget:
         model, path = options.model.eval(), None
         name = type(model).__name__
         check_config(model.config, name)
+        if is_multimodal(model.config):
+            model = text_part(model, name)
         check_model(model, name)
         device = next(model.parameters()).device
     elif isinstance(options.model, str | Path):
