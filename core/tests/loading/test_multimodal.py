@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import transformers as hf
 from safetensors.torch import load_file, save_file
-from speccheck.engines import greedy, scripted, tokens_of
+from speccheck.engines import greedy, letter_tokenizer, scripted, tokens_of
 from speccheck.identity import assert_identical, references
 from speccheck.models import MAX_LEN, VOCAB, prompts, tiny
 from speccheck.multimodal import REFUSED, SERVED, whole
 
-from specdec import LLM, ModelError, SamplingParams
+from specdec import LLM, ConfigError, ModelError, SamplingParams
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}
 RUNS: dict[str, dict[str, Any]] = {
@@ -203,6 +203,28 @@ def test_lengths_are_the_texts(saved: Any) -> None:
     _, path = saved("mistral3")
     info = load(path)._built.info
     assert (info.max_model_len, info.vocab_size, info.hidden_size, info.num_layers) == (MAX_LEN, VOCAB, 32, 2)
+
+
+@pytest.mark.parametrize("file", ["chat_template.jinja", "chat_template.json"])
+def test_the_chat_template(file: str, tmp_path: Path, saved: Any) -> None:
+    saved("mistral3")[0].save_pretrained(tmp_path)
+    letter_tokenizer().save_pretrained(tmp_path)
+    template = "{% for message in messages %}ab{{ message.content }}{% endfor %}"
+    (tmp_path / file).write_text(
+        json.dumps({"chat_template": template}) if file.endswith("json") else template
+    )
+    llm = LLM(str(tmp_path), dtype="float32", max_num_seqs=2)
+    parts = [{"type": "text", "text": "cdef"}]
+    output = llm.chat([{"role": "user", "content": parts}], greedy(2))[0]
+    assert output.prompt_token_ids == letter_tokenizer()("abcdef")["input_ids"]
+    parts.append({"type": "image_url", "image_url": {"url": "http://localhost/a.png"}})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="image_url"):
+        llm.chat([{"role": "user", "content": parts}], greedy(2))
+
+
+def test_a_map_of_devices_is_refused(saved: Any) -> None:
+    with pytest.raises(ConfigError, match="device_map='auto' does not fit .* is loaded on one device"):
+        load(saved("gemma3")[1], device_map="auto")
 
 
 @pytest.mark.parametrize("name", REFUSED)

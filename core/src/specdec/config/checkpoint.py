@@ -33,7 +33,7 @@ class Checkpoint:
     @cached_property
     def config(self) -> Mapping[str, Any] | None:
         """The `config.json`, or None if it cannot be found (see `problem`)."""
-        file = self._file("config.json")
+        file = self.file("config.json")
         if file is None:
             return None
         return read_mapping_of(file)
@@ -74,7 +74,8 @@ class Checkpoint:
         """Return the value of the first key of `config` that holds a positive integer; dots reach into nested mappings."""
         return find_number(self.config or {}, *keys)
 
-    def _file(self, name: str) -> Path | None:
+    def file(self, name: str) -> Path | None:
+        """Return one of the files, fetched from the hub if it is not cached; None if there is none of that name."""
         if self.directory.is_dir():
             file = self.directory / name
             return file if file.is_file() else None

@@ -39,12 +39,16 @@ def split_arguments(config: PretrainedConfig, name: str, size: int) -> dict[str,
             f"{name}: transformers has no plan to split {text.model_type!r} models over ranks (base_model_tp_plan): use "
             "tensor_parallel_size=1, or device_map='auto' for layers on several devices"
         )
-    counts = {"query": text.num_attention_heads}
+    layers = getattr(text, "per_layer_config", None) or [text]
+    counts = [("query", layer.num_attention_heads) for layer in layers]
     if any(key.rsplit(".", 1)[-1] in _KEY_PROJECTIONS and style == "colwise" for key, style in plan.items()):
-        counts["key and value"] = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    for kind, count in counts.items():
+        counts += [
+            ("key and value", getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads)
+            for layer in layers
+        ]
+    for kind, count in counts:
         if count % size:
-            fitting = [n for n in range(1, size) if all(c % n == 0 for c in counts.values())]
+            fitting = [n for n in range(1, size) if all(c % n == 0 for _, c in counts)]
             raise ModelError(
                 f"{name}: its {count} {kind} heads cannot be divided among {size} ranks: use tensor_parallel_size="
                 f"{' or '.join(map(str, reversed(fitting)))}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from specdec.config.checkpoint import Checkpoint, read_mapping_of
 from specdec.config.hub import offline_arguments
 from specdec.config.model_name import resolve_name
 from specdec.engine_options import EngineOptions
@@ -163,4 +164,7 @@ def _tokenizer(options: EngineOptions, path: str | None) -> PreTrainedTokenizerB
         raise ModelError(
             f"no tokenizer in {source!r}: {first_line(error)}; pass tokenizer=, or skip_tokenizer_init=True and token ids"
         ) from error
+    if tokenizer.chat_template is None:  # processors of multimodal models had a file of their own for it
+        kept = Checkpoint(name).file("chat_template.json")
+        tokenizer.chat_template = None if kept is None else read_mapping_of(kept).get("chat_template")
     return tokenizer

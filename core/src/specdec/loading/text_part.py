@@ -76,7 +76,7 @@ def of_text_part(report: Mapping[str, Any], whole: PreTrainedModel) -> dict[str,
     }
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _check_equal(whole: PreTrainedModel, text: PreTrainedModel, name: str) -> None:
     """Compare the two on a few tokens; a whole model may attend in both directions, or embed tokens otherwise."""
     keys = whole.config.to_dict()
@@ -91,7 +91,8 @@ def _check_equal(whole: PreTrainedModel, text: PreTrainedModel, name: str) -> No
         raise
     except Exception as error:  # a model's own code may raise anything
         raise ModelError(
-            f"{name}: {type(whole).__name__} cannot run on text alone: {type(error).__name__}: {error}"
+            f"{name}: {type(whole).__name__} cannot be run on text, to compare its language model alone with it: "
+            f"{type(error).__name__}: {error}"
         ) from error
     rounding = torch.finfo(text.dtype).eps ** 0.5
     if not (got - expected).norm() <= rounding * expected.norm():
