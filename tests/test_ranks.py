@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from speccheck import ranks
+from speccheck.engines import letter_tokenizer
 from speccheck.models import prompts
+from speccheck.multimodal import SERVED, whole
 from speccheck.saved import VOCAB, save_tiny
 
 from specdec import LLM, SamplingParams
@@ -102,6 +104,24 @@ def test_every_method_of_the_zoo(tmp_path: Path) -> None:
             assert tokens == expected, (name, rank)
             assert streamed == expected[0][:3]
             assert (accepted > 0) == (name != "none")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["gemma3", "mistral3", "llama4"])
+def test_the_language_model_of_a_multimodal_folder(name: str, tmp_path: Path) -> None:
+    folder = str(tmp_path / name)
+    whole(SERVED[name]()).save_pretrained(folder)
+    letter_tokenizer().save_pretrained(folder)
+    run = RUN | {"prompts": prompts([3, 17, 30], seed=4)}
+    expected = tokens_of_one(folder, run)
+    itself = {"method": "draft_model", "model": folder, "num_speculative_tokens": 3}
+    jobs = [job(folder, speculation, run) for speculation in (None, itself)]
+    done = ranks.wait(ranks.start(tmp_path, jobs, 2), timeout=280)
+
+    assert [status for status, _ in done] == [0, 0], done
+    for rank in range(2):
+        assert [ranks.found(tmp_path, number, rank)[0] for number in range(2)] == [expected] * 2
+        assert ranks.found(tmp_path, 1, rank)[-1] > 4
 
 
 def running(model: str, folder: Path) -> list[Any]:

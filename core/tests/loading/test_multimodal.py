@@ -15,7 +15,7 @@ from speccheck.identity import assert_identical, references
 from speccheck.models import MAX_LEN, VOCAB, prompts, tiny
 from speccheck.multimodal import REFUSED, SERVED, whole
 
-from specdec import LLM, ConfigError, ModelError, SamplingParams
+from specdec import LLM, ModelError, SamplingParams
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}
 RUNS: dict[str, dict[str, Any]] = {
@@ -222,9 +222,19 @@ def test_the_chat_template(file: str, tmp_path: Path, saved: Any) -> None:
         llm.chat([{"role": "user", "content": parts}], greedy(2))
 
 
-def test_a_map_of_devices_is_refused(saved: Any) -> None:
-    with pytest.raises(ConfigError, match="device_map='auto' does not fit .* is loaded on one device"):
-        load(saved("gemma3")[1], device_map="auto")
+def test_a_map_with_one_device(saved: Any) -> None:
+    model, path = saved("gemma3")
+    many = prompts([20])
+    assert tokens_of(load(path, device_map="auto"), many, greedy(8)) == references(model, many, 8)
+
+
+def test_several_devices_are_refused() -> None:
+    model = whole(SERVED["llava"]())
+    model.hf_device_map = {"model.language_model": 0, "lm_head": "cpu"}
+    with pytest.raises(
+        ModelError, match=r"multimodal model spread over cpu, cuda:0: .* tensor_parallel_size"
+    ):
+        load(model)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -62,7 +62,9 @@ def target_facts(model: str, dtype: str = "auto") -> TargetFacts:
 def sizes_of(checkpoint: Checkpoint) -> Sizes:
     """Return the sizes of a checkpoint."""
     heads, hidden = checkpoint.number(*HEAD_KEYS), checkpoint.number(*HIDDEN_KEYS)
-    head_dim = checkpoint.number("head_dim", "text_config.head_dim") or (hidden // heads if heads and hidden else None)
+    head_dim = checkpoint.number("head_dim", "text_config.head_dim") or (
+        hidden // heads if heads and hidden else None
+    )
     layers, kv_heads = checkpoint.number(*LAYER_KEYS), checkpoint.number(*KV_HEAD_KEYS) or heads
     config = checkpoint.config or {}
     element = DTYPE_BYTES.get(str(config.get("dtype") or config.get("torch_dtype") or "float32"), 4)

@@ -103,11 +103,6 @@ def load_checkpoint(path: str, options: EngineOptions, device: torch.device) -> 
 def _places(config: Any, path: str, options: EngineOptions) -> dict[str, Any]:
     """Return arguments that load this rank's part of a model or spread it over devices; empty for a single device."""
     if options.device_map is not None:
-        if is_multimodal(config):
-            raise ConfigError(
-                f"LLM: device_map={options.device_map!r} does not fit {path}: the language model of a multimodal model is "
-                "loaded on one device, or on those of tensor_parallel_size"
-            )
         return {"device_map": options.device_map}
     if options.tensor_parallel_size == 1:
         return {}

@@ -10,6 +10,7 @@ import torch
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MULTIMODAL_LM_MAPPING
 
 from specdec.errors import ModelError
+from specdec.runner.spread import places
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -48,10 +49,16 @@ def text_part(whole: PreTrainedModel, name: str) -> PreTrainedModel:
         name: path or hub id, for messages.
 
     Raises:
-        ModelError: if the language model alone gives other logits than the whole model given text.
+        ModelError: if the language model alone gives other logits than the whole model given text, or if the model is spread
+            over several devices.
     """
+    if found := places(whole):
+        raise ModelError(
+            f"{name} is a multimodal model spread over {', '.join(sorted(found))}: its language model is served on one device, "
+            "or on those of tensor_parallel_size"
+        )
     decoder = whole.get_decoder()
-    kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(decoder.config)]
+    kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(decoder.config)]
     text: Any = next((part for part in whole.modules() if type(part) is kind), None)
     if text is None:
         with torch.device("meta"):
@@ -82,7 +89,7 @@ def _check_equal(whole: PreTrainedModel, text: PreTrainedModel, name: str) -> No
     keys = whole.config.to_dict()
     special = [value for key, value in keys.items() if key.endswith(("token_id", "token_index"))]
     ids = [token for token in range(4 * _PROBE_TOKENS) if token not in special][:_PROBE_TOKENS]
-    tokens = torch.tensor([ids], device=text.get_input_embeddings().weight.device)
+    tokens = torch.tensor([ids], device=next(text.parameters()).device)
     marks = {"token_type_ids": torch.zeros_like(tokens)} if _takes_marks(whole) else {}
     try:
         expected = whole(input_ids=tokens, use_cache=False, **marks).logits.float()

@@ -37,9 +37,10 @@ class AttentionProbe:
             ModelError: if the rule is neither causal nor a causal window.
         """
         if not self._is_window(mask_function, local_size, device):
+            remedy = "" if local_size is None else f": pass max_model_len={local_size} or less"
             raise ModelError(
                 "the model masks attention by a rule that is neither causal nor a sliding window (chunks, prefixes); "
-                f"specdec does not know it within max_model_len={self.max_context}"
+                f"specdec does not know it within max_model_len={self.max_context}{remedy}"
             )
         stand_in = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=device)
         window = None if local_size is None or local_size >= self.max_context else local_size
