@@ -24,6 +24,22 @@ def test_heads_are_divided_among_the_ranks() -> None:
         split_arguments(few, "m", 4)
 
 
+def test_every_layer_is_divided() -> None:
+    keys = {
+        "num_hidden_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "attention_k_eq_v": True,
+    }
+    text = hf.Gemma4TextConfig(
+        **keys, num_attention_heads=8, num_key_value_heads=4, num_global_key_value_heads=2
+    )
+    assert split_arguments(text, "m", 2)["distributed_config"].tp_plan == "auto"
+    with pytest.raises(
+        ModelError, match=r"its 2 key and value heads .* 4 ranks: use tensor_parallel_size=2 or 1"
+    ):
+        split_arguments(text, "m", 4)
+
+
 def test_a_model_without_a_plan_is_refused() -> None:
     with pytest.raises(ModelError, match="no plan to split 'opt' models over ranks"):
         split_arguments(hf.OPTConfig(), "m", 2)

@@ -21,7 +21,7 @@ from specdec.interfaces import (
 )
 from specdec.runner import SdpaAttention
 from specdec.runner.attention_choice import choose_attention
-from specdec.runner.attention_probe import _shape, disagreement
+from specdec.runner.attention_probe import _shapes, disagreement
 from specdec_kernels.cuda.attention import PagedAttention
 from specdec_kernels.cuda.backend import TritonBackend
 from specdec_kernels.triton.paged_attention import paged_attention
@@ -253,9 +253,9 @@ def test_kernels_that_fail_at_load_are_not_used(monkeypatch, caplog) -> None:
 
 
 def test_heads_are_those_of_the_configuration() -> None:
-    assert _shape(CONFIG) == (HEADS, KV_HEADS, 16)
-    assert _shape(GPT2Config(n_embd=64, n_head=2)) == (2, 2, 32)
-    assert _shape(LlamaConfig(hidden_size=64, num_attention_heads=2, head_dim=8))[2] == 8
+    assert _shapes(CONFIG) == {(HEADS, KV_HEADS, 16)}
+    assert _shapes(GPT2Config(n_embd=64, n_head=2)) == {(2, 2, 32)}
+    assert _shapes(LlamaConfig(hidden_size=64, num_attention_heads=2, head_dim=8)) == {(2, 2, 8)}
     assert "AttributeError" in str(
         disagreement(SdpaAttention, AttentionNeeds(CPU, torch.float32), PretrainedConfig())
     )
