@@ -121,3 +121,11 @@ def test_one_maker_serves_several_windows() -> None:
         first_key = 0 if window is None else max(0, 30 - window + 1)
         got = maker.make(segment, first_key, window).numpy() == 0.0
         assert np.array_equal(got, brute_force(segment, first_key, window))
+
+
+@pytest.mark.parametrize("num_rows", [1, 4])
+def test_masks_on_devices_begin_at_the_beginning_of_their_memory(num_rows: int) -> None:
+    """Memory of its own is aligned, whatever the number of cached tokens; kernels on GPUs refuse other pointers."""
+    maker = MaskMaker(MAX_CONTEXT, torch.float16, torch.device("meta"))
+    for num_cached in range(20):
+        assert maker.make(Segment(0, num_rows, 0, num_cached), 0, None).storage_offset() == 0

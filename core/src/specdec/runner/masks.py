@@ -10,7 +10,7 @@ _TEMPLATE_ROWS = 64
 
 
 class MaskMaker:
-    """Makes additive masks `[num_rows, kv_len - first_key]`; masks of short chains are views of one template."""
+    """Makes additive masks `[num_rows, kv_len - first_key]`; masks of short chains come from one template."""
 
     def __init__(self, max_context: int, dtype: torch.dtype, device: torch.device) -> None:
         self._max_context = max_context
@@ -30,7 +30,10 @@ class MaskMaker:
                 )
             offset = self._max_context - segment.num_cached + first_key
             end = self._max_context + segment.num_rows
-            return template[: segment.num_rows, offset:end]
+            mask = template[: segment.num_rows, offset:end]
+            # torch's memory-efficient attention on GPUs wants the pointer aligned, which a view at any offset is not. One row
+            # counts as contiguous wherever it begins, so `contiguous` would return it.
+            return mask if mask.device.type == "cpu" else mask.clone()
         return self._chain(segment.num_rows, first_key - segment.num_cached, window)
 
     def _chain(self, num_rows: int, first_offset: int, window: int | None) -> torch.Tensor:
