@@ -19,7 +19,8 @@ def matrix_table(file: Path) -> str:
     """
     if not file.exists():
         return f"*Not measured yet: `{file.name}` is missing.*"
-    rows: list[Row] = json.loads(file.read_text(encoding="utf-8"))["rows"]
+    result = json.loads(file.read_text(encoding="utf-8"))
+    rows: list[Row] = [dict(zip(result["columns"], row, strict=True)) for row in result["rows"]]
     table = [["sampler", "cells", "largest statistic over its bound", "smallest of the mutants"]]
     for sampler in dict.fromkeys(row["sampler"] for row in rows):
         cells = [row for row in rows if row["sampler"] == sampler]

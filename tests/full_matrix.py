@@ -65,7 +65,10 @@ def main() -> int:
     if unknown:
         print(f"no parameters {unknown}; there are: {', '.join(PARAMETERS)}", file=sys.stderr)
         return 2
-    known = json.loads(file.read_text(encoding="utf-8"))["rows"] if sys.argv[1:] else []
+    known: list[dict[str, Any]] = []
+    if sys.argv[1:]:
+        before = json.loads(file.read_text(encoding="utf-8"))
+        known = [dict(zip(before["columns"], row, strict=True)) for row in before["rows"]]
     rows: list[dict[str, Any]] = []
     for name in PARAMETERS:
         if name not in names:
@@ -77,10 +80,13 @@ def main() -> int:
     bad = [row for row in rows if not is_good(row)]
     for row in bad:
         print("NOT GOOD", row)
-    lines = ",\n  ".join(json.dumps(row) for row in rows)
+    lines = ",\n  ".join(json.dumps([*row.values()]) for row in rows)
     facts = f'"num_samples": {NUM_SAMPLES},\n "provenance": {json.dumps(provenance())}'
     RESULTS.mkdir(exist_ok=True)
-    file.write_text(f'{{\n "rows": [\n  {lines}\n ],\n {facts}\n}}\n', encoding="utf-8")
+    file.write_text(
+        f'{{\n "columns": {json.dumps([*rows[0]])},\n "rows": [\n  {lines}\n ],\n {facts}\n}}\n',
+        encoding="utf-8",
+    )
     return int(bool(bad))
 
 
