@@ -8,7 +8,7 @@ from torch import nn
 
 from specdec.interfaces import Declined, DraftHead, HeadParts, Runner
 from specdec_kernels.cpu.ends import Ends, compiled_norm
-from specdec_kernels.cpu.linear import CompiledLinear
+from specdec_kernels.cpu.linear import CompiledLinear, compiled_linear
 from specdec_kernels.cpu.loops.product import compact
 from specdec_kernels.cpu.stack import CompiledStack, Norm, head_norms
 from specdec_kernels.layers.layer import FusedLayer
@@ -23,7 +23,7 @@ def head_stack(runner: Runner, stage: int) -> tuple[CompiledStack, RotaryTable] 
     if parts is None or not _is_known(parts):
         return Declined("its layers are not those of Llama")
     layers = [
-        FusedLayer(layer, runner.windows[layer.self_attn.layer_idx], make_linear=CompiledLinear)  # type: ignore[union-attr, index]  # checked by structure
+        FusedLayer(layer, runner.windows[layer.self_attn.layer_idx], make_linear=compiled_linear)  # type: ignore[union-attr, index]  # checked by structure
         for layer in parts.layers
     ]
     ends, norms, factors = _ends(parts), _norms(parts), [head_norms(layer) for layer in layers]

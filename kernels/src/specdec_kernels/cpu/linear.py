@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import torch
@@ -103,8 +104,10 @@ Product = CompiledLinear | QuantizedProduct
 
 def compiled_linear(linears: list[nn.Linear]) -> Product:
     """Return the compiled product of modules with the same input."""
-    quantized = [linear for linear in linears if isinstance(linear, QuantizedLinear)]
-    return QuantizedProduct(quantized) if quantized else CompiledLinear(linears)
+    first: nn.Module = linears[0]
+    if isinstance(first, QuantizedLinear):
+        return QuantizedProduct(cast(list[QuantizedLinear], linears))
+    return CompiledLinear(linears)
 
 
 def flat(linear: CompiledLinear) -> Callable[[torch.Tensor], torch.Tensor]:

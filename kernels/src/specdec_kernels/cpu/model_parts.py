@@ -14,12 +14,13 @@ from specdec_kernels.cpu.stack import CompiledStack, Norm, head_norms
 from specdec_kernels.layers.layer import FusedLayer
 from specdec_kernels.layers.norm import FastNorm
 from specdec_kernels.layers.rotary import RotaryTable
-from specdec_kernels.layers.structure import is_plain_linear, llama_parts
+from specdec_kernels.layers.structure import llama_parts
 
 
 def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTable] | Declined:
     """Return a model prepared for compiled passes, and its rotary factors."""
-    parts = llama_parts(cast(PreTrainedModel, runner.module), _is_linear)
+    model = cast(PreTrainedModel, runner.module)
+    parts = llama_parts(model) or llama_parts(model, _is_quantized)
     if parts is None:
         return Declined("its layers are not of the Llama structure")
     layers = [
@@ -37,8 +38,8 @@ def model_stack(runner: Runner) -> tuple[CompiledStack, RotaryTable] | Declined:
     return CompiledStack(layers, norms, factors, ends), RotaryTable(parts.rotary, embedding)
 
 
-def _is_linear(module: nn.Module | None) -> bool:
-    return isinstance(module, QuantizedLinear) or is_plain_linear(module)
+def _is_quantized(module: nn.Module | None) -> bool:
+    return isinstance(module, QuantizedLinear)
 
 
 def _norms(layers: list[FusedLayer[Product]], final_norm: FastNorm) -> list[Norm | None]:

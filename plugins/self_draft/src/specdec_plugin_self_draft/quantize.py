@@ -22,7 +22,8 @@ def quantized(linear: nn.Linear, bits: int, group_size: int) -> QuantizedLinear:
     weight = linear.weight.detach()
     parts = [_bytes(rows) if bits == 8 else _halves(rows, group_size) for rows in weight.split(_ROWS)]
     packed, scales = (torch.cat(column) for column in zip(*parts, strict=True))
-    return QuantizedLinear(packed, scales, None if linear.bias is None else linear.bias.detach())
+    bias: torch.Tensor | None = linear.bias
+    return QuantizedLinear(packed, scales, None if bias is None else bias.detach())
 
 
 def _bytes(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

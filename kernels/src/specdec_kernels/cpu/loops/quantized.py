@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,7 @@ def _typed(
     scales_step: Any, group: Any, out: Any, out_step: Any, depth: Any,
 ) -> Any:  # fmt: skip
     """Multiply up to `_MAX_TILE_ROWS` rows with four rows of packed weights; returns how many of the K numbers are included."""
-    emit = _emit_bytes if weight.dtype == types.int8 else _emit_halves
+    emit: Callable[..., None] = _emit_bytes if weight.dtype == types.int8 else _emit_halves
 
     def codegen(target: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, count, *places, depth = arguments
@@ -165,8 +166,8 @@ def _emit_bytes(
             return results
 
         start = [0.0] * (num_rows * chains)
-        long = loop(builder, ir.Constant(INDEX, 0), most, size, start, lambda k, t, a=added: a(k, t, chains))
-        ends = loop(builder, most, whole, LANES, long, lambda k, t, a=added: a(k, t, 1))
+        long = loop(builder, ir.Constant(INDEX, 0), most, size, start, partial(added, times=chains))
+        ends = loop(builder, most, whole, LANES, long, partial(added, times=1))
         sums.append([_summed(builder, ends[i::num_rows]) for i in range(num_rows)])
     factors = builder.load(
         pointer(builder, scales, 0, scales_step, ir.Constant(INDEX, 0), FLOAT, TILE_WEIGHTS), align=4
@@ -207,8 +208,8 @@ def _emit_halves(
             return results
 
         start = [0.0] * (2 * turns * num_rows)
-        long = loop(builder, ir.Constant(INDEX, 0), most, size, start, lambda k, t, a=added: a(k, t, turns))
-        ends = loop(builder, most, whole, BLOCK, long, lambda k, t, a=added: a(k, t, 1))
+        long = loop(builder, ir.Constant(INDEX, 0), most, size, start, partial(added, times=turns))
+        ends = loop(builder, most, whole, BLOCK, long, partial(added, times=1))
         sums.append([_summed(builder, ends[i::num_rows]) for i in range(num_rows)])
     _store(builder, sums, out, out_step, None)
 
