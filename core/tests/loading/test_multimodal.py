@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import transformers as hf
 from safetensors.torch import load_file, save_file
-from speccheck.engines import greedy, letter_tokenizer, scripted, tokens_of
+from speccheck.engines import greedy, letter_tokenizer, proposer_of, scripted, tokens_of
 from speccheck.identity import assert_identical, references
 from speccheck.models import MAX_LEN, VOCAB, prompts, tiny
 from speccheck.multimodal import REFUSED, SERVED, whole
+from speccheck.states import check_states
 
 from specdec import LLM, ModelError, SamplingParams
 
@@ -170,6 +172,22 @@ def test_drafting_for_itself_accepts_everything(saved: Any) -> None:
     llm = load(path, speculative_config=speculation)
     llm.generate(prompts([40, 3], seed=2), greedy(12))
     assert counter(llm, "num_accepted_tokens") == counter(llm, "num_draft_tokens") > 0
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mistral3"])
+def test_a_head_is_given_the_states_and_weights_of_the_whole(name: str, saved: Any) -> None:
+    model, path = saved(name)
+    many = prompts([40, 3], seed=2)
+    texts = [prompt + text for prompt, text in zip(many, references(model, many, 12), strict=True)]
+    llm = load(path, speculative_config=scripted("HiddenRecorder", 4, texts=texts, wrong=0.3))
+    proposer = proposer_of(llm)
+    outputs = llm.generate(many, greedy(12))
+    assert proposer.complaints == []
+    for output, text in zip(outputs, texts, strict=True):
+        check_states(model, proposer, output.request_id, text)
+    held = llm._built.scorer.target.model
+    assert torch.equal(held.get_input_embeddings().weight, model.get_input_embeddings().weight)
+    assert torch.equal(held.get_output_embeddings().weight, model.get_output_embeddings().weight)
 
 
 @pytest.mark.parametrize("place", ["generation_config", "config", "text_config"])
