@@ -107,7 +107,7 @@ def test_every_method_of_the_zoo(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["gemma3", "mistral3", "llama4"])
+@pytest.mark.parametrize("name", ["gemma3", "gemma4_dense", "mistral3", "llama4"])
 def test_the_language_model_of_a_multimodal_folder(name: str, tmp_path: Path) -> None:
     folder = str(tmp_path / name)
     whole(SERVED[name]()).save_pretrained(folder)

@@ -44,6 +44,18 @@ def _gemma4(**keys: Any) -> PretrainedConfig:
     )  # fmt: skip
 
 
+def _gemma4_unified() -> PretrainedConfig:
+    text = hf.Gemma4UnifiedTextConfig(
+        **_BASE | {"pad_token_id": 0, "layer_types": _MIXED_LAYERS}, head_dim=8, global_head_dim=16, sliding_window=WINDOW
+    )  # fmt: skip
+    return hf.Gemma4UnifiedConfig(
+        text_config=text, audio_config=None, image_token_id=PLACEHOLDER, tie_word_embeddings=False,
+        vision_config=hf.Gemma4UnifiedVisionConfig(
+            patch_size=4, mm_embed_dim=16, mm_posemb_size=16, output_proj_dims=32
+        ),
+    )  # fmt: skip
+
+
 def _mistral3(text: PretrainedConfig) -> PretrainedConfig:
     return hf.Mistral3Config(
         text_config=text, vision_config=hf.PixtralVisionConfig(**_TOWER), image_token_index=PLACEHOLDER,
@@ -90,6 +102,7 @@ SERVED: dict[str, Callable[[], PretrainedConfig]] = {
     "gemma4_small": lambda: _gemma4(**_shared()),
     "gemma4_dense": lambda: _gemma4(hidden_size_per_layer_input=0, num_kv_shared_layers=0),
     "gemma4_experts": lambda: _gemma4(**_experts()),
+    "gemma4_unified": _gemma4_unified,
     "mistral3": lambda: _mistral3(hf.MistralConfig(**_BASE, sliding_window=None, head_dim=8)),
     "ministral3": lambda: _mistral3(
         hf.Ministral3Config(

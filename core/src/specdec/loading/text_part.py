@@ -20,7 +20,9 @@ _PROBE_TOKENS = 12
 
 def is_multimodal(config: PretrainedConfig) -> bool:
     """Return whether a configuration describes parts beside the language model, such as a vision tower."""
-    return any(hasattr(config, key) for key in ("vision_config", "audio_config", "image_token_id"))
+    if any(hasattr(config, key) for key in ("vision_config", "audio_config", "image_token_id")):
+        return True
+    return config.get_text_config() is not config and type(config) in MODEL_FOR_MULTIMODAL_LM_MAPPING
 
 
 def check_text_part(config: PretrainedConfig, name: str) -> None:
