@@ -236,6 +236,23 @@ def test_tensors_are_read_by_name_from_one_file_or_several(tmp_path) -> None:
             reader.read("nothing_like_it")
 
 
+@pytest.mark.parametrize(("other", "revision"), [({}, "v2"), ({"tokenizer": "."}, None)])
+def test_the_tokenizer_is_of_the_models_revision(other, revision, tmp_path, monkeypatch) -> None:
+    tiny("llama").save_pretrained(tmp_path)
+    letter_tokenizer().save_pretrained(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    read = hf.AutoTokenizer.from_pretrained
+
+    def record(name: str, **arguments: Any) -> Any:
+        asked.append(arguments["revision"])
+        return read(name, **arguments)
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", record)
+    LLM(str(tmp_path), revision="v2", max_num_seqs=2, **other)
+    assert asked == [revision]
+
+
 @pytest.mark.parametrize("name", ["nope", "./nope"])
 def test_a_name_that_leads_nowhere_is_not_asked_for(name, monkeypatch) -> None:
     monkeypatch.setattr("huggingface_hub.hf_hub_download", None)
