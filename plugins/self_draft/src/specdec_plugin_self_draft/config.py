@@ -11,7 +11,6 @@ from specdec.interfaces import QuantizedLinear, Resolve
 from specdec_drafting import DraftingConfig
 
 _DEFAULT_TOKENS = 4
-"""Measured with SmolLM2-135M: README."""
 
 
 class SelfDraftConfig(DraftingConfig):
