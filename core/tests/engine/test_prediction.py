@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from speccheck.engines import engine_of, greedy, make_llm, scripted, tokens_of
+from speccheck.engines import engine_of, greedy, letter_tokenizer, make_llm, scripted, tokens_of
 from speccheck.models import few_ids
 from speccheck.naive import Constraints, text_probs
 from speccheck.texts import excess_of_texts
@@ -208,3 +208,12 @@ def test_text_is_tokenized_and_bad_predictions_are_refused(subject) -> None:
     with pytest.raises(ConfigError, match="prediction"):
         greedy(4, prediction=7)
     assert tokens_of(llm, [subject.prompts[0]], greedy(32, prediction=[])) == [subject.expected[0]]
+
+
+def test_a_text_longer_than_any_output_is_cut_before_it_is_tokenized(subject) -> None:
+    llm = make_llm(subject.model, tokenizer=letter_tokenizer())
+    said = llm.generate([subject.prompts[0]], greedy(32))[0].outputs[0].text
+    output = llm.generate([subject.prompts[0]], greedy(32, prediction=said + "ab" * 1_000_000))[0]
+    assert output.outputs[0].text == said
+    assert output.metrics.num_accepted_prediction_tokens >= 16
+    assert output.metrics.total_time < 5

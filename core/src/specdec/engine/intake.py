@@ -178,8 +178,9 @@ class Intake:
                 raise ConfigError(
                     "SamplingParams: a prediction of text needs a tokenizer; pass tokenizer= or token ids"
                 )
+            most = None if self._length is None else self._length.most_chars
             with self._turn:
-                ids = list(self._tokenizer(ids, add_special_tokens=False)["input_ids"])
+                ids = list(self._tokenizer(ids[:most], add_special_tokens=False)["input_ids"])
         return Prediction(ids[: self._info.max_model_len])
 
     def _text(

@@ -19,8 +19,8 @@ class PromptLength:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, max_model_len: int) -> None:
         longest = max(map(len, tokenizer.get_vocab()), default=1)
-        self._per_token = max(longest, _MIN_CHARS_PER_TOKEN)
         self._max_model_len = max_model_len
+        self.most_chars = max(longest, _MIN_CHARS_PER_TOKEN) * max_model_len
 
     def check(self, text: str) -> None:
         """Check a text: a token has at most as many characters as the longest one of the vocabulary.
@@ -28,9 +28,8 @@ class PromptLength:
         Raises:
             ContextLengthError: if it cannot fit.
         """
-        limit = self._per_token * self._max_model_len
-        if len(text) > limit:
+        if len(text) > self.most_chars:
             raise ContextLengthError(
                 f"the prompt has {len(text)} characters and max_model_len is {self._max_model_len} tokens, which hold at most "
-                f"{limit}: shorten it or set truncate_prompt_tokens"
+                f"{self.most_chars}: shorten it or set truncate_prompt_tokens"
             )
