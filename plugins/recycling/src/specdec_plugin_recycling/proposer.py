@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specdec.errors import ConfigError
+from specdec import ConfigError
 from specdec.interfaces import (
     Capability,
     Draft,
