@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import wheels
 from packages import packages
 from speccheck.environment import Environment
 
 
+def made(folder: Path, *names: str) -> Environment:
+    """Return an environment with some of our packages, from wheels."""
+    built = [wheels.build(p.folder, folder / "wheels") for p in packages() if p.name in names]
+    environment = Environment(folder)
+    environment.install(*built)
+    return environment
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Core, the toolkit for heads, the conformance kit and the zoo, from wheels."""
-    folder = tmp_path_factory.mktemp("installed")
-    names = ("specdec-core", "specdec-drafting", "specdec-testing", "specdec-zoo")
-    built = [wheels.build(p.folder, folder / "wheels") for p in packages() if p.name in names]
-    made = Environment(folder)
-    made.install(*built)
-    return made
+    """Core, the conformance kit and the zoo."""
+    return made(tmp_path_factory.mktemp("installed"), "specdec-core", "specdec-testing", "specdec-zoo")
+
+
+@pytest.fixture(scope="module")
+def environment_for_heads(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The same with the toolkit for heads, and the kernels that it needs."""
+    names = ("specdec-core", "specdec-drafting", "specdec-kernels", "specdec-testing", "specdec-zoo")
+    return made(tmp_path_factory.mktemp("heads"), *names)

@@ -121,7 +121,8 @@ def test_the_example_keeps_its_promises(environment: Environment, tmp_path: Path
     assert_all_passed(environment.pytest("tests", folder=example.parent), least=26)
 
 
-def test_the_example_of_a_head_keeps_its_promises(environment: Environment, tmp_path: Path) -> None:
+def test_the_example_of_a_head_keeps_its_promises(environment_for_heads: Environment, tmp_path: Path) -> None:
+    environment = environment_for_heads
     environment.install(wheels.build(HEAD_EXAMPLE, tmp_path / "wheels"))
     assert "glance" in environment.methods()
     example = shutil.copytree(HEAD_EXAMPLE / "tests", tmp_path / "tests")
