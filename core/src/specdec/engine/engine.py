@@ -319,14 +319,14 @@ class Engine:
             self._speculation.guard.observe_target(
                 times[4] - times[2]
             )  # on a GPU, the verdict waits for the pass
-            if self._speculation.is_measured:
-                is_proposed = [index not in scheduled.expected for index in scheduled.decoding]
+            # Rows of expected tokens cost time, and say nothing about the proposer's drafts.
+            if self._speculation.is_measured and not scheduled.expected:
                 self._speculation.observe(
                     MeasuredStep(
                         [scheduled.sequences[index] for index in scheduled.decoding],
-                        [scheduled.max_proposed[index] for index in scheduled.decoding],
-                        [count * proposed for count, proposed in zip(drafted, is_proposed, strict=True)],
-                        [count * proposed for count, proposed in zip(num_accepted, is_proposed, strict=True)],
+                        [scheduled.max_nodes[index] for index in scheduled.decoding],
+                        drafted,
+                        num_accepted,
                         propose_s=times[2] - times[1],
                         other_s=times[-1] - times[2] + times[1] - times[0],
                         num_prompt_rows=scheduled.num_prompt_tokens if scheduled.all_sample else None,

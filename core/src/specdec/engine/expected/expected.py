@@ -35,15 +35,11 @@ class ExpectedTokens:
         self._grammar = grammar
         self._cursor = None if prediction is None else PredictionCursor(prediction)
         self._end_ids = end_ids
-        self._name = ""
+        self.name = ""
+        """What the last draft is from: `forced` or `prediction`."""
         self.num_drafts = self.num_accepted = 0
         self.num_accepted_predicted = 0
         self.num_rejected_predicted = 0
-
-    @property
-    def name(self) -> str:
-        """What the last draft is from: `forced` or `prediction`."""
-        return self._name
 
     def draft(self, num_output: int, room: int) -> list[int]:
         """Return the tokens expected next, at most `room`.
@@ -55,13 +51,13 @@ class ExpectedTokens:
         most = max(0, min(room, self._params.cap_speculation(MOST_DRAFTED)))
         if not most:
             return []
-        self._name = "forced"
+        self.name = "forced"
         forced = self._only_id(num_output, most)
         if not forced and self._grammar is not None:
             forced = self._grammar.forced(most)
         if forced or self._cursor is None:
             return forced
-        self._name = "prediction"
+        self.name = "prediction"
         return self._cursor.draft(most)
 
     def advance(self, output: Sequence[int], num_new: int) -> None:
@@ -73,7 +69,7 @@ class ExpectedTokens:
         """Record that the last draft was verified."""
         self.num_drafts += 1
         self.num_accepted += num_accepted
-        if self._cursor is not None and self._name == "prediction":
+        if self._cursor is not None and self.name == "prediction":
             self._cursor.observe(num_drafted, num_accepted)
             self.num_accepted_predicted += num_accepted
             self.num_rejected_predicted += num_drafted - num_accepted
