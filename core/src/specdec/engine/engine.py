@@ -169,8 +169,9 @@ class Engine:
                 for sequence in scheduled.preempted:
                     if sequence.first_slot < 0:  # else it has been placed again and restarts from there
                         speculation.delivery.forget(sequence)
+            limits = [0 if i in scheduled.expected else most for i, most in enumerate(scheduled.max_nodes)]
             proposed = speculation.propose(
-                scheduled.sequences, scheduled.max_proposed, ended=self._ended, chunks=scheduled.chunks
+                scheduled.sequences, limits, ended=self._ended, chunks=scheduled.chunks
             )
             draft = select_rows(proposed, scheduled.decoding)
         self._finish_ended()

@@ -227,8 +227,7 @@ class Scheduler:
                 decoding.append(index)
                 if nodes and own.get(sequence):
                     expected[index] = own[sequence][:nodes]
-        proposed = [0 if index in expected else nodes for index, nodes in enumerate(nodes_list)]
-        return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted, proposed, expected)
+        return SchedulerOutput(sequences, chunk_list, nodes_list, decoding, preempted, expected)
 
 
 def _expected(sequence: Sequence, most_proposed: int) -> list[int]:

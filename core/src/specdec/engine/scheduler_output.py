@@ -22,8 +22,6 @@ class SchedulerOutput:
     """Indices of the sequences that sample in this step: those whose chunk reaches their last committed token."""
     preempted: list[Sequence]
     """Sequences that lost their cache slots in this step and wait to run again."""
-    max_proposed: list[int] = field(default_factory=list)
-    """Maximum number of nodes that the proposer may draft: 0 where expected tokens are drafted."""
     expected: dict[int, list[int]] = field(default_factory=dict)
     """The tokens that are drafted for a sequence without the proposer; see `ExpectedTokens`."""
 
