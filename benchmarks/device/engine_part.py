@@ -62,6 +62,7 @@ def run_engine(
             print(f"batch {batch_size}, k = {k}", file=sys.stderr, flush=True)
             config = _config(k, plan.share_right, verification, file)
             points.append(_measure(models, plan, config, prompts[:batch_size], bandwidth))
+            print(f"  {points[-1].as_dict()}", file=sys.stderr, flush=True)
     return EngineResult(points, skipped)
 
 

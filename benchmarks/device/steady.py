@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from device.clock import synchronize
 from device.split import Borders, Split
-from specdec import SamplingParams
+from specdec import EngineOptions, SamplingParams
 from specdec.interfaces.observer import StepStats
 from specdec.llm import build
 from specdec_bench.forward_probe import ForwardProbe
@@ -49,7 +49,9 @@ class SteadyEngine:
         self, model: PreTrainedModel, config: Any, prompts: Sequence[Sequence[int]], num_steps: int
     ) -> None:
         most = 1 + (config["num_speculative_tokens"] if config else 0)
-        longest = max(map(len, prompts)) + most * (num_steps + _WARM_UP_STEPS + 1) + 1
+        rows = EngineOptions(model=model).max_num_batched_tokens
+        num_prefill_steps = 1 + -(-2 * sum(map(len, prompts)) // rows)  # the first prompts decode while the last are read
+        longest = max(map(len, prompts)) + most * (num_steps + _WARM_UP_STEPS + num_prefill_steps) + 1
         arguments = {
             "max_model_len": longest,
             "max_num_seqs": len(prompts),

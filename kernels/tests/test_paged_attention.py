@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
-from kernelcheck import NAN, check_close
+from kernelcheck import NAN, check_close, in_order
 
 from specdec_kernels.triton.paged_attention import make_workspace, pack_tree_mask, paged_attention
 from specdec_kernels.triton.paged_attention.config import LaunchConfig
@@ -97,14 +97,15 @@ class Scene:
                 )
             for head in range(self.heads[0]):
                 kv_head = head // (self.heads[0] // self.heads[1])
-                scores = self.query[rows, head].to(dtype) @ self.keys[place][:, kv_head].to(dtype).T * scale
+                keys = self.keys[place][:, kv_head].to(dtype)
+                scores = in_order(self.query[rows, head].to(dtype), keys.T) * scale
                 if softcap is not None:
                     scores = softcap * torch.tanh(scores / softcap)
                 scores = scores.masked_fill(hidden, -torch.inf)
                 if sinks is not None:
                     scores = torch.cat((scores, sinks[head].to(dtype).expand(count, 1)), 1)
                 weights = torch.softmax(scores, 1)[:, : len(index)]
-                out[rows, head] = weights @ self.values[place][:, kv_head].to(dtype)
+                out[rows, head] = in_order(weights, self.values[place][:, kv_head].to(dtype))
         return out
 
 

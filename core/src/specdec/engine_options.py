@@ -53,7 +53,7 @@ class EngineOptions:
     enforce_eager: bool = False
     """Run the model's own forward, without fused layers or captured graphs."""
     gpu_memory_utilization: float = 0.9
-    """Fraction of a GPU's memory for weights, KV caches and captured graphs."""
+    """Fraction of a GPU's memory that this engine may take for weights, KV caches and captured graphs."""
     kv_cache_memory_bytes: int | None = None
     """Bytes for KV caches; None means what fits (on the CPU: a quarter of the free memory)."""
     num_gpu_blocks_override: int | None = None

@@ -15,12 +15,13 @@ from specdec.scorers import memory
 from specdec.scorers.memory import longest_pass, num_slots, step_bytes
 
 CUDA = SimpleNamespace(device=torch.device("cuda"), max_model_len=100)
-TOTAL, FREE = 10_000_000, 8_000_000
+TOTAL, FREE, OWN = 10_000_000, 8_000_000, 1_000_000
 
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (FREE, TOTAL))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: OWN)
 
 
 def options(**given) -> EngineOptions:
@@ -29,9 +30,11 @@ def options(**given) -> EngineOptions:
 
 @pytest.mark.usefixtures("device")
 def test_caches_get_what_a_step_leaves() -> None:
-    # 8 MB free, of which a tenth of all stays free and 2 MB are a step's; 1000 bytes per token.
-    assert num_slots(options(), CUDA, 1000, lambda: 2_000_000) == 5_000 // 16 * 16
-    assert num_slots(options(gpu_memory_utilization=0.5), CUDA, 1000, lambda: 2_000_000) == 1_000 // 16 * 16
+    # 8 MB free, of which a tenth stays free and 2 MB are a step's; 1000 bytes per token.
+    assert num_slots(options(), CUDA, 1000, lambda: 2_000_000) == 5_200 // 16 * 16
+    # Half of 10 MB less 1 MB of weights; what other processes hold is theirs.
+    assert num_slots(options(gpu_memory_utilization=0.5), CUDA, 1000, lambda: 2_000_000) == 2_000 // 16 * 16
+    assert num_slots(options(gpu_memory_utilization=0.4), CUDA, 1000, lambda: 2_000_000) == 1_000 // 16 * 16
     # No more than the batch can use: 64 sequences of 101 tokens, in blocks of 16.
     assert num_slots(options(max_num_seqs=4), CUDA, 10, lambda: 0) == 4 * 112
     with pytest.raises(ConfigError, match=r"room for 0 tokens.*less than max_model_len=100"):

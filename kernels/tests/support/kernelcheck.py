@@ -16,16 +16,31 @@ POISON = torch.iinfo(torch.int64).min
 
 
 def check_close(ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor) -> None:
-    """At most twice the error of torch in the same type, which may round once more by luck alone.
+    """At most twice the error of the same operations in the same type, which may round once more by luck alone.
 
     Args:
         ours: the operation's result, on any device.
-        theirs: torch's, with every operation in the type of the result.
+        theirs: with every operation in the type of the result; float32 sums by `in_order`, as kernels add.
         exact: in float64.
     """
     floor = torch.finfo(theirs.dtype).eps * exact.abs().max()
     error = (ours.cpu().double() - exact).abs().max()
     assert error <= 2 * (theirs.double() - exact).abs().max() + floor
+
+
+def in_order(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Return `a @ b`, summed in ascending order where torch sums in blocks, whose error is smaller.
+
+    Args:
+        a: `[N, K]`; sums of 16-bit types are torch's, which are float32 inside.
+        b: `[K, M]`.
+    """
+    if a.dtype != torch.float32:
+        return a @ b
+    total = a.new_zeros(a.shape[0], b.shape[1])
+    for index in range(a.shape[1]):
+        total += a[:, index, None] * b[None, index]
+    return total
 
 
 def keys_for(size: int, seed: int = 0) -> NoiseKeys:

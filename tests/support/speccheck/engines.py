@@ -19,7 +19,10 @@ LETTERS = "abcdefghijkl"
 def make_llm(model: PreTrainedModel, speculation: dict[str, Any] | None = None, **arguments: Any) -> LLM:
     """Return an engine over a copy of a tiny model."""
     known = {"max_model_len": MAX_LEN, "max_num_seqs": 8, "skip_tokenizer_init": "tokenizer" not in arguments}
-    return LLM(copied(model), speculative_config=speculation, **known | arguments)
+    own = copied(model)
+    if arguments.get("device") is not None:
+        own.to(arguments["device"])
+    return LLM(own, speculative_config=speculation, **known | arguments)
 
 
 def scripted(name: str = "Scripted", k: int = 4, **keys: Any) -> dict[str, Any]:

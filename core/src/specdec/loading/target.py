@@ -100,6 +100,7 @@ def load_target(options: EngineOptions) -> LoadedTarget:
             model = text_part(model, name)
         check_model(model, name)
         device = next(model.parameters()).device
+        _check_place(options.device, device)
     elif isinstance(options.model, str | Path):
         options = locate(options)
         name = path = options.model
@@ -114,6 +115,20 @@ def load_target(options: EngineOptions) -> LoadedTarget:
         device = input_device(model)
     dtype = next(p.dtype for p in model.parameters() if p.is_floating_point())
     return LoadedTarget(model, _tokenizer(options, path), path, device, dtype, max_model_len)
+
+
+def _check_place(wanted: str | None, device: torch.device) -> None:
+    """Refuse a device that a loaded model is not on: it stays where it is.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    asked = device if wanted is None else torch.device(wanted)
+    if asked.type != device.type or asked.index not in (None, device.index):
+        raise ConfigError(
+            f"LLM: device={wanted!r}, and the model that was given is on {str(device)!r}: move it with "
+            f"model.to({wanted!r}), or leave device out"
+        )
 
 
 def fingerprint(tokenizer: PreTrainedTokenizerBase | None) -> str | None:

@@ -70,9 +70,10 @@ def _budget(options: EngineOptions, device: torch.device, needed: Callable[[], i
 
 
 def _available(options: EngineOptions, device: torch.device) -> int:
-    """Return the bytes of a CUDA device that are still available."""
+    """Return the bytes of a CUDA device that this process may still take: what other processes hold is not counted."""
     free, total = torch.cuda.mem_get_info(device)
-    return int(max(0, free - (1 - options.gpu_memory_utilization) * total))
+    own = options.gpu_memory_utilization * total - torch.cuda.memory_allocated(device)
+    return int(max(0.0, min(own, options.gpu_memory_utilization * free)))
 
 
 def step_bytes(runner: ModuleRunner, options: EngineOptions, reserved_bytes: int) -> int:

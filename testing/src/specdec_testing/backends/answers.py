@@ -54,7 +54,9 @@ class AnswerTests(BackendSuite):
         for dtype in self._dtypes():
             module = copied(reference_model(self.model), dtype, self._device)
             with used_by_core(self._name) as warnings:
-                runner = ModuleRunner(module, self._device, MAX_CONTEXT)
+                answer = self._made.attention(AttentionNeeds(self._device, dtype))
+                attention = None if isinstance(answer, Declined) else answer
+                runner = ModuleRunner(module, self._device, MAX_CONTEXT, make_attention=attention)
             if len(runner.forms[0]) == 1:
                 broken(f"{dtype}: {warnings[-1] if warnings else 'core left it out'}")
 

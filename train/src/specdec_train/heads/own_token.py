@@ -38,9 +38,9 @@ def read_own_token(head: Eagle3Head, target: PreTrainedModel) -> None:
     with torch.no_grad():
         norm = weight_of(layer.input_layernorm)
         embedded = F.rms_norm(weight_of(input_embedding(target)).to(norm), (size,)) * norm
-        seen = nn.init.orthogonal_(torch.empty(width, size))
+        seen = nn.init.orthogonal_(norm.new_empty(width, size))
         seen *= (_OWN_SCORE * width**0.5 / (embedded @ seen.T).square().sum(-1).mean()).sqrt()
-        shown = nn.init.orthogonal_(torch.empty(width, size))
+        shown = nn.init.orthogonal_(norm.new_empty(width, size))
         for name, rows, part in (
             ("q_proj", num_queries * width, seen.repeat(num_queries, 1)),
             ("k_proj", width, seen),
@@ -51,7 +51,7 @@ def read_own_token(head: Eagle3Head, target: PreTrainedModel) -> None:
             projection.weight[:rows] = F.pad(part, (0, size))
             if projection.bias is not None:
                 projection.bias[:rows] = 0
-        turned = nn.init.orthogonal_(torch.empty(size, width)).repeat(1, num_queries)
+        turned = nn.init.orthogonal_(norm.new_empty(size, width)).repeat(1, num_queries)
         scale = (
             _OWN_SHARE * weight_of(head.hidden_norm).square().mean().sqrt() / embedded.square().mean().sqrt()
         )
