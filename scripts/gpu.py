@@ -24,7 +24,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 _IMPORTS = {"pydantic-core": "pydantic_core", "pyyaml": "yaml", "prometheus-client": "prometheus_client"}
 """Names that packages are imported by, where they differ."""
-_NEEDED = ("core", "kernels", "drafting", "bench", "testing", "train", "plugins/eagle", "plugins/mlp", "plugins/ngram")
+_NEEDED = (
+    "core",
+    "kernels",
+    "drafting",
+    "bench",
+    "testing",
+    "train",
+    "plugins/eagle",
+    "plugins/mlp",
+    "plugins/ngram",
+)
 """Packages whose dependencies the parts need."""
 
 
@@ -44,14 +54,17 @@ class Part:
 _METHODS = ("benchmarks/device_methods.py", "--jobs", "4")
 PARTS = {
     "environment": Part(("-m", "specdec", "doctor"), 2),
-    "tests": Part(("-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core/tests/samplers", "plugins/ngram")),
+    "tests": Part(("-m", "pytest", "-q", "-m", "gpu", "-n", "6", "-W", "default", "kernels", "core", "plugins")),
     "zoo": Part((*_METHODS, "--json", "{out}/device_zoo.json")),
     "zoo_bfloat16": Part((*_METHODS, "--dtype", "bfloat16", "--deterministic", "--json", "{out}/device_zoo_bfloat16.json")),
     "smollm2": Part((*_METHODS, "--model", "smollm2", "--json", "{out}/device_smollm2.json")),
     "steps": Part(("benchmarks/device_bench.py", "gpu", "--parts", "engine", "--json", "{out}/device_gpu.json")),
     "assisted": Part(("benchmarks/device_bench.py", "gpu", "--parts", "assisted", "--json", "{out}/device_assisted.json")),
     "kernels": Part(("benchmarks/device_bench.py", "gpu", "--parts", "kernels", "--json", "{out}/device_kernels.json")),
-    "train": Part(("-m", "specdec", "train", "eagle3", "--target", "smollm2", "--self-instruct", "20000", "--minutes", "8", "--out", "{out}/eagle3")),
+    "train": Part((
+        "-m", "specdec", "train", "eagle3", "--target", "smollm2", "--self-instruct", "20000", "--minutes", "8",
+        "--out", "{out}/eagle3",
+    )),
 }  # fmt: skip
 """Parts by name, in their order."""
 
@@ -132,11 +145,18 @@ def _run(name: str, part: Part, out: Path, environment: dict[str, str]) -> int:
     with log.open("w") as file:
         try:
             status = subprocess.run(
-                command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT, timeout=60 * part.minutes
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                timeout=60 * part.minutes,
             ).returncode
         except subprocess.TimeoutExpired:
             status = 124
-    print(f"{name}: {'ended well' if status == 0 else f'exit status {status}'} after {time.monotonic() - started:.0f} s, {log}")
+    print(
+        f"{name}: {'ended well' if status == 0 else f'exit status {status}'} after {time.monotonic() - started:.0f} s, {log}"
+    )
     if status == 0:
         done.touch()
     return int(status != 0)

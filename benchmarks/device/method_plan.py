@@ -58,6 +58,8 @@ CASES = {
     "greedy alone": Case({"temperature": 0.0}, batch_size=1),
     "sampled": Case(_DRAWN),
     "sampled alone": Case(_DRAWN, batch_size=1),
-    "penalties, logprobs": Case({**_DRAWN, "repetition_penalty": 1.1, "presence_penalty": 0.2, "logprobs": 3}),
+    "penalties, logprobs": Case(
+        {**_DRAWN, "repetition_penalty": 1.1, "presence_penalty": 0.2, "logprobs": 3}
+    ),
 }
 """Requests by name."""

@@ -110,8 +110,7 @@ def _generate(llm: LLM, prompts: Sequence[list[int]], case: Case, max_tokens: in
     return {
         "texts": texts,
         "tokens_per_s": sum(map(len, texts)) / seconds,
-        "mean_acceptance_length": 1.0
-        + (grown[_ACCEPTED] / drafts if drafts else 0.0),
+        "mean_acceptance_length": 1.0 + (grown[_ACCEPTED] / drafts if drafts else 0.0),
     }
 
 

@@ -50,7 +50,9 @@ class SteadyEngine:
     ) -> None:
         most = 1 + (config["num_speculative_tokens"] if config else 0)
         rows = EngineOptions(model=model).max_num_batched_tokens
-        num_prefill_steps = 1 + -(-2 * sum(map(len, prompts)) // rows)  # the first prompts decode while the last are read
+        num_prefill_steps = 1 + -(
+            -2 * sum(map(len, prompts)) // rows
+        )  # the first prompts decode while the last are read
         longest = max(map(len, prompts)) + most * (num_steps + _WARM_UP_STEPS + num_prefill_steps) + 1
         arguments = {
             "max_model_len": longest,

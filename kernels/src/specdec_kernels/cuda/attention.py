@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
@@ -12,6 +13,7 @@ from specdec_kernels.cuda.paged_pass import PagedPass, paged_pass
 from specdec_kernels.triton import Backend, use_backend
 from specdec_kernels.triton.kv_write import kv_write
 from specdec_kernels.triton.paged_attention import pack_tree_mask, paged_attention
+from specdec_kernels.triton.rope_kv_write import rope_kv_write
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -55,28 +57,84 @@ class PagedAttention:
             )
         self.cache.ensure(layer, key, value)
         rows, tree_mask = self.prepare(batch)
-        pages = (-1, rows.page_size, key.shape[1])
-        key_pages = self.cache.keys[layer].view(*pages, key.shape[2])
-        value_pages = self.cache.values[layer].view(*pages, value.shape[2])
+        pages = self._pages(layer, rows)
         with kernels_on(query.device):
-            kv_write(_with_unit_stride(key), _with_unit_stride(value), key_pages, value_pages, rows.slots)
-            return paged_attention(
+            kv_write(_with_unit_stride(key), _with_unit_stride(value), *pages, rows.slots)
+            return self._read(
+                rows,
+                tree_mask,
                 _with_unit_stride(query),
-                key_pages,
-                value_pages,
-                rows.block_tables,
-                rows.query_starts,
-                rows.context_lens,
+                pages,
                 scale=scaling,
                 window=window,
                 softcap=softcap,
                 sinks=None if sinks is None else sinks.contiguous(),
-                tree_mask=tree_mask,
-                positions=None if window is None else rows.positions,
-                max_context_len=rows.max_context_len,
-                batch_invariant=self.is_invariant,
-                out=_place(rows, query, value),
             )
+
+    def attend_rotating(
+        self,
+        layer: int,
+        batch: PackedBatch,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        *,
+        scaling: float,
+        window: int | None = None,
+    ) -> torch.Tensor:
+        """The same for queries and keys without their rotation, which is applied in place, in the launch that writes the cache.
+
+        Args:
+            layer: the layer's index.
+            batch: the pass.
+            query: `[T, H, D]`, unit stride along D, overwritten.
+            key: `[T, Hkv, D]` likewise, not overwritten.
+            value: `[T, Hkv, Dv]`.
+            cos: `[P, R / 2]` by position.
+            sin: `[P, R / 2]`.
+            scaling: factor on the scores.
+            window: sliding window, in tokens.
+
+        Returns:
+            `[T, H, Dv]`.
+        """
+        self.cache.ensure(layer, key, value)
+        rows, tree_mask = self.prepare(batch)
+        pages = self._pages(layer, rows)
+        rope_kv_write(query, key, value, cos, sin, *pages, rows.slots, positions=batch.positions, out=query)
+        return self._read(rows, tree_mask, query, pages, scale=scaling, window=window)
+
+    def _pages(self, layer: int, rows: PagedPass) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the layer's keys and values as pages `[num_blocks, block_size, Hkv, D]`."""
+        keys, values = self.cache.keys[layer], self.cache.values[layer]
+        return tuple(part.view(-1, rows.page_size, *part.shape[1:]) for part in (keys, values))  # type: ignore[return-value]  # two
+
+    def _read(
+        self,
+        rows: PagedPass,
+        tree_mask: torch.Tensor | None,
+        query: torch.Tensor,
+        pages: tuple[torch.Tensor, torch.Tensor],
+        *,
+        window: int | None,
+        **options: Any,
+    ) -> torch.Tensor:
+        return paged_attention(
+            query,
+            *pages,
+            rows.block_tables,
+            rows.query_starts,
+            rows.context_lens,
+            window=window,
+            tree_mask=tree_mask,
+            positions=None if window is None else rows.positions,
+            max_context_len=rows.max_context_len,
+            batch_invariant=self.is_invariant,
+            out=_place(rows, query, pages[1]),
+            **options,
+        )
 
     def prepare(self, batch: PackedBatch) -> tuple[PagedPass, torch.Tensor | None]:
         """Return a pass in the form that the kernels read, and its tree mask; made once for all layers."""
@@ -91,11 +149,11 @@ class PagedAttention:
         self._prepared = batch, rows, tree_mask
 
 
-def _place(rows: PagedPass, query: torch.Tensor, value: torch.Tensor) -> torch.Tensor | None:
+def _place(rows: PagedPass, query: torch.Tensor, values: torch.Tensor) -> torch.Tensor | None:
     """Return the output tensor of a padded pass, shared by all layers of a shape; None for other passes."""
     if rows.outputs is None:
         return None
-    shape = (*query.shape[:2], value.shape[2])
+    shape = (*query.shape[:2], values.shape[-1])
     place = rows.outputs.get(shape)
     if place is None:
         place = rows.outputs[shape] = query.new_zeros(shape)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from specdec.interfaces import SPECDEC_API, Backend, Declined, DraftHead, Form, Runner
-from specdec_kernels.layers.structure import llama_parts
+from specdec_kernels.layers.structure import is_silu, llama_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -29,11 +30,31 @@ class LayersBackend(Backend):
             return Declined(
                 f"its layers are {'spread by device_map' if is_spread else 'not of the Llama structure'}"
             )
+        has_silu = all(is_silu(layer.mlp.act_fn) for layer in parts.layers)  # type: ignore[union-attr, arg-type]  # checked by structure
+        if has_silu and _has_kernels(runner):
+            from specdec_kernels.layers.device_form import DeviceForm  # imports Triton
+
+            return DeviceForm(parts, runner, is_invariant=runner.is_invariant)
+        if runner.is_invariant:
+            return Declined(
+                "batch-invariant layers need the attention of backend triton"
+                if has_silu
+                else "there is no batch-invariant kernel for its activation"
+            )
         from specdec_kernels.layers.form import LayersForm
 
-        if not runner.is_invariant:
-            return LayersForm(parts, runner, is_invariant=False)
-        if not getattr(runner.attention, "is_invariant", False):
-            return Declined("batch-invariant layers need the attention of backend triton")
-        form = LayersForm(parts, runner, is_invariant=True)
-        return form if form.is_silu else Declined("there is no batch-invariant kernel for its activation")
+        return LayersForm(parts, runner)
+
+
+def _has_kernels(runner: Runner) -> bool:
+    """Whether the runner's attention is that of the kernels, so that they run here, and they have its dtype."""
+    if find_spec("triton") is None:
+        return False
+    from specdec_kernels.cuda.attention import PagedAttention
+
+    attention = runner.attention
+    return (
+        isinstance(attention, PagedAttention)
+        and runner.dtype in attention.dtypes
+        and attention.is_invariant >= runner.is_invariant
+    )

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from specdec.interfaces import Attention, PackedBatch
-from specdec_kernels.layers.invariance import InvariantNorm, silu_product
 from specdec_kernels.layers.linear import JoinedLinear
 from specdec_kernels.layers.norm import FastNorm
+from specdec_kernels.layers.structure import is_silu
 
 L = TypeVar("L", bound=JoinedLinear)
 
@@ -23,7 +23,6 @@ class FusedLayer(Generic[L]):
         layer: the `transformers` layer; its weights are re-arranged in place and stay shared.
         window: the sliding window that the layer passes to attention; not all modules keep it as an attribute.
         make_linear: makes the joined products.
-        is_invariant: whether the layer runs with batch-invariant kernels.
     """
 
     def __init__(
@@ -32,7 +31,6 @@ class FusedLayer(Generic[L]):
         window: int | None,
         *,
         make_linear: Callable[[list[nn.Linear]], L],
-        is_invariant: bool = False,
     ) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         assert isinstance(attention, nn.Module) and isinstance(mlp, nn.Module)
@@ -47,24 +45,24 @@ class FusedLayer(Generic[L]):
             listed: list[nn.Linear] = list(modules)  # type: ignore[arg-type]  # checked by structure
             return make_linear(listed)
 
-        make_norm = InvariantNorm if is_invariant else FastNorm
         self.qkv = linear(*projections)
         self.out = linear(attention.o_proj)  # type: ignore[arg-type]  # ditto
         self.gate_up = linear(mlp.gate_proj, mlp.up_proj)  # type: ignore[arg-type]  # ditto
         self.down = linear(mlp.down_proj)  # type: ignore[arg-type]  # ditto
         self.linears = (self.qkv, self.out, self.gate_up, self.down)
         first = getattr(layer, "input_layernorm", None)
-        self.input_norm = None if first is None else make_norm(first)
-        self.post_norm = make_norm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
+        self.input_norm = None if first is None else self.make_norm(first)
+        self.post_norm = self.make_norm(layer.post_attention_layernorm)  # type: ignore[arg-type]  # ditto
         has_norms = hasattr(attention, "q_norm")
-        self.query_norm = make_norm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
-        self.key_norm = make_norm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
+        self.query_norm = self.make_norm(attention.q_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
+        self.key_norm = self.make_norm(attention.k_norm) if has_norms else None  # type: ignore[arg-type]  # ditto
         self.activation: nn.Module = mlp.act_fn  # type: ignore[assignment]  # ditto
-        self.is_silu = (
-            isinstance(self.activation, nn.SiLU) or type(self.activation).__name__ == "SiLUActivation"
-        )
+        self.is_silu = is_silu(self.activation)
         self.intermediate = self.gate_up.weight.shape[0] // 2
-        self._is_invariant = is_invariant
+
+    def make_norm(self, module: nn.Module) -> FastNorm:
+        """Return the norm of a module of the layer."""
+        return FastNorm(module)
 
     def forward(
         self,
@@ -98,8 +96,5 @@ class FusedLayer(Generic[L]):
             window=self.window,
         )
         x = x + self.out(attended.reshape(num_rows, -1))
-        gate_up = self.gate_up(self.post_norm(x))
-        if self._is_invariant:
-            return x + self.down(silu_product(gate_up))
-        gate, up = gate_up.split(self.intermediate, -1)
+        gate, up = self.gate_up(self.post_norm(x)).split(self.intermediate, -1)
         return x + self.down(self.activation(gate) * up)

@@ -37,6 +37,11 @@ class RotaryTable:
         self._cover(length)
         return self._cos[positions], self._sin[positions]
 
+    def halves(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cosines and sines, each `[P, D / 2]`, of the pairs that are rotated together, for the positions covered."""
+        half = self._cos.shape[-1] // 2
+        return self._cos[:, 0, :half].contiguous(), self._sin[:, 0, half:].contiguous()
+
     def cpu_tables(self, length: int) -> tuple[Floats, Floats]:
         """Return the tables `[P, D]` for positions below `length`, as numpy arrays."""
         self._cover(length)

@@ -68,6 +68,11 @@ def is_rms_norm(module: nn.Module) -> bool:
     )
 
 
+def is_silu(module: nn.Module) -> bool:
+    """Return whether an activation is SiLU."""
+    return isinstance(module, nn.SiLU) or type(module).__name__ == "SiLUActivation"
+
+
 def _is_llama_layer(layer: nn.Module, is_linear: Callable[[nn.Module | None], bool]) -> bool:
     parts = dict(layer.named_children())
     if set(parts) != _LAYER:

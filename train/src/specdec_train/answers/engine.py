@@ -19,7 +19,9 @@ from specdec_bench.prompt_file import ChatPrompt
 from specdec_train.answers.state_recorder import CLASS_PATH, StateRecorder
 
 BATCH_SIZE = 48
-"""Requests in flight: at this many, plain decoding is faster than any speculation."""
+"""Requests in flight on the CPU: at this many, plain decoding is faster than any speculation."""
+DEVICE_BATCH_SIZE = 256
+"""The same on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Asked:
 
 
 class AnswerEngine:
-    """Answers prompts, up to `BATCH_SIZE` at a time.
+    """Answers prompts, many at a time.
 
     Args:
         target: the loaded target.
@@ -47,7 +49,8 @@ class AnswerEngine:
     def __init__(
         self, target: LoadedTarget, max_model_len: int, recorder: Mapping[str, Any] | None = None
     ) -> None:
-        arguments: dict[str, Any] = {"max_model_len": max_model_len, "max_num_seqs": BATCH_SIZE}
+        self._batch_size = BATCH_SIZE if target.device.type == "cpu" else DEVICE_BATCH_SIZE
+        arguments: dict[str, Any] = {"max_model_len": max_model_len, "max_num_seqs": self._batch_size}
         speculation = None
         if recorder is not None:  # there are no states of cached prefixes
             arguments["enable_prefix_caching"] = False
@@ -76,7 +79,7 @@ class AnswerEngine:
         finished: deque[tuple[Asked, RequestOutput]] = deque()
         try:
             while time.monotonic() < deadline and not is_interrupted():
-                while len(running) < BATCH_SIZE and (asked := more()) is not None:
+                while len(running) < self._batch_size and (asked := more()) is not None:
                     name = self._intake.next_id()
                     request, watches = self._intake.prepare(
                         name, {"prompt_token_ids": list(asked.prompt)}, asked.params, is_streaming=False

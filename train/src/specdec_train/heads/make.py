@@ -128,7 +128,7 @@ def make_eagle3(
         weight_of(head.norm).copy_(weight_of(target.base_model.norm))
         projection = weight_of(output_head(target))
         if count < vocab_size:
-            head.target_ids = frequent_ids(counts, count)
+            head.target_ids = frequent_ids(counts, count).to(target.device)
             projection = projection[head.target_ids]
         head.lm_head.weight.copy_(projection)
     read_own_token(head, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -134,7 +134,7 @@ class RecurrentObjective:
         return features
 
 
-@cache
+@lru_cache(maxsize=8)
 def _mask(rows: int, step: int, dtype: torch.dtype, device: str) -> Tensor:
     """Additive mask `[1, 1, R, (step + 1) R]`: true rows up to a position, then its own row of each step."""
     causal = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
