@@ -31,7 +31,7 @@ def _on_the_zoo() -> dict[str, dict[str, Any]]:
 
 
 def _on_smollm2() -> dict[str, dict[str, Any]]:
-    names = ("ngram", "ngram_gpu", "suffix", "recycling", "self", "eagle3", "eagle3_tree")
+    names = ("ngram", "ngram_gpu", "suffix", "recycling", "self", "eagle3", "eagle3_tree", "eagle3_block")
     return {name: _on_the_zoo()[name] for name in names}
 
 

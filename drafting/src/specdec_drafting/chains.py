@@ -40,11 +40,13 @@ class ChainLoop:
         num_ids, target_ids = (0, None) if ids is None else ids
         self.rules = ChainRules(num_ids, target_ids, is_drawn=method == "probabilistic", threshold=threshold)
 
-    def can_draft(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int) -> bool:
-        """Return whether the loop can draft these rows together: no grammar, and no top-k, top-p or min-p for sampling."""
+    def can_draft(
+        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int, *, takes_cuts: bool = False
+    ) -> bool:
+        """Return whether the loop can draft these rows together: no grammar, and no cuts for sampling that it does not take."""
         if not self._is_possible or batch.allowed_after is not None or not 0 < len(drafts) <= max_rows:
             return False
-        if self._method == "greedy":
+        if self._method == "greedy" or (takes_cuts and self._method == "coupled"):
             return True
         return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 
@@ -63,7 +65,9 @@ class ChainLoop:
         is_greedy = self._method == "greedy"
         temperatures = [0.0 if is_greedy else p.temperature for p in params]
         keys = batch.draws.coupled_keys(rows)
-        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules))
+        has_cuts = not is_greedy and any(map(_has_cuts, params))
+        cuts = [(p.top_k, p.top_p, p.min_p) for p in params] if has_cuts else ()
+        chains = call(ChainWork(*places, max(depths), temperatures, keys, self.rules, cuts))
         tokens = chains.token_ids.tolist()
         confidences = chains.confidences.tolist()
         for index, (draft, depth) in enumerate(zip(drafts, depths, strict=True)):

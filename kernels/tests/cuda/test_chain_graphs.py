@@ -11,6 +11,7 @@ from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.draws import EngineDraws
 from specdec.interfaces import ChainRules, ChainWork, PackedBatch
 from specdec.interfaces.draws import NoiseKeys
+from specdec.logits.temperature import apply_temperature_and_truncation
 from specdec.sampling_params import SamplingParams
 from specdec_kernels.cuda.graphs import ChainGraphs
 
@@ -115,6 +116,29 @@ def test_it_chooses_what_is_chosen_step_by_step(is_head, is_drawn, is_reduced, t
         if is_drawn and any(temperatures):
             torch.testing.assert_close(chains.draft_probs, draft_probs)
     assert (graphs.num_plain, graphs.num_recordings, graphs.num_replays) == (2, 1, 1)
+
+
+CUTS = [SamplingParams(top_k=4), SamplingParams(top_p=0.5, min_p=0.01), SamplingParams(min_p=0.3)]
+
+
+def test_it_cuts_as_the_target_does() -> None:
+    graphs, _ = make()
+    sequences = sequences_of([0.7, 0.9, 1.3])
+    cuts = [(params.top_k, params.top_p, params.min_p) for params in CUTS]
+    num_cut = 0
+    for turn in range(40):
+        torch.manual_seed(turn)
+        logits = 2.0 * torch.randn(3, NUM_IDS)
+        temperatures = torch.tensor([[0.7], [0.9], [1.3]])
+        kept = apply_temperature_and_truncation(logits / temperatures, CUTS, [1, 1, 1])
+        expected = EngineDraws(sequences).coupled(kept, range(3), 1)
+        work = ChainWork(FIRST_SLOTS, CACHED, 1, [0.7, 0.9, 1.3], keys_of(sequences), GREEDY, cuts)
+        assert graphs.draft(logits, None, work).token_ids[:, 0].tolist() == expected.tolist()
+        uncut = EngineDraws(sequences).coupled(logits / temperatures, range(3), 1)
+        num_cut += int((uncut != expected).sum())
+        for sequence in sequences:
+            sequence.seed += 1
+    assert num_cut > 10
 
 
 def test_its_passes_see_where_they_are_and_padding_writes_nowhere() -> None:

@@ -15,7 +15,7 @@ from specdec import LLM
 from specdec.interfaces import PackedBatch, Segment
 from specdec_kernels.cuda.graphs import recordings
 from specdec_kernels.cuda.graphs.pass_graphs import PassGraphs
-from specdec_kernels.cuda.graphs.pass_shape import padded_shape
+from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, padded_shape
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import paged_pass
 from specdec_kernels.layers.backend import LayersBackend
@@ -54,7 +54,7 @@ def test_a_shape_is_recorded_when_it_comes_again() -> None:
         1,
         2,
         1,
-        1000 + 2 * 256 // 16 * 8,
+        1000 + 2 * 256 // 16 * 8 + MAX_ROWS * (4 + 4),  # with the outputs that all recordings share
     )
 
 
@@ -86,7 +86,21 @@ def test_padding_writes_nowhere_and_is_never_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "padded"), [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16), (33, 40), (256, 256)]
+    ("num_rows", "padded"),
+    [
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (4, 4),
+        (5, 8),
+        (8, 8),
+        (9, 16),
+        (33, 40),
+        (65, 80),
+        (256, 256),
+        (257, 288),
+        (512, 512),
+    ],
 )
 def test_rows_are_padded_to_few_sizes(num_rows, padded) -> None:
     rows = paged_pass(step([1], [5]), NUM_SLOTS, is_exact=False)
@@ -96,7 +110,7 @@ def test_rows_are_padded_to_few_sizes(num_rows, padded) -> None:
 def test_long_passes_run_as_they_are() -> None:
     made = graphs(Rerun())
     for batch in (
-        step([100, 100, 57], [0, 0, 0]),
+        step([*[100] * 5, 13], [0] * 6),
         replace(step([65], [0]), logits_rows=torch.tensor([64])),
     ):
         assert made.forward(batch) is None

@@ -27,6 +27,7 @@ from specdec.errors import ConfigError, described, is_interrupt, line_of
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
 from specdec.interfaces.observer import RequestStats, StepStats
+from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler, VerifyBatch
 from specdec.interfaces.scorer import Scorer
@@ -140,20 +141,20 @@ class Engine:
 
     def step(self) -> list[RequestOutput]:
         """Schedule, propose, score, verify, commit; returns the outputs of requests that ended or stream."""
-        times = [perf_counter()]
+        times = [perf_counter() - ONCE.seconds]
         scheduled = self._scheduler.schedule()
-        times.append(perf_counter())
+        times.append(perf_counter() - ONCE.seconds)
         draft = self._propose(scheduled)
-        times.append(perf_counter())
+        times.append(perf_counter() - ONCE.seconds)
         scores, is_sound = sound_rows(self._scorer.score(scheduled, draft))
-        times.append(perf_counter())
+        times.append(perf_counter() - ONCE.seconds)
         batch = _verify_batch(scheduled, draft)
         verdict = self._sampler.verify(scores, draft, batch)
         verdict = check_verdict(verdict, batch.num_nodes, scores.logits.shape[1], self._sampler.name)
-        times.append(perf_counter())
+        times.append(perf_counter() - ONCE.seconds)
         done = self._committer.commit(scheduled, draft, scores, verdict, self._watches, is_sound)
         outputs = self._show(scheduled)
-        times.append(perf_counter())
+        times.append(perf_counter() - ONCE.seconds)
         self._observe(scheduled, draft, done.num_accepted, done.num_emitted_tokens, times)
         return outputs
 

@@ -20,6 +20,7 @@ from specdec.interfaces.forward import ForwardOutput, PackedBatch, Segment
 from specdec.interfaces.head import DraftHead, HeadParts
 from specdec.interfaces.kv_cache import KVCache, LayerShape
 from specdec.interfaces.observer import RequestStats, StepStats
+from specdec.interfaces.once import ONCE, done_once
 from specdec.interfaces.proposer import SPECDEC_API, Proposer, ProposerConfig, Resolve
 from specdec.interfaces.quantized import QuantizedLinear
 from specdec.interfaces.row_operations import RowOperations
@@ -32,6 +33,7 @@ from specdec.interfaces.top_k import TargetTopK
 
 __all__ = [
     "NEEDED_CAPABILITIES",
+    "ONCE",
     "PADDING_ID",
     "SPECDEC_API",
     "Attention",
@@ -89,4 +91,5 @@ __all__ = [
     "Verify",
     "VerifyBatch",
     "Wanted",
+    "done_once",
 ]

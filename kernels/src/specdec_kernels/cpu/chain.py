@@ -37,6 +37,7 @@ class CompiledChain:
     """
 
     max_rows = max_new_rows = MAX_CHAIN_ROWS
+    takes_cuts = False
 
     def __init__(self, stack: CompiledStack, rotary: RotaryTable, runner: Runner) -> None:
         self._stack, self._rotary, self._runner = stack, rotary, runner

@@ -50,10 +50,12 @@ class TritonBackend(Backend):
         from specdec_kernels.cuda.attention import PagedAttention
         from specdec_kernels.cuda.form import GraphForm
         from specdec_kernels.cuda.graphs import CudaRecorder
+        from specdec_kernels.triton.compile_time import watch_compilation
 
         if not isinstance(runner.attention, PagedAttention):
             return Declined("graphs need its own attention")
         is_single = not isinstance(runner.module, DraftHead) or runner.module.num_stages == 1
+        watch_compilation()
         recorder = CudaRecorder(runner.device)
         return GraphForm(runner, inner, recorder, has_chain=runner.is_draft and is_single)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 from operator import index as as_int
+from time import perf_counter
 
 import torch
 
@@ -20,6 +20,7 @@ from specdec.interfaces.batch import DeviceProposeBatch, ProposeBatch, TokenIds
 from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.finish import FinishReason
+from specdec.interfaces.once import ONCE
 from specdec.interfaces.proposer import Proposer
 from specdec.registry.undisturbed import Result, undisturbed
 
@@ -103,7 +104,7 @@ class ProposerGuard:
     def propose(self, batch: ProposeBatch | DeviceProposeBatch, max_nodes: list[int]) -> CheckedDraft | None:
         """Return a draft that can be scored, or None if the proposer failed and its state must be dropped."""
         counts = list(batch.counts) if isinstance(batch, ProposeBatch) else []
-        started = time.perf_counter()
+        started = perf_counter() - ONCE.seconds
         try:
             offered: object = self._call(self.proposer.propose, batch)
             draft, num_cut, flaw = check_draft(
@@ -126,7 +127,9 @@ class ProposerGuard:
             )
         # Each token of a form of the target may take as long as a pass of the target.
         is_target = Capability.TARGET_CACHE in self.capabilities
-        self._watch_time(time.perf_counter() - started, counts, max(max_nodes, default=0) if is_target else 0)
+        self._watch_time(
+            perf_counter() - ONCE.seconds - started, counts, max(max_nodes, default=0) if is_target else 0
+        )
         return draft
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:
@@ -140,7 +143,7 @@ class ProposerGuard:
             return 0
         shown = token_ids.copy()
         shown.flags.writeable = False
-        started = time.perf_counter()
+        started = perf_counter() - ONCE.seconds
         try:
             held = as_int(self._call(self.proposer.resume, request_id, shown))
             if not 0 <= held <= len(token_ids):
@@ -149,7 +152,10 @@ class ProposerGuard:
             self._contain(error, "raised in resume")
             self.finish([request_id], FinishReason.ERROR)
             return 0
-        seconds, budget = time.perf_counter() - started, self._budget * (1 + len(token_ids) / _PROMPT_PIECE)
+        seconds, budget = (
+            perf_counter() - ONCE.seconds - started,
+            self._budget * (1 + len(token_ids) / _PROMPT_PIECE),
+        )
         if seconds > budget and self._num_calls > _WARMUP_STEPS:
             self._overrun(seconds, budget, "is slow in resume")
         return held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specdec.interfaces import Chains, ChainWork, NewRows, PackedBatch, Segment
+from specdec.interfaces import Chains, ChainWork, NewRows, PackedBatch, Segment, done_once
 from specdec.runner import sent
 from specdec_kernels.cuda.graphs.pass_graphs import PagedBackend, RunPass, difference
 from specdec_kernels.cuda.graphs.pass_shape import padded_shape
@@ -33,6 +33,8 @@ class ChainGraphs(Graphs[StaticChain]):
 
     max_new_rows = 0
     """The loop starts from logits; passes over new tokens are recorded separately."""
+    takes_cuts = True
+    """See `Chain.takes_cuts`."""
 
     def __init__(
         self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, max_positions: int
@@ -52,7 +54,8 @@ class ChainGraphs(Graphs[StaticChain]):
         batch = _last_pass(work, logits.device)
         rows, _ = self._backend.prepare(batch)
         is_greedy = not any(t > 0 for t in work.temperatures)
-        shape = ChainShape(padded_shape(num_rows, rows), work.num_steps, is_greedy, work.rules)
+        has_cuts = bool(work.cuts) and not is_greedy
+        shape = ChainShape(padded_shape(num_rows, rows), work.num_steps, is_greedy, work.rules, has_cuts)
         found = self._recordings.find(shape)
         static = (
             StaticChain(shape, self._max_context, self._max_positions, logits, states)
@@ -83,12 +86,13 @@ class ChainGraphs(Graphs[StaticChain]):
 
     def _record(self, shape: ChainShape, static: StaticChain, expected: Tensors, num_rows: int) -> None:
         """Record a loop that has run, and compare the results; every run writes the same values to the cache."""
-        try:
-            recording: Recording = self._recorder.record(lambda: self._run(static))
-            recording.replay()
-            wrong = _wrong(recording.outputs, expected, num_rows)
-        except RuntimeError as error:  # not recordable, or out of device memory
-            wrong = f"{type(error).__name__}: {error}"
+        with done_once():
+            try:
+                recording: Recording = self._recorder.record(lambda: self._run(static))
+                recording.replay()
+                wrong = _wrong(recording.outputs, expected, num_rows)
+            except RuntimeError as error:  # not recordable, or out of device memory
+                wrong = f"{type(error).__name__}: {error}"
         if wrong is None:
             self._recordings.keep(shape, static, recording)
         else:

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from specdec.interfaces import PackedBatch
+from specdec.interfaces import PackedBatch, done_once
 from specdec.runner import FACTOR, distance
 from specdec_kernels.cuda.graphs.pass_shape import MAX_ROWS, MAX_WHOLE_ROWS, PassShape, padded_shape
 from specdec_kernels.cuda.graphs.recorder import Recorder, Recording, Tensors
@@ -60,6 +60,13 @@ class PassGraphs(Graphs[StaticPass]):
         self._rounding = rounding
         self._run, self._recorder, self._backend = run, recorder, backend
         self._max_context = max_context
+        self._shared: list[torch.Tensor] = []
+        """Outputs of all recordings, which run one after another; what a recording computes is freed for the next one."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Device memory that the recordings hold."""
+        return super().num_bytes + sum(output.nbytes for output in self._shared)
 
     def forward(self, batch: PackedBatch, features: torch.Tensor | None = None) -> Tensors | None:
         """Replay a pass; returns the outputs of `run` for all its rows, or None if it has to run eagerly."""
@@ -87,7 +94,11 @@ class PassGraphs(Graphs[StaticPass]):
 
     def _run_static(self, static: StaticPass) -> Tensors:
         self._backend.use(static.batch, static.rows, static.tree_mask)
-        return self._run(static.batch, static.features)
+        outputs = self._run(static.batch, static.features)
+        places = tuple(place[: len(output)] for place, output in zip(self._shared, outputs, strict=True))
+        for place, output in zip(places, outputs, strict=True):
+            place.copy_(output)
+        return places
 
     def _record(
         self,
@@ -100,13 +111,19 @@ class PassGraphs(Graphs[StaticPass]):
         """Record a shape with a pass of it; returns None on failure. All runs write the same values to the cache."""
         static = StaticPass(shape, self._max_context, batch.token_ids.device, features)
         static.fill(batch, rows, tree_mask, features)
-        try:
-            expected = self._run(replace(batch, logits_rows=None), features)
-            recording = self._recorder.record(partial(self._run_static, static))
-            recording.replay()
-            wrong = difference(own_rows(recording.outputs, len(batch.token_ids)), expected, self._rounding)
-        except RuntimeError as error:  # not recordable, or out of device memory
-            wrong = f"{type(error).__name__}: {error}"
+        with done_once():
+            try:
+                expected = self._run(replace(batch, logits_rows=None), features)
+                self._shared = self._shared or [
+                    made.new_empty(MAX_ROWS, *made.shape[1:]) for made in expected
+                ]
+                recording = self._recorder.record(partial(self._run_static, static))
+                recording.replay()
+                wrong = difference(
+                    own_rows(recording.outputs, len(batch.token_ids)), expected, self._rounding
+                )
+            except RuntimeError as error:  # not recordable, or out of device memory
+                wrong = f"{type(error).__name__}: {error}"
         if wrong is not None:
             self._recordings.fail(wrong)
             return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from specdec_kernels.cuda.paged_pass import PagedPass
 
-MAX_ROWS = 256
+MAX_ROWS = 512
 """Maximum rows of a recorded pass. Longer passes keep the device busy for longer than the host takes to launch them."""
 MAX_WHOLE_ROWS = 64
 """The same if only some rows' logits are needed, because a recorded pass computes those of all rows."""
@@ -39,5 +39,8 @@ def padded_shape(num_rows: int, rows: PagedPass) -> PassShape:
 
 
 def _bucket(num_rows: int) -> int:
-    """Return 1, 2, 4 or the next multiple of 8."""
-    return 1 << (num_rows - 1).bit_length() if num_rows <= 4 else -(-num_rows // 8) * 8
+    """Return 1, 2, 4 or the next multiple of 8, of 16 above 64 and of 32 above 256."""
+    if num_rows <= 4:
+        return 1 << (num_rows - 1).bit_length()
+    step = 8 if num_rows <= 64 else 16 if num_rows <= 256 else 32
+    return -(-num_rows // step) * step

@@ -71,5 +71,4 @@ class CudaRecorder:
                 outputs = function()
             if self._pool is None:
                 self._pool = graph.pool()
-            grown = torch.cuda.memory_reserved() - before
-            return Recording(graph.replay, outputs, max(grown, sum(output.nbytes for output in outputs)))
+            return Recording(graph.replay, outputs, torch.cuda.memory_reserved() - before)

@@ -11,10 +11,10 @@ from specdec_kernels.cuda.graphs.recorder import Recording
 
 logger = logging.getLogger("specdec")
 
-MAX_RECORDINGS = 48
+MAX_RECORDINGS = 96
 """Maximum number of recordings of one kind."""
 MAX_BYTES = 2**29
-"""Device memory that they may hold; most of it is outputs, mainly logits."""
+"""Device memory that they may hold."""
 
 
 class Place(Protocol):

@@ -9,13 +9,16 @@ import numpy as np
 import torch
 
 from specdec.interfaces import ChainRules, ChainWork, PackedBatch
-from specdec.noise import Stream, exponentials, node_word
+from specdec.noise import Stream, node_word
 from specdec.runner import sent
 from specdec_kernels.cuda.graphs.pass_shape import PassShape
 from specdec_kernels.cuda.graphs.recorder import Tensors
 from specdec_kernels.cuda.graphs.static_pass import StaticPass
 from specdec_kernels.cuda.paged_pass import PagedPass
+from specdec_kernels.triton.noise import NoiseKeys, uniforms
 
+_MOST_KEPT = 64
+"""Most ids that a cut keeps: enough for a guess, and found without sorting all."""
 _COLDEST = 1e-30
 """Below this temperature the best id is practically certain, and `1 / temperature` eventually overflows."""
 
@@ -30,6 +33,8 @@ class ChainShape:
     is_greedy: bool
     """Whether all rows choose greedily and no noise is needed."""
     rules: ChainRules
+    has_cuts: bool = False
+    """Whether a row is cut by top-k, top-p or min-p."""
 
 
 class StaticChain:
@@ -63,6 +68,7 @@ class StaticChain:
         )
         self._is_real = torch.zeros(size, dtype=torch.bool, device=device)
         self._temperatures = torch.zeros(num_rows, 1, device=device)
+        self._cuts = torch.zeros(3, num_rows, 1, device=device) if shape.has_cuts else None
         ids = shape.rules.target_ids
         self._target_ids = None if ids is None else torch.from_numpy(ids).to(device)
         self._num_noisy = shape.rules.num_ids if ids is None or shape.rules.is_drawn else int(ids[-1]) + 1
@@ -109,6 +115,9 @@ class StaticChain:
         heat = sent(torch.tensor(warm, dtype=torch.float32), device)
         self._temperatures[:count, 0].copy_(heat)
         self._temperatures[count:] = 0.0
+        if self._cuts is not None:
+            cuts = [(k or _MOST_KEPT, p, floor) for k, p, floor in work.cuts]
+            self._cuts[:, :count, 0].copy_(sent(torch.tensor(cuts, dtype=torch.float32), device).T)
 
     def run(self, run_pass: Callable[[StaticPass], Tensors]) -> Tensors:
         """Run the loop.
@@ -151,14 +160,26 @@ class StaticChain:
         is_hot = self._temperatures > 0
         heat = torch.where(is_hot, self._temperatures, 1.0)
         law = ((scores - scores.amax(-1, keepdim=True)) / heat).softmax(-1)
+        if self._cuts is not None:
+            law = self._cut(law)
         count = len(scores)
         word = node_word(Stream.DRAFT, step) if rules.is_drawn else node_word(Stream.TARGET)
         positions = self._positions[:count] + (0 if rules.is_drawn else step)
-        words = torch.full_like(positions, word)
-        noise = exponentials(self._seeds[:count], positions, self._samples[:count], words, self._num_noisy)
+        keys = NoiseKeys(self._seeds[:count], positions, self._samples[:count])
+        noise = -torch.log1p(-uniforms(keys, torch.full_like(positions, word), self._num_noisy))
         if self._target_ids is not None and not rules.is_drawn:
             noise = noise[:, self._target_ids]
         return torch.where(is_hot[:, 0], (noise / law.double()).argmin(-1), best), law
+
+    def _cut(self, law: torch.Tensor) -> torch.Tensor:
+        """Return distributions `[T, num_ids]` without what the cuts leave out, and of any row only the best ids."""
+        assert self._cuts is not None
+        top_k, top_p, min_p = self._cuts
+        best = law.topk(min(_MOST_KEPT, law.shape[1])).values
+        ranks = torch.arange(best.shape[1], device=best.device)
+        keep = (best.cumsum(-1) - best < top_p) & (ranks < top_k) & (best >= min_p * best[:, :1])
+        least = torch.where(keep, best, torch.inf).amin(-1, keepdim=True)
+        return torch.where(law >= least, law, 0.0)
 
     def _advance(self, token_ids: torch.Tensor, step: int, carry: torch.Tensor | None) -> None:
         """Write the inputs of the pass over the tokens just chosen.
