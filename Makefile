@@ -13,7 +13,7 @@ SOURCES := $(wildcard bench/src core/src drafting/src kernels/src server/src tes
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install demo picture test test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
+.PHONY: help install demo picture gpu test test-full test-interpreter test-gpu test-browser test-vllm test-load test-container coverage lint format type docs wheels bench bench-gpu bench-cpu zoo smollm2-heads bump
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -45,6 +45,9 @@ test-full: install ## all tests
 
 test-interpreter: install ## Triton kernels on the CPU
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(WORKERS) -m "interpreter and not full" core kernels plugins
+
+gpu: ## all that needs a GPU, in parts that can be resumed, installing nothing: make gpu OUT=FOLDER PYTHON=python3
+	$(PYTHON) scripts/gpu.py --out $(or $(OUT),build/gpu)
 
 test-gpu: install ## tests that need a GPU
 	$(BIN)/python -m pytest -m gpu

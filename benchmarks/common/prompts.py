@@ -49,7 +49,7 @@ def load_prompts(file: Path | None, model: Path, count: int, longest: int) -> li
 def _is_zoo(model: Path) -> bool:
     import specdec_zoo
 
-    return model == specdec_zoo.path("target").resolve()
+    return "target" in specdec_zoo.names() and model == specdec_zoo.path("target").resolve()
 
 
 def _zoo_texts(count: int) -> list[str]:

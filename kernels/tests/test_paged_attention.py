@@ -82,7 +82,9 @@ class Scene:
         tensors = (self.query, self.keys, self.values, self.tables, self.starts, self.lengths)
         return [tensor.to(device) for tensor in tensors]
 
-    def naive(self, dtype: torch.dtype, *, scale=1.0, window=None, softcap=None, sinks=None) -> torch.Tensor:
+    def naive(
+        self, dtype: torch.dtype, *, scale=1.0, window=None, softcap=None, sinks=None, product=torch.matmul
+    ) -> torch.Tensor:
         """What `paged_attention` promises, one request and head at a time, every operation in `dtype`."""
         out = torch.full((self.query.shape[0], self.heads[0], self.dims[1]), NAN, dtype=dtype)
         for b, count in enumerate(self.rows):
@@ -98,14 +100,14 @@ class Scene:
             for head in range(self.heads[0]):
                 kv_head = head // (self.heads[0] // self.heads[1])
                 keys = self.keys[place][:, kv_head].to(dtype)
-                scores = in_order(self.query[rows, head].to(dtype), keys.T) * scale
+                scores = product(self.query[rows, head].to(dtype), keys.T) * scale
                 if softcap is not None:
                     scores = softcap * torch.tanh(scores / softcap)
                 scores = scores.masked_fill(hidden, -torch.inf)
                 if sinks is not None:
                     scores = torch.cat((scores, sinks[head].to(dtype).expand(count, 1)), 1)
                 weights = torch.softmax(scores, 1)[:, : len(index)]
-                out[rows, head] = in_order(weights, self.values[place][:, kv_head].to(dtype))
+                out[rows, head] = product(weights, self.values[place][:, kv_head].to(dtype))
         return out
 
 
@@ -113,17 +115,17 @@ def check(scene: Scene, device: torch.device, config=None, **options) -> torch.T
     """Run into a poisoned output and compare with `naive`."""
     options = {"scale": scene.dims[0] ** -0.5} | options
     exact = scene.naive(torch.float64, **options)
-    theirs = scene.naive(scene.dtype, **options)
+    orders = [scene.naive(scene.dtype, **options, product=product) for product in (torch.matmul, in_order)]
     moved = {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     if scene.trees:
         moved |= {name: tensor.to(device) for name, tensor in scene.tree_options().items()}
     num_rows = sum(scene.rows)
-    out = torch.full_like(theirs, NAN).to(device)
+    out = torch.full_like(orders[0], NAN).to(device)
     out[num_rows:] = PADDING
     assert paged_attention(*scene.inputs(device), out=out, config=config, **moved) is out
     assert (out[num_rows:] == PADDING).all()
     if num_rows > 0:
-        check_close(out[:num_rows], theirs[:num_rows], exact[:num_rows])
+        check_close(out[:num_rows], [theirs[:num_rows] for theirs in orders], exact[:num_rows])
     return out
 
 
