@@ -28,18 +28,10 @@ ALIEN = {
     ),
 }
 STATEFUL = {
-    "mamba": lambda: hf.MambaConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, state_size=4),
-    "qwen3_next": lambda: hf.Qwen3NextConfig(
-        **_BASE | {"num_hidden_layers": 4}, head_dim=8, linear_num_key_heads=2,
-        linear_num_value_heads=2, linear_key_head_dim=8, linear_value_head_dim=8, num_experts=4,
-        num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16,
+    "rwkv": lambda: hf.RwkvConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2),
+    "minimax": lambda: hf.MiniMaxConfig(
+        **_BASE, num_local_experts=4, layer_types=["linear_attention", "full_attention"]
     ),
-    "jamba": lambda: hf.JambaConfig(
-        vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, attn_layer_period=2, attn_layer_offset=1, use_mamba_kernels=False, mamba_d_state=4,
-        mamba_dt_rank=4, num_experts=2,
-    ),
-    "lfm2": lambda: hf.Lfm2Config(**_BASE, layer_types=["conv", "full_attention"]),
 }  # fmt: skip
 
 
@@ -64,7 +56,7 @@ def test_state_that_cannot_be_rolled_back(name) -> None:
         load(bare(STATEFUL[name]()), max_model_len=64)
 
 
-@pytest.mark.parametrize("name", ["falcon", "lfm2", "mamba"])
+@pytest.mark.parametrize("name", ["falcon", "minimax", "rwkv"])
 def test_the_same_from_a_directory(name, tmp_path) -> None:
     bare((ALIEN | STATEFUL)[name]()).save_pretrained(tmp_path)
     with pytest.raises(ModelError):

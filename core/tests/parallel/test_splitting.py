@@ -49,3 +49,8 @@ def test_a_module_that_is_whole_stays_itself() -> None:
     module = nn.Linear(2, 3)
     assert whole_module(module) is module
     assert torch.equal(whole_module(module)(torch.ones(1, 2)), module(torch.ones(1, 2)))
+
+
+def test_states_are_not_split() -> None:
+    with pytest.raises(ModelError, match="recurrent states, which are not split over ranks"):
+        split_arguments(hf.Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]), "m", 2)

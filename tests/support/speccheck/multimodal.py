@@ -115,13 +115,13 @@ SERVED: dict[str, Callable[[], PretrainedConfig]] = {
         )
     ),
     "llama4": _llama4,
+    "qwen3_5": _qwen3_5,
     "llava": lambda: hf.LlavaConfig(
         text_config=hf.LlamaConfig(**_BASE), vision_config=hf.CLIPVisionConfig(**_TOWER),
         image_token_index=PLACEHOLDER, tie_word_embeddings=False,
     ),
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[[], PretrainedConfig], str]] = {
-    "qwen3_5": (_qwen3_5, "layers of type linear_attention, whose state cannot be rolled back"),
     "qwen3_vl": (
         lambda: hf.Qwen3VLConfig(
             text_config={**_BASE, "head_dim": 8}, vision_config=_QWEN_TOWER, image_token_id=PLACEHOLDER

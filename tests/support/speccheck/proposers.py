@@ -33,6 +33,8 @@ class ScriptConfig(ProposerConfig):
     """Share of drafted tokens that are replaced by random ones."""
     shape: Literal["chain", "tree", "mixed"] = "chain"
     """`mixed` changes from step to step."""
+    is_chain: bool = False
+    """Whether it declares that it drafts chains only."""
     seed: int = 0
     fails_every: int = 0
     """Raise in every n-th call; 0 means never."""
@@ -55,6 +57,8 @@ class Scripted(Proposer):
         super().__init__(config, target)
         assert isinstance(config, ScriptConfig)
         self.script = config
+        if config.is_chain:
+            self.capabilities = type(self).capabilities - {Capability.TREE}
         self.vocab_size = target.vocab_size
         self.num_calls = 0
         self.num_malformed = 0

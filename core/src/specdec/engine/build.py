@@ -17,10 +17,12 @@ from specdec.engine.engine import Engine
 from specdec.engine.kv_manager import KVManager
 from specdec.engine.metrics import Counter, Gauge, Metric
 from specdec.engine.scheduler import Scheduler
+from specdec.engine.speculation.capabilities import check_given
 from specdec.engine.speculation.opening import open_speculation
 from specdec.engine.step_engine import StepEngine
 from specdec.engine.warm_up import warm_up
 from specdec.engine_options import EngineOptions
+from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.scorer import Scorer
 from specdec.interfaces.target import TargetInfo
 from specdec.loading.target import LoadedTarget
@@ -89,12 +91,17 @@ def assemble(
     handle = scorer.load(options)
     sampler = make_sampler(resolved)
     speculation = None
+
+    def load(proposer: Proposer) -> None:
+        check_given(proposer, handle.info)
+        proposer.load(handle)
+
     if resolved is not None:
         speculation = open_speculation(
             resolved,
             handle.info,
             sampler,
-            lambda proposer: proposer.load(handle),
+            load,
             is_strict=options.strict_drafts,
             draft_slots=scorer.draft_slots,
         )
@@ -107,10 +114,11 @@ def assemble(
         options.block_size,
         is_prefix_cached=options.enable_prefix_caching,
         resume=None if speculation is None else speculation.resume,
+        states=scorer.states,
     )
     scheduler = Scheduler(
         kv,
-        options.max_num_seqs,
+        options.max_num_seqs if scorer.states is None else scorer.states.max_requests,
         options.max_num_batched_tokens,
         speculation,
         has_priorities=options.scheduling_policy == "priority",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specdec.engine.sequence import Sequence
-from specdec.interfaces.score_batch import SlotCache
+from specdec.interfaces.score_batch import KeptStates, SlotCache
 from specdec.runner.slot_pool import SlotPool
 
 Resume = Callable[[Sequence, int], int]
@@ -23,16 +23,24 @@ class KVManager:
         block_size: tokens per block.
         is_prefix_cached: whether prefixes are reused.
         resume: called for each sequence that is placed; None keeps all cached rows.
+        states: states of layers that keep no keys and values: cached prefixes end where one is kept; None without.
     """
 
     def __init__(
-        self, cache: SlotCache, block_size: int, *, is_prefix_cached: bool, resume: Resume | None = None
+        self,
+        cache: SlotCache,
+        block_size: int,
+        *,
+        is_prefix_cached: bool,
+        resume: Resume | None = None,
+        states: KeptStates | None = None,
     ) -> None:
         # Headroom stays: a proposer's cache has as many slots, and rows of drafts besides, so it would be full before.
         self._pool = SlotPool(
             cache, block_size if is_prefix_cached else 0, block_size=block_size, reclaims=False
         )
         self._resume = resume
+        self._states = states
 
     @property
     def num_slots(self) -> int:
@@ -58,9 +66,15 @@ class KVManager:
         if num_known is None:
             return False
         sequence.first_slot = self._pool.first_slot(sequence)
+        num_known = self._resume_states(sequence, num_known)
         if sequence.admission_time is None:  # a preempted one would hit what it computed itself
             sequence.num_cached_prompt_tokens = min(num_known, sequence.num_prompt_tokens)
-        sequence.num_computed = num_known if self._resume is None else self._resume(sequence, num_known)
+        if self._resume is not None:
+            wanted = self._resume(sequence, num_known)
+            num_known = self._resume_states(sequence, wanted)
+            if num_known < wanted and sequence.admission_time is None:
+                sequence.num_cached_prompt_tokens = num_known
+        sequence.num_computed = num_known
         self._pool.rewrite_from(sequence, sequence.num_computed)
         return True
 
@@ -78,4 +92,12 @@ class KVManager:
     def release(self, sequence: Sequence) -> None:
         """Free a sequence's slots; published rows stay in the prefix cache until they are overwritten."""
         self._pool.release(sequence)
+        if self._states is not None:
+            self._states.release(sequence)
         sequence.first_slot, sequence.num_computed = -1, 0
+
+    def _resume_states(self, sequence: Sequence, num_rows: int) -> int:
+        """Return how many of a sequence's `num_rows` cached rows need not run again."""
+        if self._states is None or not num_rows:
+            return num_rows
+        return self._states.resume(sequence, sequence.first_slot, num_rows)

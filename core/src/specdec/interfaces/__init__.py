@@ -26,7 +26,7 @@ from specdec.interfaces.quantized import QuantizedLinear
 from specdec.interfaces.row_operations import RowOperations
 from specdec.interfaces.runner import Runner, Wanted
 from specdec.interfaces.sampler import Sampler, SamplerConfig, Verdict, VerifyBatch
-from specdec.interfaces.score_batch import LogitsRules, ScoreBatch, ScoredSequence, SlotCache
+from specdec.interfaces.score_batch import KeptStates, LogitsRules, ScoreBatch, ScoredSequence, SlotCache
 from specdec.interfaces.scorer import Scorer, Scores
 from specdec.interfaces.target import CheckpointReader, MakeForm, TargetHandle, TargetInfo
 from specdec.interfaces.top_k import TargetTopK
@@ -60,6 +60,7 @@ __all__ = [
     "ForwardOutput",
     "HeadParts",
     "KVCache",
+    "KeptStates",
     "LayerShape",
     "LogitsRules",
     "MakeForm",

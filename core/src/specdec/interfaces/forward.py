@@ -26,6 +26,10 @@ class Segment:
     None for a chain."""
     num_branched: int = 0
     """Number of cached rows, the last ones, that are tree branches not visible to every new row."""
+    owner: object | None = None
+    """The request, by which layers that keep states find its own; None for one whose rows are not continued."""
+    num_drafted: int = 0
+    """Number of drafted rows, the last ones: a later pass of the request may overwrite them."""
 
     @property
     def kv_len(self) -> int:

@@ -85,3 +85,26 @@ class SlotCache(Protocol):
 
     def gather(self, sources: torch.Tensor, destination: int) -> None:
         """Copy slots `sources` `[n]` int64 to consecutive ones from `destination`: the path of a tree."""
+
+
+class KeptStates(Protocol):
+    """States of a target's layers that keep no keys and values, beside its cache; requests are named by `Segment.owner`."""
+
+    @property
+    def max_requests(self) -> int:
+        """Maximum number of requests that can run at once."""
+
+    def resume(self, owner: object, first_slot: int, num_rows: int) -> int:
+        """Give a placed request a state that is kept for its first rows, so that a pass continues after them.
+
+        Args:
+            owner: the request.
+            first_slot: slot of its position 0.
+            num_rows: number of its cached rows.
+
+        Returns:
+            the number of rows before the state, as many as possible; 0 if it must begin anew.
+        """
+
+    def release(self, owner: object) -> None:
+        """Drop a request's states."""

@@ -9,6 +9,7 @@ from transformers import PretrainedConfig
 
 from specdec.errors import ModelError
 from specdec.loading.text_part import check_text_part, is_multimodal
+from specdec.runner.states import keeps_states
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _ATTENTION_LAYERS = frozenset(
     {"full_attention", "sliding_attention", "attention", "chunked_attention", "dense", "sparse", "mlp", "moe"}
 )
+_STATE_LAYERS = frozenset({"conv", "hybrid", "hybrid_sliding", "linear_attention", "mamba"})
 _LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 
 
@@ -47,23 +49,27 @@ def check_config(config: PretrainedConfig, name: str) -> None:
     layer_types = set(getattr(config, "layer_types", None) or ()) | set(
         getattr(config, "layers_block_type", None) or ()
     )
-    other = sorted(layer_types - _ATTENTION_LAYERS)
+    known = _ATTENTION_LAYERS | (_STATE_LAYERS if keeps_states(config) else frozenset())
+    other = sorted(layer_types - known)
     if other:
         raise ModelError(
-            f"{name} has layers of type {', '.join(other)}, whose state cannot be rolled back after a rejected draft; "
-            "specdec serves models with attention layers only"
+            f"{name} has layers of type {', '.join(other)}, whose cache specdec does not know, and cannot roll back after a "
+            "rejected draft"
         )
 
 
 def check_model(model: PreTrainedModel, name: str) -> None:
-    """Refuse models whose attention bypasses the interface or whose layers carry recurrent state.
+    """Refuse models whose attention bypasses the interface, or whose states are elsewhere than in the cache of `transformers`.
 
     Raises:
         ModelError: with the reason.
     """
+    if keeps_states(model.config):
+        return  # the runner tries which layers attend, and where the others keep their states
     if getattr(model, "_is_stateful", False):
         raise ModelError(
-            f"{name} ({type(model).__name__}) keeps recurrent state, which cannot be rolled back"
+            f"{name} ({type(model).__name__}) keeps recurrent state elsewhere than in the cache of transformers, and it cannot "
+            "be rolled back"
         )
     if not getattr(model, "_supports_attention_backend", False):
         raise ModelError(

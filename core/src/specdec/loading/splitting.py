@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PretrainedConfig
 
 from specdec.errors import ModelError
+from specdec.runner.states import keeps_states
 
 _KEY_PROJECTIONS = ("k_proj", "qkv_proj", "query_key_value")
 
@@ -32,6 +33,10 @@ def split_arguments(config: PretrainedConfig, name: str, size: int) -> dict[str,
         raise ModelError(
             "tensor_parallel_size above 1 needs a newer transformers: pip install -U transformers"
         ) from error
+    if keeps_states(config):
+        raise ModelError(
+            f"{name} has layers that keep recurrent states, which are not split over ranks: use tensor_parallel_size=1"
+        )
     text = config.get_text_config()
     plan = getattr(text, "base_model_tp_plan", None)
     if not plan:

@@ -48,7 +48,9 @@ def _shapes(config: PretrainedConfig) -> set[tuple[int, int, int]]:
     """Return the number of query heads, the number of key-value heads, and the head size; one for each kind of layer."""
     found = set()
     for layer in getattr(config, "per_layer_config", None) or [config]:
-        heads: int = layer.num_attention_heads
+        heads: int | None = getattr(layer, "num_attention_heads", None)
+        if heads is None:
+            continue  # no layer attends
         width = getattr(layer, "head_dim", None) or layer.hidden_size // heads
         found.add((heads, getattr(layer, "num_key_value_heads", None) or heads, width))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,6 +14,9 @@ from specdec.errors import ModelError
 from specdec.interfaces.attention import Attention
 from specdec.interfaces.forward import PackedBatch
 from specdec.runner.probe import AttentionProbe
+
+if TYPE_CHECKING:
+    from specdec.runner.states.pass_cache import PassCache
 
 ATTENTION_NAME = "specdec"
 _HARMLESS = frozenset(
@@ -35,6 +38,8 @@ class AttentionContext:
     """Sliding window of each layer, as found by the probe."""
     probe: AttentionProbe | None = None
     """Set in the probing pass only."""
+    cache: PassCache | None = None
+    """What the model takes for its cache; None if it is given none."""
 
 
 _ACTIVE: ContextVar[AttentionContext | None] = ContextVar("specdec_attention", default=None)
@@ -110,7 +115,7 @@ def _attention(
             **kwargs,
         )
         return out, None
-    layer = module.layer_idx
+    layer = module.layer_idx if context.cache is None else context.cache.attending_layer(module)
     assert isinstance(layer, int)
     if context.probe is not None:
         _refuse_unknown(module, kwargs)

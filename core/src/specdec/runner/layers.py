@@ -52,3 +52,9 @@ def output_head(model: PreTrainedModel) -> nn.Module:
 def keeps_logits_rows(model: PreTrainedModel) -> bool:
     """Return whether `forward` accepts `logits_to_keep`, the rows whose logits are needed."""
     return "logits_to_keep" in inspect.signature(model.forward).parameters
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """Return the name of the argument of `forward` that takes a cache."""
+    names = inspect.signature(model.forward).parameters
+    return "cache_params" if "cache_params" in names else "past_key_values"

@@ -18,10 +18,11 @@ from specdec.interfaces.kv_cache import KVCache
 from specdec.interfaces.runner import Wanted
 from specdec.runner.agreement import distance
 from specdec.runner.binding import ATTENTION_NAME, AttentionContext, running
-from specdec.runner.filled_cache import filled_cache
-from specdec.runner.layers import decoder_layers, keeps_logits_rows, output_head
+from specdec.runner.layers import cache_argument, decoder_layers, keeps_logits_rows, output_head
 from specdec.runner.probe import AttentionProbe
 from specdec.runner.sdpa import SdpaAttention
+from specdec.runner.states import RequestStates
+from specdec.runner.states.continuation import check_continuation
 from specdec.runner.wide import WIDER, in_wider_arithmetic
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Place(Protocol):
     device: torch.device
     dtype: torch.dtype
     max_context: int
+    states: RequestStates | None
     wanted: Wanted
     windows: dict[int, int | None]
 
@@ -118,14 +120,34 @@ class ModelForward(OwnForward):
 
         # The modules that may return the final hidden state; which of them a model calls differs (OPT: the inner decoder).
         self._bodies = [m for m in model.modules() if isinstance(m, PreTrainedModel) and m is not model]
-        self._given: dict[str, object] = {}
-        """Further arguments of the model."""
+        self._cache_argument = cache_argument(model)
+        self._length = 0
+        """Number of tokens that the model is told its cache holds."""
         model.set_attn_implementation(ATTENTION_NAME)
 
     def missing(self, found: dict[int, int | None]) -> str | None:
         """See `OwnForward.missing`."""
-        missing = sorted(set(range(len(self._layers))) - set(found))
+        states = self._place.states
+        others = set() if states is None else states.layers_without_attention
+        missing = sorted(set(range(len(self._layers))) - others - set(found))
         return f"layers {missing} do not" if missing else None
+
+    def probe(self, batch: PackedBatch, features: torch.Tensor | None) -> dict[int, int | None]:
+        """See `OwnForward.probe`; finds the modules that keep states as well."""
+        states, attention = self._place.states, self._place.attention
+        if states is not None:
+            first = AttentionContext(attention, batch, probe=AttentionProbe(self._place.max_context))
+            states.find_modules(lambda cache: self._call(batch, replace(first, cache=cache)))
+        windows = super().probe(batch, features)
+        if states is not None:
+            self._place.windows |= windows
+            text = replace(
+                batch, positions=torch.arange(len(batch.token_ids), device=self._place.device), longest=None
+            )
+            check_continuation(
+                states, lambda part: self.forward(part, None).logits, text, type(self.module).__name__
+            )
+        return windows
 
     def check_positions(self, batch: PackedBatch) -> None:
         """Compare a pass over the last positions with one that also has a cache of their length, as in `generate`.
@@ -139,11 +161,11 @@ class ModelForward(OwnForward):
             start = length - num_rows
             late = replace(batch, positions=torch.arange(start, length, device=self._place.device))
             plain, again = (self.forward(late, None).logits for _ in range(2))
-            self._given = {"past_key_values": filled_cache(start)}
+            self._length = start
             try:
                 cached = self.forward(late, None).logits
             finally:
-                self._given = {}
+                self._length = 0
             return distance(cached, plain) > max(_NOISE, 10 * distance(again, plain))
 
         length = longest = int(batch.positions[-1]) + 1
@@ -159,6 +181,19 @@ class ModelForward(OwnForward):
         self, batch: PackedBatch, features: torch.Tensor | None, context: AttentionContext
     ) -> ForwardOutput:
         """See `OwnForward.run`."""
+        states, length = self._place.states, self._length
+        if states is not None:
+            context.cache = states.cache(batch, length)
+        elif length:
+            from specdec.runner.states.pass_cache import (
+                PassCache,
+            )  # imports transformers, which takes seconds
+
+            context.cache = PassCache(length)
+        return self._call(batch, context)
+
+    def _call(self, batch: PackedBatch, context: AttentionContext) -> ForwardOutput:
+        """Call the model."""
         wanted, device = self._place.wanted, self._place.device
         hidden: list[torch.Tensor] = []
         aux: dict[int, torch.Tensor] = {}
@@ -167,6 +202,7 @@ class ModelForward(OwnForward):
             if self._keeps_rows and batch.logits_rows is not None
             else {}
         )
+        cache = {} if context.cache is None else {self._cache_argument: context.cache}
         handles = self._hooks(hidden, aux)
         try:
             with running(context):
@@ -175,7 +211,7 @@ class ModelForward(OwnForward):
                     position_ids=batch.positions[None],
                     use_cache=False,
                     **keep,
-                    **self._given,
+                    **cache,
                 ).logits[0]
         finally:
             for handle in handles:

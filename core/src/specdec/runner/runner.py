@@ -26,6 +26,7 @@ from specdec.runner.linears import speed_up_linears
 from specdec.runner.own_forward import own_forwards
 from specdec.runner.probe_pass import PROBE_ROWS, probe_pass
 from specdec.runner.sdpa import SdpaAttention
+from specdec.runner.states import RequestStates, StatefulCache, request_states
 
 
 class ModuleRunner:
@@ -64,6 +65,10 @@ class ModuleRunner:
         self.attention = self._make_attention(self.cache, max_context)
         self.wanted = Wanted(final=isinstance(module, DraftHead))
         self.windows: dict[int, int | None] = {}
+        self.states: RequestStates | None = request_states(
+            module, is_draft=is_draft, is_invariant=is_invariant
+        )
+        """States of the layers that keep no keys and values; None if there are no such layers."""
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""
         register()
@@ -138,7 +143,11 @@ class ModuleRunner:
 
     def make_cache(self, num_slots: int) -> KVCache:
         """Return a cache for `num_slots` tokens, without layers."""
-        return KVCache(num_slots, self.device)
+        return (
+            KVCache(num_slots, self.device)
+            if self.states is None
+            else StatefulCache(num_slots, self.device, self.states)
+        )
 
     def allocate(self, num_slots: int) -> None:
         """Allocate the cache for `num_slots` tokens."""
@@ -187,7 +196,8 @@ class ModuleRunner:
         self.may_fuse = is_fused
         """Whether a faster form than the own forward was requested."""
         for stage, own in enumerate(self._own):
-            self.forms.append(choose_forms(self, stage, own, batch, features) if is_fused else [own])
+            may_fuse = is_fused and self.states is None
+            self.forms.append(choose_forms(self, stage, own, batch, features) if may_fuse else [own])
         if is_fused and isinstance(self.module, DraftHead):
             speed_up_linears(self.module)
         # Unlike the probes', as passes of several requests have.

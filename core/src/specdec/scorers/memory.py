@@ -23,6 +23,7 @@ def num_slots(
     bytes_per_token: int,
     needed: Callable[[], int],
     spread: Mapping[torch.device, int] | None = None,
+    reserve: Callable[[int | None], int] = lambda _: 0,
 ) -> int:
     """Return the number of cache slots: as many as fit, and no more than the batch can use.
 
@@ -32,6 +33,8 @@ def num_slots(
         bytes_per_token: sum over all caches.
         needed: returns the maximum device memory of a step, in bytes; called only on GPUs.
         spread: bytes per token on each device, for a target on several devices.
+        reserve: allocates what is not per token, for which it is given the budget in bytes, None if the number of slots is an
+            option; returns the bytes it takes.
 
     Raises:
         ConfigError: if one sequence does not fit.
@@ -45,6 +48,7 @@ def num_slots(
                 f"LLM: num_gpu_blocks_override={options.num_gpu_blocks_override} blocks of {size} tokens are less than "
                 f"max_model_len={target.max_model_len}: lower max_model_len or raise it to {per_sequence // size}"
             )
+        reserve(None)
         return slots
     budget = options.kv_cache_memory_bytes
     if budget is None:
@@ -52,7 +56,8 @@ def num_slots(
         for device, part in (spread or {}).items():
             if device.type == "cuda" and device != target.device:
                 budget = min(budget, _available(options, device) * bytes_per_token // part)
-    slots = min(per_sequence * options.max_num_seqs, budget // bytes_per_token // size * size)
+    budget -= reserve(budget)
+    slots = min(per_sequence * options.max_num_seqs, budget // max(1, bytes_per_token) // size * size)
     if slots < per_sequence:
         raise ConfigError(
             f"the KV cache has room for {slots} tokens ({budget / 2**20:.0f} MiB), less than max_model_len="

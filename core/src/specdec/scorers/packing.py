@@ -60,7 +60,7 @@ def pack(batch: ScoreBatch, draft: CheckedDraft, device: torch.device) -> Packed
         missing = sequence.missing_prompt_rows(chunk)
         prompt_rows.extend(range(row + missing.start - start, row + missing.stop - start))
         offsets = np.arange(start, start + count)
-        segment = Segment(row, count, sequence.first_slot, start)
+        segment = Segment(row, count, sequence.first_slot, start, owner=sequence, num_drafted=len(nodes))
         tokens.append(ids)
         slots.append(offsets + sequence.first_slot)
         if all_parents is not None and decoding is not None and nodes:

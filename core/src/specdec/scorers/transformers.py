@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from specdec.engine_options import EngineOptions
 from specdec.errors import ConfigError
 from specdec.interfaces.attention import AttentionFactory, AttentionNeeds
+from specdec.interfaces.capability import Capability
 from specdec.interfaces.draft import CheckedDraft
 from specdec.interfaces.draft_slots import DraftSlots
 from specdec.interfaces.kv_cache import KVCache
@@ -34,6 +35,10 @@ from specdec.scorers.packing import pack
 logger = logging.getLogger("specdec")
 
 
+_NOT_WITH_STATES = {Capability.TREE, Capability.TARGET_CACHE}
+"""States follow one path, and drafts on the target's cache would overwrite them."""
+
+
 class TransformersScorer(Scorer):
     """Packs prompt chunks and verification rows into one pass `[1, T]` over the target."""
 
@@ -50,13 +55,14 @@ class TransformersScorer(Scorer):
             make_attention=self._attention(is_invariant=options.deterministic),
             is_invariant=options.deterministic,
         )
+        self.states = self.runner.states
         self.draft_slots = DraftSlots()
         self._lender = Lender(
             options, target.device, target.max_model_len, self._attention(is_invariant=False)
         )
         path = Path(target.path) if target.path is not None else None
         return TargetHandle(
-            info=_info(target, options),
+            info=_info(target, options, has_states=self.states is not None),
             path=target.path,
             revision=options.revision,
             config=target.model.config,
@@ -66,7 +72,7 @@ class TransformersScorer(Scorer):
             tokenizer=target.tokenizer,
             runner_factory=self._lender.make_runner,
             model_loader=partial(load_draft, options, target),
-            target_runner_factory=None if places(target.model) else self._lend_cache,
+            target_runner_factory=None if places(target.model) or self.states else self._lend_cache,
         )
 
     def make_target_runner(self, target: LoadedTarget, **settings: Any) -> ModuleRunner:
@@ -80,9 +86,27 @@ class TransformersScorer(Scorer):
         needed = partial(step_bytes, self.runner, self.options, reserved)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
         spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}
-        slots = num_slots(self.options, self.target, bytes_per_token, needed, spread)
+        slots = num_slots(self.options, self.target, bytes_per_token, needed, spread, self._allocate_states)
         self.runner.allocate(slots)
         self._lender.allocate(slots)
+
+    def _allocate_states(self, budget: int | None) -> int:
+        """Allocate the states of as many requests as half of a budget has room for; returns the bytes they take."""
+        states, options = self.runner.states, self.options
+        if states is None:
+            return 0
+        block_size = options.block_size if options.enable_prefix_caching else 0
+        size = states.bytes_per_request(is_prefix_cached=options.enable_prefix_caching)
+        count = (
+            options.max_num_seqs if budget is None else min(options.max_num_seqs, max(1, budget // 2 // size))
+        )
+        if count < options.max_num_seqs:
+            logger.warning(
+                "max_num_seqs=%d: memory has room for the recurrent states of %d requests, %.0f MiB each, and no more run at "
+                "once; kv_cache_memory_bytes or gpu_memory_utilization make room", options.max_num_seqs, count, size / 2**20,
+            )  # fmt: skip
+        states.allocate(count, block_size)
+        return count * size
 
     def counts(self) -> dict[str, int]:
         """Return counts of fallbacks and of graph replays, for the target and the proposer."""
@@ -164,7 +188,7 @@ def check_spread(options: EngineOptions, target: LoadedTarget) -> None:
         )
 
 
-def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:
+def _info(target: LoadedTarget, options: EngineOptions, *, has_states: bool) -> TargetInfo:
     config = target.model.config.get_text_config()
     head = output_head(target.model)
     rows = getattr(head, "out_features", None) or config.vocab_size
@@ -179,4 +203,5 @@ def _info(target: LoadedTarget, options: EngineOptions) -> TargetInfo:
         tokenizer_fingerprint=fingerprint(target.tokenizer),
         max_num_seqs=options.max_num_seqs,
         prefix_block_size=options.block_size if options.enable_prefix_caching else 0,
+        gives=TargetInfo.gives - (_NOT_WITH_STATES if has_states else set()),
     )

@@ -6,6 +6,7 @@ from specdec.errors import ConfigError
 from specdec.interfaces.capability import Capability, are_capabilities
 from specdec.interfaces.proposer import Proposer
 from specdec.interfaces.sampler import Sampler
+from specdec.interfaces.target import TargetInfo
 
 _MOST_TOP_K = 1024
 _ON_HOST_ONLY = {Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES, Capability.TARGET_TOP_K}
@@ -51,4 +52,23 @@ def check_capabilities(proposer: Proposer, sampler: Sampler) -> None:
             f"proposer {proposer.name!r} drafts trees in this configuration, and sampler {sampler.name!r} takes only chains: "
             "configure the method for chains, or use 'rejection_sample_method': 'strict' (a sampler that walks trees says so "
             "by Capability.TREE in its class)"
+        )
+
+
+def check_given(proposer: Proposer, info: TargetInfo) -> None:
+    """Raise if a proposer drafts what a target with recurrent states does not verify.
+
+    Raises:
+        ConfigError: naming the remedy.
+    """
+    missing = proposer.capabilities - info.gives
+    if Capability.TREE in missing:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts trees in this configuration, and layers of the target keep recurrent states, "
+            "which follow one path: configure the method for chains"
+        )
+    if Capability.TARGET_CACHE in missing:
+        raise ConfigError(
+            f"proposer {proposer.name!r} drafts on the target's cache, which would change the recurrent states of its layers: "
+            "use another method"
         )

@@ -1,0 +1,133 @@
+"""Runs a layer that keeps states on each request's rows of a packed pass, and on kept rows that it must run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from specdec.runner.states.checkpoints import Piece
+from specdec.runner.states.pass_cache import PassCache, StateKey, Work
+from specdec.runner.states.pool import StatePool
+
+
+class SplitForward:
+    """Replaces `forward` of a module that keeps states; outside our passes it is the module's own.
+
+    Args:
+        module: the module.
+        number: its number among those of the model.
+        keys: the states that it writes.
+    """
+
+    def __init__(self, module: nn.Module, number: int, keys: list[StateKey]) -> None:
+        self._module, self._number, self._keys = module, number, keys
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the module: all of a pass's texts if the cache has a plan for them."""
+        cache = next((a for a in (*args, *kwargs.values()) if isinstance(a, PassCache)), None)
+        if cache is None or cache.work is None:
+            return self._forward(*args, **kwargs)
+        work = cache.work
+        leaves, form = pytree.tree_flatten((args, kwargs))
+        per_row = [index for index, leaf in enumerate(leaves) if _has_rows(leaf, work.num_rows)]
+        given = [leaves[index] for index in per_row]
+
+        def run(inputs: list[torch.Tensor]) -> Any:
+            for index, rows in zip(per_row, inputs, strict=True):
+                leaves[index] = rows
+            positional, named = pytree.tree_unflatten(leaves, form)
+            return self._forward(*positional, **named)
+
+        output = self._run_stages(cache, work, given, run)
+        for rows, request in work.plan.keeps:
+            request.inputs[self._number] = [leaf[:, rows].clone() for leaf in given]
+        return output
+
+    def _run_stages(
+        self,
+        cache: PassCache,
+        work: Work,
+        given: list[torch.Tensor],
+        run: Callable[[list[torch.Tensor]], Any],
+    ) -> Any:
+        """Return the output for all rows of the pass."""
+        joined: list[Any] = []
+        form = None
+        for stage in work.plan.stages:
+            for group in stage:
+                inputs = [self._inputs(piece, given) for piece in group]
+                self._load(cache, work.pool, group)
+                joined_inputs = [
+                    torch.cat(columns) if len(group) > 1 else columns[0]
+                    for columns in zip(*inputs, strict=True)
+                ]
+                if work.is_one_by_one and group[0].source is not None:
+                    output = _one_by_one(run, joined_inputs)
+                else:
+                    output = run(joined_inputs)
+                self._store(cache, work.pool, group)
+                if group[0].inputs is not None:
+                    continue
+                found, form = pytree.tree_flatten(output)
+                if len(group) == 1 and group[0].rows == slice(0, work.num_rows):
+                    return output
+                joined = joined or [_whole(leaf, group[0], work.num_rows) for leaf in found]
+                for whole, leaf in zip(joined, found, strict=True):
+                    if isinstance(whole, torch.Tensor):
+                        for row, piece in enumerate(group):
+                            whole[0, piece.rows] = leaf[row]
+        assert form is not None
+        return pytree.tree_unflatten(joined, form)
+
+    def _inputs(self, piece: Piece, given: list[torch.Tensor]) -> list[torch.Tensor]:
+        source = given if piece.inputs is None else piece.inputs[self._number]
+        return [leaf[:, piece.rows] for leaf in source]
+
+    def _load(self, cache: PassCache, pool: StatePool, group: list[Piece]) -> None:
+        """Give the layer the states before a group's rows."""
+        for layer in {layer for layer, _, _ in self._keys}:
+            cache.clear(layer)
+        if group[0].source is not None:
+            places = torch.tensor([piece.source for piece in group])
+            for key in self._keys:
+                cache.put(key, pool.read(key, places))
+
+    def _store(self, cache: PassCache, pool: StatePool, group: list[Piece]) -> None:
+        """Keep the states after a group's rows."""
+        targets = [piece.targets for piece in group]
+        if any(targets):
+            for key in self._keys:
+                pool.write(key, cache.read(key), targets)
+
+    def _forward(self, *args: Any, **kwargs: Any) -> Any:
+        return type(self._module).forward(self._module, *args, **kwargs)
+
+
+def _one_by_one(run: Callable[[list[torch.Tensor]], Any], inputs: list[torch.Tensor]) -> Any:
+    """Return the output for rows `[B, n, ...]` that are run one after another."""
+    outputs, form = [], None
+    for row in range(inputs[0].shape[1]):
+        leaves, form = pytree.tree_flatten(run([each[:, row : row + 1] for each in inputs]))
+        outputs.append(leaves)
+    assert form is not None
+    joined = [torch.cat(c, 1) if isinstance(c[0], torch.Tensor) else c[0] for c in zip(*outputs, strict=True)]
+    return pytree.tree_unflatten(joined, form)
+
+
+def _has_rows(leaf: Any, num_rows: int) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.ndim >= 2 and tuple(leaf.shape[:2]) == (1, num_rows)
+
+
+def _whole(leaf: Any, piece: Piece, num_rows: int) -> Any:
+    """Return memory for one output of all rows of the pass; an output that is not per row is returned itself."""
+    if (
+        isinstance(leaf, torch.Tensor)
+        and leaf.ndim >= 2
+        and leaf.shape[1] == piece.rows.stop - piece.rows.start
+    ):
+        return leaf.new_empty(1, num_rows, *leaf.shape[2:])
+    return leaf
