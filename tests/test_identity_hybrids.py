@@ -205,7 +205,10 @@ def test_hidden_states_are_those_of_the_model(name) -> None:
         for output, text in zip(outputs, texts, strict=True):
             assert output.outputs[0].token_ids == text[len(output.prompt_token_ids) :]
             check_states(model, proposer, output.request_id, text)
-    assert any(held for _, _, held in proposer.asked)
+    assert all(
+        held and output.num_cached_tokens
+        for (_, _, held), output in zip(proposer.asked[-4:], outputs, strict=True)
+    )
     assert not proposer.complaints
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from mtp_check.targets import VOCAB_SIZE, agreeing
 
-from specdec import LLM, SamplingParams
+from specdec import LLM, ConfigError, SamplingParams
 
-KINDS = ["llama", "deepseek_v3", "glm4_moe", "mimo", "ernie"]
+KINDS = ["llama", "deepseek_v3", "glm4_moe", "mimo", "ernie", "qwen3_next", "qwen3_5"]
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"draft_sample_method": "greedy", "num_speculative_tokens": 3},
     "coupled": {"num_speculative_tokens": 3},
@@ -106,3 +106,35 @@ def test_a_sampler_that_uses_q(half_right):
     config = {"num_speculative_tokens": 3, "rejection_sample_method": "probabilistic"}
     assert tokens(run(folder, 0.0, **config)) == plain(folder, 0.0)
     assert tokens(run(folder, 0.9, **config)) == tokens(run(folder, 0.9, **config))
+
+
+@pytest.fixture(scope="module")
+def recurrent(made, tmp_path_factory):
+    """A target whose second layer keeps a recurrent state."""
+    return agreeing(made("qwen3_5"), tmp_path_factory.mktemp("recurrent"))
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("way", ["greedy", "coupled", "drawn"])
+def test_a_target_with_recurrent_layers(recurrent, way, temperature):
+    folder = str(recurrent.folder)
+    outputs = run(folder, temperature, **WAYS[way])
+    assert tokens(outputs) == plain(folder, temperature)
+    if way != "drawn" or temperature == 0.0:
+        assert sum(output.metrics.num_accepted_tokens for output in outputs) > 20
+
+
+def test_recurrent_layers_go_on_from_a_cached_prefix(recurrent):
+    """The target runs the last rows of a prefix again for their states, from the last one that it kept."""
+    config = {"num_speculative_tokens": 3, "adaptive": False, "draft_sample_method": "greedy"}
+    first, second = run_twice(recurrent.folder, **config)
+    assert tokens(first) == tokens(second)
+    assert [output.num_cached_tokens for output in second] == [8, 0, 0, 4]
+    for before, after in zip(first, second, strict=True):
+        assert after.metrics.accepted_per_position == before.metrics.accepted_per_position
+
+
+@pytest.mark.parametrize("way", ["tree", "static tree"])
+def test_recurrent_layers_take_chains_only(recurrent, way):
+    with pytest.raises(ConfigError, match="configure the method for chains"):
+        run(recurrent.folder, 0.0, **WAYS[way])

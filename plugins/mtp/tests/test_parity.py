@@ -15,7 +15,7 @@ from specdec_plugin_mtp import MtpConfig, MtpProposer
 from specdec_testing.support.feed import Ask, Feed
 from specdec_testing.support.target import CheckTarget
 
-RUNNING = ["llama", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "mimo", "ernie"]
+RUNNING = ["llama", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "mimo", "ernie", "qwen3_next", "qwen3_5"]
 TOLERANCE = 1e-5
 
 

@@ -66,15 +66,13 @@ class KVManager:
         if num_known is None:
             return False
         sequence.first_slot = self._pool.first_slot(sequence)
-        num_known = self._resume_states(sequence, num_known)
         if sequence.admission_time is None:  # a preempted one would hit what it computed itself
             sequence.num_cached_prompt_tokens = min(num_known, sequence.num_prompt_tokens)
         if self._resume is not None:
-            wanted = self._resume(sequence, num_known)
-            num_known = self._resume_states(sequence, wanted)
-            if num_known < wanted and sequence.admission_time is None:
-                sequence.num_cached_prompt_tokens = num_known
-        sequence.num_computed = num_known
+            num_known = self._resume(sequence, num_known)
+        sequence.num_computed = (
+            num_known if self._states is None else self._resume_states(sequence, num_known)
+        )
         self._pool.rewrite_from(sequence, sequence.num_computed)
         return True
 
@@ -96,8 +94,10 @@ class KVManager:
             self._states.release(sequence)
         sequence.first_slot, sequence.num_computed = -1, 0
 
-    def _resume_states(self, sequence: Sequence, num_rows: int) -> int:
-        """Return how many of a sequence's `num_rows` cached rows need not run again."""
-        if self._states is None or not num_rows:
-            return num_rows
-        return self._states.resume(sequence, sequence.first_slot, num_rows)
+    def _resume_states(self, sequence: Sequence, num_known: int) -> int:
+        """Return how many of a placed sequence's `num_known` cached rows are before a state that is kept."""
+        assert self._states is not None
+        num_rows = self._states.resume(sequence, sequence.first_slot, num_known)
+        if num_rows < num_known and sequence.admission_time is None:
+            sequence.num_cached_prompt_tokens = num_rows
+        return num_rows

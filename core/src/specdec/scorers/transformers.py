@@ -105,7 +105,7 @@ class TransformersScorer(Scorer):
                 "max_num_seqs=%d: memory has room for the recurrent states of %d requests, %.0f MiB each, and no more run at "
                 "once; kv_cache_memory_bytes or gpu_memory_utilization make room", options.max_num_seqs, count, size / 2**20,
             )  # fmt: skip
-        states.allocate(count, block_size)
+        states.allocate(count, block_size, lag=int(self.runner.wanted.final))
         return count * size
 
     def counts(self) -> dict[str, int]:

@@ -71,13 +71,20 @@ class Checkpoints:
         num_requests: maximum number of requests with states.
         num_snapshots: maximum number of snapshots; the least recently used one makes room.
         block_size: tokens per block of the prefix cache; 0 without, and no snapshots.
+        lag: number of last rows of a cached prefix that run again: 1 if a proposer reads their hidden states.
         copy: copies the states of one place to another.
     """
 
     def __init__(
-        self, num_requests: int, num_snapshots: int, block_size: int, copy: Callable[[int, int], None]
+        self,
+        num_requests: int,
+        num_snapshots: int,
+        block_size: int,
+        lag: int,
+        copy: Callable[[int, int], None],
     ) -> None:
         self._block_size = block_size if num_snapshots else 0
+        self._lag = lag
         self._copy = copy
         self._kept: dict[object, Kept] = {}
         self._free = [(2 * index, 2 * index + 1) for index in range(num_requests)]
@@ -91,7 +98,7 @@ class Checkpoints:
         """Give a request the newest state within its `num_rows` cached rows; returns the number of rows before it."""
         slots = [slot for slot in self._snapshots if first_slot <= slot < first_slot + num_rows]
         known = max(slots) + 1 - first_slot if slots else 0
-        if known < num_rows and self._block_size and num_rows % self._block_size == 0:
+        if known < num_rows and self._block_size and (num_rows + self._lag) % self._block_size == 0:
             self._wanted[owner] = num_rows
         if known:
             kept = self._kept_of(owner)
@@ -214,7 +221,8 @@ class Checkpoints:
         size = self._block_size
         if not size:
             return {}
-        positions = [end // size * size] if end // size > start // size else []
+        last = (end + self._lag) // size * size - self._lag
+        positions = [last] if last > start else []
         wanted = self._wanted.get(segment.owner, 0)
         if start < wanted <= end:
             positions.append(self._wanted.pop(segment.owner))

@@ -44,23 +44,24 @@ class RequestStates:
         self.continues_one_by_one = False
         """Whether layers take only one row at a time after a state; `transformers`' Mamba layers drop the state otherwise."""
         self._pool = StatePool({})
-        self._checkpoints = Checkpoints(0, 0, 0, self._pool.copy)
+        self._checkpoints = Checkpoints(0, 0, 0, 0, self._pool.copy)
 
     def bytes_per_request(self, *, is_prefix_cached: bool) -> int:
         """Return the memory of one request's states, with its share of the snapshots of prefixes."""
         return (2 + _SNAPSHOTS * is_prefix_cached) * self._pool.num_bytes
 
-    def allocate(self, num_requests: int, block_size: int) -> None:
+    def allocate(self, num_requests: int, block_size: int, lag: int = 0) -> None:
         """Allocate memory.
 
         Args:
             num_requests: maximum number of requests that run at once.
             block_size: tokens per block of the prefix cache; 0 without.
+            lag: see `Checkpoints`.
         """
         num_snapshots = _SNAPSHOTS * num_requests if block_size else 0
         self.max_requests = num_requests
         self._pool.allocate(2 * num_requests + num_snapshots)
-        self._checkpoints = Checkpoints(num_requests, num_snapshots, block_size, self._pool.copy)
+        self._checkpoints = Checkpoints(num_requests, num_snapshots, block_size, lag, self._pool.copy)
 
     def resume(self, owner: object, first_slot: int, num_rows: int) -> int:
         """See `KeptStates.resume`."""

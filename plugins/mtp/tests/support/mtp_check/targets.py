@@ -191,14 +191,16 @@ def scramble(module: nn.Module, *, is_gemma_norm: bool = False) -> None:
 
 
 def agreeing(made: MadeTarget, folder: Path) -> MadeTarget:
-    """Write a Llama target again so that its head is often right: layers do little, and the head passes the token on."""
+    """Write a target again so that its head is often right: layers do little, and the head passes the token on."""
     folder.mkdir(exist_ok=True)
     tensors = dict(made.tensors)
     for name, weight in tensors.items():
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
+        if name.endswith(("o_proj.weight", "out_proj.weight", "down_proj.weight")):
             tensors[name] = 0.15 * weight
     for layer in range(len(made.blocks)):
-        tensors[made.name("enorm", layer) + ".weight"] = torch.ones(HIDDEN)
+        tensors[made.name("enorm", layer) + ".weight"] = torch.full(
+            (HIDDEN,), not made.kind.startswith("qwen3")
+        ).float()
         tensors[made.name("norm", layer) + ".weight"] = tensors["model.norm.weight"].clone()
         tensors[made.name("join", layer) + ".weight"] = torch.cat(
             (torch.eye(HIDDEN), 0.1 * torch.eye(HIDDEN)), 1
