@@ -51,15 +51,32 @@ class Piece:
         return self.rows.stop - self.rows.start, self.source is None, self.inputs is None
 
 
-Stage = list[list[Piece]]
-"""Groups of pieces that run after those of the stages before; pieces of one group run together."""
+class Group:
+    """Pieces of one kind, which run together.
+
+    Args:
+        pieces: the pieces.
+        device: where the states are.
+    """
+
+    def __init__(self, pieces: list[Piece], device: torch.device) -> None:
+        self.pieces = pieces
+        self.num_rows, self.begins_texts, self.is_of_pass = pieces[0].kind
+        self.sources = None
+        """`[B]` places of the states before the pieces; None if they begin texts."""
+        if not self.begins_texts:
+            self.sources = torch.tensor([piece.source for piece in pieces], device=device)
+        stored = [(row, target) for row, piece in enumerate(pieces) for target in piece.targets]
+        self.stored = torch.tensor(stored, device=device).unbind(1) if stored else None
+        """`[n]` pieces whose states are stored, and `[n]` places where."""
 
 
 @dataclass(slots=True)
 class Plan:
     """What the layers with states run in one pass."""
 
-    stages: list[Stage]
+    stages: list[list[Group]]
+    """Groups of each stage, which run after those of the stages before."""
     keeps: list[tuple[slice, Kept]]
     """Rows of the pass whose inputs are kept."""
 
@@ -135,13 +152,13 @@ class Checkpoints:
                 chains.append([Piece(rows, None, None, [])])
             else:
                 chains.append(self._continue(segment, keeps))
-        stages: list[Stage] = []
+        stages: list[list[Group]] = []
         for index in range(max(map(len, chains))):
             groups: dict[tuple[int, bool, bool], list[Piece]] = {}
             for chain in chains:
                 if index < len(chain):
                     groups.setdefault(chain[index].kind, []).append(chain[index])
-            stages.append(list(groups.values()))
+            stages.append([Group(pieces, batch.token_ids.device) for pieces in groups.values()])
         return Plan(stages, keeps)
 
     def _continue(self, segment: Segment, keeps: list[tuple[slice, Kept]]) -> list[Piece]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -36,15 +36,11 @@ class StatePool:
 
     def read(self, key: StateKey, places: torch.Tensor) -> torch.Tensor:
         """Return a copy `[B, ...]` of one state at `places` `[B]`."""
-        held = self._held[key]
-        return held.index_select(0, places.to(held.device))
+        return self._held[key].index_select(0, places)
 
-    def write(self, key: StateKey, state: torch.Tensor, places: Iterable[list[int]]) -> None:
-        """Store row b of `state` `[B, ...]` in all of `places[b]`."""
-        held = self._held[key]
-        for row, targets in enumerate(places):
-            for target in targets:
-                held[target] = state[row]
+    def write(self, key: StateKey, state: torch.Tensor, rows: torch.Tensor, places: torch.Tensor) -> None:
+        """Store the rows `rows` `[n]` of `state` `[B, ...]` at `places` `[n]`."""
+        self._held[key].index_copy_(0, places, state.index_select(0, rows))
 
     def copy(self, source: int, destination: int) -> None:
         """Copy the states of one place to another."""

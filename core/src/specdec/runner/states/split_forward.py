@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from specdec.runner.states.checkpoints import Piece
+from specdec.runner.states.checkpoints import Group, Piece
 from specdec.runner.states.pass_cache import PassCache, StateKey, Work
 from specdec.runner.states.pool import StatePool
 
@@ -42,10 +42,9 @@ class SplitForward:
             positional, named = pytree.tree_unflatten(leaves, form)
             return self._forward(*positional, **named)
 
-        output = self._run_stages(cache, work, given, run)
         for rows, request in work.plan.keeps:
             request.inputs[self._number] = [leaf[:, rows].clone() for leaf in given]
-        return output
+        return self._run_stages(cache, work, given, run)
 
     def _run_stages(
         self,
@@ -57,29 +56,23 @@ class SplitForward:
         """Return the output for all rows of the pass."""
         joined: list[Any] = []
         form = None
-        for stage in work.plan.stages:
-            for group in stage:
-                inputs = [self._inputs(piece, given) for piece in group]
-                self._load(cache, work.pool, group)
-                joined_inputs = [
-                    torch.cat(columns) if len(group) > 1 else columns[0]
-                    for columns in zip(*inputs, strict=True)
-                ]
-                if work.is_one_by_one and group[0].source is not None:
-                    output = _one_by_one(run, joined_inputs)
-                else:
-                    output = run(joined_inputs)
-                self._store(cache, work.pool, group)
-                if group[0].inputs is not None:
-                    continue
-                found, form = pytree.tree_flatten(output)
-                if len(group) == 1 and group[0].rows == slice(0, work.num_rows):
-                    return output
-                joined = joined or [_whole(leaf, group[0], work.num_rows) for leaf in found]
-                for whole, leaf in zip(joined, found, strict=True):
-                    if isinstance(whole, torch.Tensor):
-                        for row, piece in enumerate(group):
-                            whole[0, piece.rows] = leaf[row]
+        for group in (group for stage in work.plan.stages for group in stage):
+            inputs = [self._inputs(piece, given) for piece in group.pieces]
+            rows = inputs[0] if len(inputs) == 1 else [torch.cat(each) for each in zip(*inputs, strict=True)]
+            self._load(cache, work.pool, group)
+            is_one_by_one = work.is_one_by_one and not group.begins_texts
+            output = _one_by_one(run, rows) if is_one_by_one else run(rows)
+            self._store(cache, work.pool, group)
+            if not group.is_of_pass:
+                continue
+            if len(inputs) == 1 and group.num_rows == work.num_rows:
+                return output
+            found, form = pytree.tree_flatten(output)
+            joined = joined or [_whole(leaf, group.num_rows, work.num_rows) for leaf in found]
+            for whole, leaf in zip(joined, found, strict=True):
+                if isinstance(whole, torch.Tensor):
+                    for row, piece in enumerate(group.pieces):
+                        whole[0, piece.rows] = leaf[row]
         assert form is not None
         return pytree.tree_unflatten(joined, form)
 
@@ -87,21 +80,19 @@ class SplitForward:
         source = given if piece.inputs is None else piece.inputs[self._number]
         return [leaf[:, piece.rows] for leaf in source]
 
-    def _load(self, cache: PassCache, pool: StatePool, group: list[Piece]) -> None:
+    def _load(self, cache: PassCache, pool: StatePool, group: Group) -> None:
         """Give the layer the states before a group's rows."""
         for layer in {layer for layer, _, _ in self._keys}:
             cache.clear(layer)
-        if group[0].source is not None:
-            places = torch.tensor([piece.source for piece in group])
+        if group.sources is not None:
             for key in self._keys:
-                cache.put(key, pool.read(key, places))
+                cache.put(key, pool.read(key, group.sources))
 
-    def _store(self, cache: PassCache, pool: StatePool, group: list[Piece]) -> None:
+    def _store(self, cache: PassCache, pool: StatePool, group: Group) -> None:
         """Keep the states after a group's rows."""
-        targets = [piece.targets for piece in group]
-        if any(targets):
+        if group.stored is not None:
             for key in self._keys:
-                pool.write(key, cache.read(key), targets)
+                pool.write(key, cache.read(key), *group.stored)
 
     def _forward(self, *args: Any, **kwargs: Any) -> Any:
         return type(self._module).forward(self._module, *args, **kwargs)
@@ -122,12 +113,8 @@ def _has_rows(leaf: Any, num_rows: int) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.ndim >= 2 and tuple(leaf.shape[:2]) == (1, num_rows)
 
 
-def _whole(leaf: Any, piece: Piece, num_rows: int) -> Any:
+def _whole(leaf: Any, num_given: int, num_rows: int) -> Any:
     """Return memory for one output of all rows of the pass; an output that is not per row is returned itself."""
-    if (
-        isinstance(leaf, torch.Tensor)
-        and leaf.ndim >= 2
-        and leaf.shape[1] == piece.rows.stop - piece.rows.start
-    ):
+    if isinstance(leaf, torch.Tensor) and leaf.ndim >= 2 and leaf.shape[1] == num_given:
         return leaf.new_empty(1, num_rows, *leaf.shape[2:])
     return leaf
