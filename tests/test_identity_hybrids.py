@@ -10,13 +10,15 @@ from functools import cached_property
 from typing import Any
 
 import pytest
+import torch
 from speccheck.engines import engine_of, greedy, make_llm, proposer_of, scripted, tokens_of
 from speccheck.hybrids import HYBRIDS, REFUSED, hybrid
 from speccheck.identity import assert_identical, reference, references
-from speccheck.models import prompts, tiny
+from speccheck.models import MAX_LEN, make, prompts, tiny
 from speccheck.states import check_states
 
 from specdec import LLM, ConfigError, ModelError
+from specdec.runner.states.pool import StatePool
 
 MAX_TOKENS = 20
 PROMPTS = prompts([3, 41, 1, 23, 70], seed=3)
@@ -219,3 +221,45 @@ def test_text_without_a_prefix_is_as_reference() -> None:
     texts = [[5, *expected]]
     llm = make_llm(model, chain(k=4, wrong=0.4, texts=texts))
     assert tokens_of(llm, [[5]], greedy(MAX_TOKENS)) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one_by_one"), [("nemotron_h", False), ("jamba", True), ("qwen3_5", False)]
+)
+def test_how_layers_continue_is_found_in_16_bits(name, is_one_by_one) -> None:
+    """The logits of some models are wider than their weights."""
+    model = make(HYBRIDS[name](), seed=2, dtype=torch.bfloat16)
+    llm = make_llm(model, {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1})
+    states = llm._built.scorer.runner.states  # type: ignore[attr-defined]  # the default scorer
+    assert states.continues_one_by_one == is_one_by_one
+    tokens_of(llm, PROMPTS, greedy(MAX_TOKENS))
+    assert engine_of(llm).metrics.num_draft_tokens
+
+
+def test_states_that_are_lost_are_found_at_load(monkeypatch) -> None:
+    read = StatePool.read
+    monkeypatch.setattr(StatePool, "read", lambda *arguments: torch.zeros_like(read(*arguments)))
+    with pytest.raises(ModelError, match="continues from a state otherwise than in one pass"):
+        make_llm(hybrid("bamba"))
+
+
+def test_the_model_still_serves_its_owner() -> None:
+    """`generate` of a model that an engine runs, and one more engine over it."""
+    model = hybrid("zamba2")
+    expected = references(model, PROMPTS[:2], MAX_TOKENS)
+    for _ in range(2):
+        llm = LLM(model, skip_tokenizer_init=True, max_model_len=MAX_LEN, max_num_seqs=2)
+        assert tokens_of(llm, PROMPTS[:2], greedy(MAX_TOKENS)) == expected
+        assert references(model, PROMPTS[:2], MAX_TOKENS) == expected
+
+
+def test_fewer_requests_run_where_memory_has_no_room_for_their_states(caplog) -> None:
+    model = hybrid("qwen3_5")
+    states = make_llm(model)._built.scorer.states
+    size = states.bytes_per_request(is_prefix_cached=True)  # type: ignore[union-attr]
+    given = [prompt[:20] for prompt in PROMPTS]
+    expected = references(model, given, MAX_TOKENS)
+    llm = make_llm(model, kv_cache_memory_bytes=5 * size, max_model_len=48)
+    assert llm._built.scorer.states.max_requests == 2  # type: ignore[union-attr]
+    assert "room for the recurrent states of 2 requests" in caplog.text
+    assert tokens_of(llm, given, greedy(MAX_TOKENS)) == expected

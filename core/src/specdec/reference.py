@@ -1,7 +1,7 @@
 """The verify loop in its simplest form: one request, a dense cache. The engine is tested against it.
 
 Each step runs propose -> score -> verify -> commit. The draft is a chain, the sampler is `strict`, and the
-model is any `transformers` causal language model.
+model is any causal language model of `transformers` without recurrent states, which its cache cannot roll back.
 """
 
 from __future__ import annotations

@@ -145,7 +145,11 @@ class ModelForward(OwnForward):
                 batch, positions=torch.arange(len(batch.token_ids), device=self._place.device), longest=None
             )
             check_continuation(
-                states, lambda part: self.forward(part, None).logits, text, type(self.module).__name__
+                states,
+                lambda part: self.forward(part, None).logits,
+                text,
+                name=type(self.module).__name__,
+                dtype=self._place.dtype,
             )
         return windows
 

@@ -21,7 +21,12 @@ _FACTOR = 4.0
 
 
 def check_continuation(
-    states: RequestStates, run: Callable[[PackedBatch], torch.Tensor], batch: PackedBatch, name: str
+    states: RequestStates,
+    run: Callable[[PackedBatch], torch.Tensor],
+    batch: PackedBatch,
+    *,
+    name: str,
+    dtype: torch.dtype,
 ) -> None:
     """Choose whether a model's layers continue with several rows at once; one by one is right for more layers.
 
@@ -32,6 +37,7 @@ def check_continuation(
         run: runs a pass; returns its logits.
         batch: a pass of one request, from its beginning.
         name: of the model, for messages.
+        dtype: of the model; its logits may be wider.
 
     Raises:
         ModelError: if the logits differ either way.
@@ -65,12 +71,12 @@ def check_continuation(
         return sorted(distance(got, expected) for got, expected in pairs)[(num_rows - middle) // 2]
 
     wanted = error(is_one_by_one=True)
-    if not wanted <= torch.finfo(whole.dtype).eps ** 0.5:
+    if not wanted <= torch.finfo(dtype).eps ** 0.5:
         raise ModelError(
             f"{name} continues from a state otherwise than in one pass (logits differ by {wanted:.1g}): a layer keeps "
             "a state that specdec does not find, and cannot roll back"
         )
-    states.continues_one_by_one = not error(is_one_by_one=False) <= max(LEAST[whole.dtype], _FACTOR * wanted)
+    states.continues_one_by_one = not error(is_one_by_one=False) <= max(LEAST[dtype], _FACTOR * wanted)
     states.allocate(0, 0)
     if states.continues_one_by_one:
         logger.warning(
