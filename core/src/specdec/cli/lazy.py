@@ -23,6 +23,7 @@ OFFICIAL = {
     "bench": ("specdec-bench", "Measure methods against plain decoding on your own prompts."),
     "chat": ("specdec-core", "Talk to a model, accepted drafts in colour."),
     "check": ("specdec-testing", "Run the conformance tests on an installed method."),
+    "check-head": (packages_of_commands()["check-head"], "Find out how a draft head was trained."),
     "config": ("specdec-core", "Print the schema of speculative_config, or check one."),
     "convert": (packages_of_commands()["convert"], "Convert draft checkpoints between formats."),
     "demo": ("specdec-bench", "See speculative decoding at work on the built-in models."),

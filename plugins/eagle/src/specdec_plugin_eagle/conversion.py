@@ -99,8 +99,8 @@ def plan_conversion(
     if num_tokens is not None and num_tokens < 1:
         raise ConfigError(f"--num-speculative-tokens is {num_tokens}: give 1 or more")
     modules = {name: module_name(name) for name in checkpoint.names()}
-    is_eagle3 = _is_eagle3(modules, checkpoint)
-    settings = EagleSettings.from_dict(config, str(checkpoint), is_eagle3=is_eagle3)
+    has_three = is_eagle3(modules, checkpoint)
+    settings = EagleSettings.from_dict(config, str(checkpoint), is_eagle3=has_three)
     if settings.aux_layers is not None:
         count = None if verifier is None else Checkpoint(verifier).number("num_hidden_layers")
         read = layers_read(settings.aux_layers, count, str(checkpoint))
@@ -110,26 +110,34 @@ def plan_conversion(
         made = speculators_config(
             config,
             settings,
-            is_eagle3=is_eagle3,
+            is_eagle3=has_three,
             has_fc_bias=has_fc_bias,
             verifier=_absolute(verifier),
             num_tokens=num_tokens or DEFAULT_TOKENS,
         )
     else:
-        made = published_config(config, settings, is_eagle3=is_eagle3, has_fc_bias=has_fc_bias)
+        made = published_config(config, settings, is_eagle3=has_three, has_fc_bias=has_fc_bias)
     rename = speculators_name if to == SPECULATORS else published_name
-    tensors = {name: rename(module, is_eagle3=is_eagle3) for name, module in modules.items()}
+    tensors = {name: rename(module, is_eagle3=has_three) for name, module in modules.items()}
     twice = next((new for new in tensors.values() if list(tensors.values()).count(new) > 1), None)
     if twice is not None:
         same = " and ".join(repr(old) for old, new in tensors.items() if new == twice)
         raise ModelError(
             f"{checkpoint}: tensors {same} are the same part of the head: leave one of them there"
         )
-    return Conversion(checkpoint, "eagle3" if is_eagle3 else "eagle", tensors, made)
+    return Conversion(checkpoint, "eagle3" if has_three else "eagle", tensors, made)
 
 
-def _is_eagle3(modules: dict[str, str], checkpoint: HeadCheckpoint) -> bool:
-    """Return whether the tensors are those of an EAGLE-3 head, as opposed to EAGLE-1."""
+def is_eagle3(modules: dict[str, str], checkpoint: HeadCheckpoint) -> bool:
+    """Return whether the tensors are those of an EAGLE-3 head, as opposed to EAGLE-1.
+
+    Args:
+        modules: names in the head by published names.
+        checkpoint: its files, for messages.
+
+    Raises:
+        ModelError: if they are neither's.
+    """
     found = set(modules.values())
     if "body.layers.0.self_attn.q_proj.weight" in found:
         if "hidden_norm.weight" in found:

@@ -13,13 +13,21 @@ from specdec_plugin_eagle.names import module_name, published_by_module
 from specdec_plugin_eagle.settings import EagleSettings
 
 
-def load_eagle(checkpoint: HeadCheckpoint, target: TargetHandle) -> EagleHead:
+def load_eagle(
+    checkpoint: HeadCheckpoint, target: TargetHandle, settings: EagleSettings | None = None
+) -> EagleHead:
     """Return an EAGLE-1 or EAGLE-2 head.
+
+    Args:
+        checkpoint: its files.
+        target: the target.
+        settings: others than those of its `config.json`.
 
     Raises:
         ModelError: if files are missing or damaged, or do not match each other or the target.
     """
-    settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
+    if settings is None:
+        settings = EagleSettings.from_dict(checkpoint.config, str(checkpoint), is_eagle3=False)
     names = _names(checkpoint)
     _check_target(settings, checkpoint, target)
     if settings.layer_config.hidden_size != target.info.hidden_size:
