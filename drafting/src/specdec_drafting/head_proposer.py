@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from specdec import ConfigError
-from specdec.interfaces import Capability, DraftHead, ProposerConfig, TargetHandle
+from specdec.interfaces import Capability, Draft, DraftHead, ProposeBatch, ProposerConfig, TargetHandle
 from specdec.loading import check_rope
+from specdec_drafting.acceptance_watch import AcceptanceWatch
 from specdec_drafting.drafter import DraftModule
 from specdec_drafting.head_config import HeadConfig
 from specdec_drafting.proposer import DraftingProposer
@@ -31,10 +32,16 @@ class HeadProposer(DraftingProposer):
             ConfigError: if it does not fit the target or the configuration.
         """
 
+    def propose(self, batch: ProposeBatch) -> Draft:
+        """See `DraftingProposer.propose`; warns if drafts are worse than chance."""
+        self._watch.observe(batch)
+        return super().propose(batch)
+
     def load_module(self, target: TargetHandle) -> DraftModule:
         """Return the head, and the ids that it can draft."""
         config, info = self.config, target.info
         assert isinstance(config, HeadConfig)
+        self._watch = AcceptanceWatch(config.model or self.name, info.vocab_size)
         max_len = config.max_model_len or info.max_model_len
         self._head = head = self.load_head(target)
         check_rope(head.config, max_len, config.model or self.name)
