@@ -189,9 +189,8 @@ class ModelForward(OwnForward):
         if states is not None:
             context.cache = states.cache(batch, length)
         elif length:
-            from specdec.runner.states.pass_cache import (
-                PassCache,
-            )  # imports transformers, which takes seconds
+            # Imports transformers, which takes seconds, and plugins are listed without it.
+            from specdec.runner.states.pass_cache import PassCache
 
             context.cache = PassCache(length)
         return self._call(batch, context)

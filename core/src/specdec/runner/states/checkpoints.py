@@ -243,9 +243,9 @@ class Checkpoints:
         wanted = self._wanted.get(segment.owner, 0)
         if start < wanted <= end:
             positions.append(self._wanted.pop(segment.owner))
-        return {position: self._snapshot(segment, kept, position, start) for position in sorted({*positions})}
+        return {position: self._snapshot(segment, kept, position) for position in sorted({*positions})}
 
-    def _snapshot(self, segment: Segment, kept: Kept, position: int, start: int) -> int:
+    def _snapshot(self, segment: Segment, kept: Kept, position: int) -> int:
         """Return the place of a new snapshot."""
         slot = segment.first_slot + position - 1
         is_decoding = segment.num_rows - segment.num_drafted == 1
