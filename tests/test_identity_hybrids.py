@@ -17,7 +17,7 @@ from speccheck.identity import assert_identical, reference, references
 from speccheck.models import MAX_LEN, make, prompts, tiny
 from speccheck.states import check_states
 
-from specdec import LLM, ConfigError, ModelError
+from specdec import LLM, ConfigError, ModelError, RequestOutput, SamplingParams
 from specdec.runner.states.pool import StatePool
 
 MAX_TOKENS = 20
@@ -263,3 +263,31 @@ def test_fewer_requests_run_where_memory_has_no_room_for_their_states(caplog) ->
     assert llm._built.scorer.states.max_requests == 2  # type: ignore[union-attr]
     assert "room for the recurrent states of 2 requests" in caplog.text
     assert tokens_of(llm, given, greedy(MAX_TOKENS)) == expected
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "jamba"])
+def test_samples_do_not_depend_on_drafts(name) -> None:
+    """Several samples share a prompt, are preempted, and have log probabilities of the prompt, which skip cached prefixes."""
+    model, given = hybrid(name), prompts([30, 40, 1], seed=9)
+    params = [
+        SamplingParams(
+            temperature=0.8, seed=seed, n=3, max_tokens=MAX_TOKENS, ignore_eos=True, prompt_logprobs=1
+        )
+        for seed in range(3)
+    ]
+    plain = make_llm(model).generate(given, params)
+    texts = [[*prompt, *output.outputs[0].token_ids] for prompt, output in zip(given, plain, strict=True)]
+    speculation = chain(k=4, wrong=0.3, texts=texts, adaptive=False)
+    llm = make_llm(model, speculation, **SMALL | {"max_num_batched_tokens": 19}, max_num_seqs=3)
+    drafted = llm.generate(given, params)
+    assert engine_of(llm).metrics.num_preemptions
+    assert engine_of(llm).metrics.num_accepted_tokens
+    for one, other in zip(plain, drafted, strict=True):
+        assert [o.token_ids for o in one.outputs] == [o.token_ids for o in other.outputs]
+        assert logprobs(one) == pytest.approx(logprobs(other), abs=1e-3)
+
+
+def logprobs(output: RequestOutput) -> list[float]:
+    """Return those of a prompt."""
+    assert output.prompt_logprobs is not None
+    return [entry.logprob for row in output.prompt_logprobs if row for entry in row.values()]

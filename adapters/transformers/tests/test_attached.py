@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from speccheck.hybrids import hybrid
+from speccheck.identity import reference
+from speccheck.models import prompts
 from transformers import PreTrainedModel
 
 import specdec_transformers
@@ -191,3 +194,26 @@ def test_weights_made_in_inference_mode(batch, fresh_model) -> None:
     expected = model.generate(**batch, max_new_tokens=8)
     assert model.lm_head.weight.is_inference()
     assert torch.equal(call(model, batch), expected)
+
+
+def test_a_model_with_recurrent_layers() -> None:
+    """It stays usable: copied, pickled, trained and called without an engine."""
+    model = hybrid("qwen3_5")
+    (prompt,) = prompts([41])
+    ids = torch.tensor([prompt])
+    expected = reference(model, prompt, 12)
+    speculation = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1}
+    for each in (model, model, copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        got = each.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=12,
+            do_sample=False,
+            pad_token_id=0,
+            custom_generate=specdec_transformers.generate,
+            speculative_config=speculation,
+        )
+        assert got[0, 41:].tolist() == expected
+        assert reference(each, prompt, 12) == expected
+    model(ids, labels=ids).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
