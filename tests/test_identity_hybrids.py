@@ -171,12 +171,37 @@ def test_drafts_on_the_targets_cache_are_refused() -> None:
         make_llm(hybrid("qwen3_next"), {"method": "self", "num_speculative_tokens": 2})
 
 
-def test_draft_models_with_states_are_refused(tmp_path) -> None:
-    hybrid("lfm2").save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match="rolled back for targets only"):
-        make_llm(
-            tiny("llama"), {"method": "draft_model", "model": str(tmp_path), "num_speculative_tokens": 2}
-        )
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_5", "zamba"])
+def test_as_a_draft_model(name, tmp_path) -> None:
+    """Every draft is what the draft model continues the text with, whatever was rejected before; of itself, all is accepted."""
+    drafting = hybrid(name)
+    drafting.save_pretrained(tmp_path)
+    config = {"method": "draft_model", "model": str(tmp_path), "num_speculative_tokens": 4, "adaptive": False}
+    config |= {"draft_sample_method": "greedy", "on_proposer_error": "raise"}
+    params = greedy(MAX_TOKENS, return_draft_steps=True)
+    for target, arguments in (
+        (drafting, {}),
+        (tiny("llama"), {"max_num_batched_tokens": 24, "max_num_seqs": 3}),
+    ):
+        expected = references(target, PROMPTS, MAX_TOKENS)
+        llm = make_llm(target, config, **arguments)
+        for _ in range(2):
+            outputs = [output.outputs[0] for output in llm.generate(PROMPTS, params)]
+            assert [output.token_ids for output in outputs] == expected
+        num_drafted = 0
+        for prompt, output in zip(PROMPTS, outputs, strict=True):
+            text, at = [*prompt, *output.token_ids], len(prompt)
+            for step in output.draft_steps or ():
+                wanted = reference(drafting, text[:at], len(step.token_ids)) if step.token_ids else []
+                assert step.token_ids == wanted
+                num_drafted += len(wanted)
+                at += step.num_emitted
+        assert num_drafted > MAX_TOKENS
+        metrics = engine_of(llm).metrics
+        if target is drafting:
+            assert metrics.num_accepted_tokens == metrics.num_draft_tokens
+        else:
+            assert metrics.num_accepted_tokens < metrics.num_draft_tokens / 2
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def rows_of(
     """Rows of a head or model, in a cache of so many blocks."""
     cache = KVCache(num_blocks * BLOCK, CPU)
     module = nn.Identity() if is_model else Mock(DraftHead, num_stages=num_stages, feature_size=2)
-    runner = cast(Runner, SimpleNamespace(module=module, dtype=torch.float32, cache=cache))
+    runner = cast(Runner, SimpleNamespace(module=module, dtype=torch.float32, cache=cache, states=None))
     rows = RequestRows(runner, vocabulary, BLOCK, max_len=1000)
     cache.allocate(0, LayerShape(1, 4, 4, torch.float32))
     return rows

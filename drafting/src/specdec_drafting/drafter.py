@@ -121,6 +121,7 @@ class Drafter:
             num_masks = draft.max_depth - 1
             piece.ids = np.concatenate((piece.ids, np.full(num_masks, self._module.mask_id)))
             piece.num_logits += num_masks
+            piece.num_drafted = num_masks
             if piece.features is not None and self._head is not None and self._head.mask_feature is not None:
                 masks = self._head.mask_feature.expand(num_masks, -1)
                 piece.features = torch.cat((piece.features, masks))

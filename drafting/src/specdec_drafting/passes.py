@@ -34,6 +34,10 @@ class Piece:
     tree_mask: torch.Tensor | None = None
     """`[n, num_branched + n]`, see `Segment`; None for a chain."""
     num_branched: int = 0
+    owner: str | None = None
+    """The request; see `Segment.owner`."""
+    num_drafted: int = 0
+    """Number of drafted rows, the last ones."""
 
     def part(self, start: int, end: int, *, is_last: bool) -> Piece:
         """Return some of the rows of a chain; only the last part has logits."""
@@ -42,6 +46,7 @@ class Piece:
             ids=self.ids[start:end],
             num_cached=self.num_cached + start,
             num_logits=self.num_logits if is_last else 0,
+            num_drafted=self.num_drafted if is_last else 0,
             features=None if self.features is None else self.features[start:end],
             positions=None if self.positions is None else self.positions[start:end],
         )
@@ -107,7 +112,17 @@ def _run(runner: Runner, pieces: list[Piece], stage: int) -> tuple[torch.Tensor 
             tree_mask = piece.tree_mask.to(device)
             depths = sent(torch.from_numpy(at - (piece.num_cached - piece.num_branched)), device)
         segments.append(
-            Segment(row, count, piece.first_slot, piece.num_cached, tree_mask, depths, piece.num_branched)
+            Segment(
+                row,
+                count,
+                piece.first_slot,
+                piece.num_cached,
+                tree_mask,
+                depths,
+                piece.num_branched,
+                piece.owner,
+                piece.num_drafted,
+            )
         )
         positions.append(at)
         slots.append(places + piece.first_slot)

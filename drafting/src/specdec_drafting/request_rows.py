@@ -54,7 +54,8 @@ class RequestRows:
     def pool(self) -> SlotPool:
         """The slot allocator; created with the first request, because the cache is allocated after loading."""
         if self._made is None:
-            self._made = SlotPool(self._runner.cache, self._prefix_block_size)
+            size = 0 if self._runner.states is not None else self._prefix_block_size
+            self._made = SlotPool(self._runner.cache, size)
         return self._made
 
     def num_rows(self, state: RequestState, stage: int = 0) -> int:
@@ -76,6 +77,9 @@ class RequestRows:
         if start < state.num_tokens:
             self._forget_from(request_id, state, committed[:start])
         state.keep_accepted(committed)
+        if self._runner.states is not None and not self._runner.states.holds(request_id, state.num_ids):
+            self.drop(request_id)  # its states are gone, so it begins anew
+            state = self.states[request_id] = RequestState()
         if self.reads_states and start > state.num_tokens:
             # States were missed, so it rests until they are delivered again from the start.
             self.drop(request_id)
@@ -86,6 +90,9 @@ class RequestRows:
             num_ids = self._vocabulary.num_draft_ids(committed[-1:])
             state.hold(state.num_tokens - 1, state.num_ids - num_ids)
             waiting = 1
+            if self._runner.states is not None and not self._runner.states.holds(request_id, state.num_ids):
+                state.hold(0, 0)
+                waiting = len(committed)
         is_ready = num_wanted > 0 and state.logits is not None
         if not is_ready and waiting < (1 if num_wanted or self.reads_states else _LAZY_TOKENS):
             return None
@@ -112,7 +119,8 @@ class RequestRows:
         if len(ids):
             state.hold(batch.starts[row] + batch.counts[row], state.num_ids + len(ids))
         num_new = self.num_rows(state) - num_cached
-        return Piece(ids[len(ids) - num_new :], self.pool.first_slot(request_id), num_cached, 0)
+        first_slot = self.pool.first_slot(request_id)
+        return Piece(ids[len(ids) - num_new :], first_slot, num_cached, 0, owner=request_id)
 
     def keep(self, state: RequestState, stage: int, piece: Piece, carries: torch.Tensor) -> Piece | None:
         """Record the carries `[n, F]` of a piece that a stage of a head has just run.
@@ -148,7 +156,10 @@ class RequestRows:
         position = state.num_ids - (1 if self.reads_states else 0) - stage + depth - 1
         self.keep_drafted(state, path)
         first_slot = self.pool.first_slot(request_id)
-        return Piece(np.array([token_id]), first_slot, num_cached, 1, positions=np.array([position]))
+        return Piece(
+            np.array([token_id]), first_slot, num_cached, 1,
+            positions=np.array([position]), owner=request_id, num_drafted=1,
+        )  # fmt: skip
 
     def keep_drafted(self, state: RequestState, token_ids: Sequence[int]) -> None:
         """Record drafted tokens that a model has run. A head's rows of them are not the committed ones."""
@@ -193,10 +204,14 @@ class RequestRows:
         self.states.pop(request_id, None)
         if self._made is not None:
             self._made.release(request_id)
+        if self._runner.states is not None:
+            self._runner.states.release(request_id)
 
     def _reserve(self, batch: ProposeBatch, request_id: str, num_slots: int, num_kept: int) -> bool:
         """Make room for a request, evicting requests outside the batch if needed; these restart, or resume from a prefix."""
-        if self.pool.reserve(request_id, num_slots, num_kept):
+        states = self._runner.states
+        has_room = states is None or len(self.states) <= states.max_requests
+        if has_room and self.pool.reserve(request_id, num_slots, num_kept):
             return True
         for other in self.states.keys() - set(batch.request_ids):
             self.drop(other)

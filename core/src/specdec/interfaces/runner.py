@@ -12,6 +12,7 @@ from specdec.interfaces.attention import Attention
 from specdec.interfaces.chain import Chains, ChainWork, NewRows
 from specdec.interfaces.forward import ForwardOutput, PackedBatch
 from specdec.interfaces.kv_cache import KVCache
+from specdec.interfaces.score_batch import KeptStates
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,10 @@ class Runner(Protocol):
     @property
     def rounding(self) -> float:
         """Relative distance of the module's own logits from those in wider arithmetic."""
+
+    @property
+    def states(self) -> KeptStates | None:
+        """States of layers that keep no keys and values; passes of such a model name requests by `Segment.owner`."""
 
     @property
     def max_chain_rows(self) -> int:

@@ -106,5 +106,8 @@ class KeptStates(Protocol):
             the number of rows before the state, as many as possible; 0 if it must begin anew.
         """
 
+    def holds(self, owner: object, num_rows: int) -> bool:
+        """Return whether a pass of a request can begin after `num_rows` rows: those of its last pass, or drafted in it."""
+
     def release(self, owner: object) -> None:
         """Drop a request's states."""

@@ -65,9 +65,7 @@ class ModuleRunner:
         self.attention = self._make_attention(self.cache, max_context)
         self.wanted = Wanted(final=isinstance(module, DraftHead))
         self.windows: dict[int, int | None] = {}
-        self.states: RequestStates | None = request_states(
-            module, is_draft=is_draft, is_invariant=is_invariant
-        )
+        self.states: RequestStates | None = request_states(module, is_invariant=is_invariant)
         """States of the layers that keep no keys and values; None if there are no such layers."""
         self.rounding = 0.0
         """Relative distance of the module's own logits from those in wider arithmetic, if measured."""

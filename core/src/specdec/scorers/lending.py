@@ -11,6 +11,9 @@ from specdec.interfaces.draft_slots import DraftSlots
 from specdec.runner import ModuleRunner
 from specdec.runner.target_runner import TargetRunner
 
+_BATCHES = 2
+"""Requests of a proposer's batch, as a multiple of those that run: beside them are those that ended in the last step."""
+
 
 class Lender:
     """Makes a proposer's runners, and allocates their caches once the number of slots is known.
@@ -35,7 +38,14 @@ class Lender:
         self._is_fused = not options.enforce_eager
         self._device = device
         self._max_model_len = max_model_len
+        self._num_requests = _BATCHES * options.max_num_seqs
         self._num_slots = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the states that `allocate` allocates beside the caches."""
+        kept = [runner.states for runner in self.runners if runner.states is not None]
+        return self._num_requests * sum(states.bytes_per_request(is_prefix_cached=False) for states in kept)
 
     def make_runner(self, module: nn.Module) -> ModuleRunner:
         """Make a runner for a causal language model or a `DraftHead`; see `TargetHandle.make_runner`."""
@@ -62,11 +72,16 @@ class Lender:
         """Give every runner a cache of `num_slots` tokens, including runners made later."""
         self._num_slots = num_slots
         for runner in self.runners:
-            runner.allocate(num_slots)
+            self._allocate(runner)
 
     def lend(self, runner: ModuleRunner) -> None:
         """Register a runner without a cache; if sizes are known already, allocate its cache instead."""
         if self._num_slots:
-            runner.allocate(self._num_slots)  # many proposers may share one target, which keeps none of them
+            self._allocate(runner)  # many proposers may share one target, which keeps none of them
         else:
             self.runners.append(runner)
+
+    def _allocate(self, runner: ModuleRunner) -> None:
+        runner.allocate(self._num_slots)
+        if runner.states is not None:
+            runner.states.allocate(self._num_requests, block_size=0)

@@ -82,7 +82,7 @@ class TransformersScorer(Scorer):
     def allocate(self) -> None:
         """Allocate the KV caches: as many slots for each of the proposer's models as for the target."""
         runners = self._runners
-        reserved = sum(runner.reserved_bytes for runner in runners)
+        reserved = sum(runner.reserved_bytes for runner in runners) + self._lender.state_bytes
         needed = partial(step_bytes, self.runner, self.options, reserved)
         bytes_per_token = sum(runner.bytes_per_token for runner in runners)
         spread = self.runner.cache.bytes_by_device if places(self.target.model) else {}

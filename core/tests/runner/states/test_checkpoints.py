@@ -164,3 +164,46 @@ def test_rows_run_after_the_state_of_their_own_text(seed, lag) -> None:
     assert len(world.checkpoints._free) == REQUESTS
     held = [*world.checkpoints._free_snapshots, *world.checkpoints._snapshots.values()]
     assert sorted(held) == list(range(2 * REQUESTS, 2 * REQUESTS + world.num_snapshots))
+
+
+def test_a_draft_that_is_made_row_by_row() -> None:
+    """As a draft model's: nothing is accepted until a row comes that is not drafted; then the accepted rows run again."""
+    checkpoints, owner = Checkpoints(1, 0, 0, 0, lambda *_: None), object()
+    text, states = [5, 6, 7, 8, 9, 10, 11], dict[int, list[int]]()
+
+    def run(start: int, tokens: list[int], *, is_draft: bool) -> list[int]:
+        """Return the tokens that run again."""
+        nothing, count = torch.zeros(len(tokens)), len(tokens)
+        segment = Segment(0, count, 0, start, owner=owner, num_drafted=count if is_draft else 0)
+        plan = checkpoints.plan(PackedBatch(nothing, nothing, [segment], None, None))
+        again = []
+        for piece in [piece for stage in plan.stages for group in stage for piece in group.pieces]:
+            rows = (tokens if piece.inputs is None else piece.inputs[0])[piece.rows]
+            again += [] if piece.inputs is None else rows
+            state = [*(states[piece.source] if piece.source is not None else []), *rows]
+            states.update(dict.fromkeys(piece.targets, state))
+        for rows, kept in plan.keeps:
+            kept.inputs[0] = [*kept.inputs.get(0, []), *tokens[rows]]  # type: ignore[list-item]  # no tensors
+        assert text[:start] + tokens in states.values()
+        return again  # type: ignore[return-value]  # ditto
+
+    assert checkpoints.holds(owner, 0)
+    assert run(0, text[:4], is_draft=False) == []
+    for accepted in (0, 1, 2, 3):
+        for depth in range(3):
+            assert run(4 + depth, [text[4 + depth]], is_draft=True) == []
+        assert [checkpoints.holds(owner, n) for n in (3, 4, 5, 6, 7, 8)] == [
+            False,
+            True,
+            True,
+            True,
+            True,
+            False,
+        ]
+        if accepted == 3:
+            assert run(7, [12], is_draft=False) == []
+        elif accepted:
+            assert run(4 + accepted, text[4 + accepted :], is_draft=False) == text[4 : 4 + accepted]
+            checkpoints.release(owner)
+            assert not checkpoints.holds(owner, 4)
+            run(0, text[:4], is_draft=False)

@@ -124,6 +124,14 @@ class Checkpoints:
             kept.states, kept.num_inputs = {known: kept.places[0]}, 0
         return known
 
+    def holds(self, owner: object, num_rows: int) -> bool:
+        """Return whether a pass of a request can begin after `num_rows` rows."""
+        kept = self._kept.get(owner)
+        if num_rows == 0 or kept is None:
+            return num_rows == 0
+        is_among_inputs = kept.inputs_from <= num_rows <= kept.inputs_from + kept.num_inputs
+        return num_rows in kept.states or (is_among_inputs and kept.num_inputs > 0)
+
     def release(self, owner: object) -> None:
         """Forget a request; its snapshots stay."""
         self._wanted.pop(owner, None)
@@ -165,6 +173,12 @@ class Checkpoints:
         """Return the pieces of one request: kept inputs that were accepted, then the rows of the pass."""
         owner, start = segment.owner, segment.num_cached
         kept = self._kept_of(owner)
+        if (
+            segment.num_drafted == segment.num_rows
+            and kept.num_inputs
+            and start == kept.inputs_from + kept.num_inputs
+        ):
+            return self._extend(segment, kept, keeps)
         pieces = self._return_to(start, segment, kept)
         place = kept.states[start]
         spare = next(each for each in kept.places if each != place)
@@ -191,6 +205,16 @@ class Checkpoints:
             pieces.append(Piece(rows, None, source, targets))
             first, source = last, targets[-1] if targets else None
         return pieces
+
+    def _extend(self, segment: Segment, kept: Kept, keeps: list[tuple[slice, Kept]]) -> list[Piece]:
+        """Return the piece of rows that continue a draft, so that nothing is accepted yet: its state alone advances."""
+        rows, start = slice(segment.row, segment.row + segment.num_rows), segment.num_cached
+        place = kept.states.pop(start)
+        assert place is not None, "the state after a draft is kept"
+        kept.states[start + segment.num_rows] = place
+        kept.num_inputs += segment.num_rows
+        keeps.append((rows, kept))
+        return [Piece(rows, None, place, [place])]
 
     def _return_to(self, start: int, segment: Segment, kept: Kept) -> list[Piece]:
         """Have the state after `start` tokens in `kept.states`; returns the pieces that must run for it."""

@@ -67,6 +67,10 @@ class RequestStates:
         """See `KeptStates.resume`."""
         return self._checkpoints.resume(owner, first_slot, num_rows)
 
+    def holds(self, owner: object, num_rows: int) -> bool:
+        """See `KeptStates.holds`."""
+        return self._checkpoints.holds(owner, num_rows)
+
     def release(self, owner: object) -> None:
         """See `KeptStates.release`."""
         self._checkpoints.release(owner)
@@ -127,20 +131,15 @@ class RequestStates:
             module.forward = SplitForward(module, number, list(dict.fromkeys(keys)))
 
 
-def request_states(module: nn.Module, *, is_draft: bool, is_invariant: bool) -> RequestStates | None:
+def request_states(module: nn.Module, *, is_invariant: bool) -> RequestStates | None:
     """Return the states of a model's layers; None if none keeps any.
 
     Raises:
-        ModelError: for a model of a proposer, one that is spread over several devices, or batch-invariant logits.
+        ModelError: for a model that is spread over several devices, or batch-invariant logits.
     """
     model = cast("PreTrainedModel", module)
     if isinstance(module, DraftHead) or not keeps_states(model.config):
         return None
-    if is_draft:
-        raise ModelError(
-            f"{type(module).__name__} keeps recurrent states, which are rolled back for targets only: draft with a model whose "
-            "layers all attend, or with a method that needs no model"
-        )
     if found := places(model):
         raise ModelError(
             f"{type(module).__name__} keeps recurrent states, and is spread over {', '.join(sorted(found))}: such layers are "

@@ -43,7 +43,9 @@ class SplitForward:
             return self._forward(*positional, **named)
 
         for rows, request in work.plan.keeps:
-            request.inputs[self._number] = [leaf[:, rows].clone() for leaf in given]
+            new, before = [leaf[:, rows].clone() for leaf in given], request.inputs.get(self._number)
+            joined = new if before is None else [torch.cat(each, 1) for each in zip(before, new, strict=True)]
+            request.inputs[self._number] = joined
         return self._run_stages(cache, work, given, run)
 
     def _run_stages(
