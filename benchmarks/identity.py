@@ -29,7 +29,7 @@ from transformers import AutoModelForCausalLM
 
 from specdec import LLM, SamplingParams, SpeculativeOptions
 
-_METHODS = ("none", "ngram", "ngram_gpu", "suffix", "draft_model", "eagle3", "eagle3_tree", "cascade")
+_METHODS = ("none", "ngram", "ngram_gpu", "suffix", "draft_model", "eagle3", "eagle3_tree", "composite")
 _BATCH = 8
 
 
@@ -183,8 +183,8 @@ def _configuration(method: str, model: str) -> SpeculativeOptions:
         return {**head, "num_speculative_tokens": 8, "tree_top_k": 3}
     if method == "draft_model":  # the target as its own draft: every drafted token must be accepted
         return {"method": "draft_model", "model": model, "num_speculative_tokens": 5}
-    if method == "cascade":
-        return {"method": "cascade", "proposers": [{"method": "suffix"}, head]}
+    if method == "composite":
+        return {"method": "composite", "proposers": [{"method": "suffix"}, head]}
     return {"method": method, "num_speculative_tokens": 5}
 
 

@@ -30,8 +30,8 @@ METHODS: dict[str, dict[str, Any] | None] = {
     "ngram": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 2},
     "suffix": {"method": "suffix", "num_speculative_tokens": 8},
     "eagle3": {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 4},
-    "cascade": {
-        "method": "cascade",
+    "composite": {
+        "method": "composite",
         "proposers": [{"method": "suffix"}, {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 4}],
         "num_speculative_tokens": 4,
     },

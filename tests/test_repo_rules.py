@@ -34,6 +34,7 @@ FOLDERS = (
 )
 CORE = ROOT / "core/src/specdec"
 ALSO_ORDINARY_WORDS = {
+    "auto": "a value of many options",
     "mlp": "a part of every transformer layer",
     "custom_class": "not a method",
     "suffix": "of a path",

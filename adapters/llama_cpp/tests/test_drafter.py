@@ -97,7 +97,16 @@ def count(drafter: Drafter, name: str) -> float:
 
 @pytest.mark.parametrize(
     "config",
-    [NGRAM, SUFFIX, {"method": "cascade", "num_speculative_tokens": 4, "proposers": [NGRAM, SUFFIX]}],
+    [
+        NGRAM,
+        SUFFIX,
+        {
+            "method": "composite",
+            "policy": "longest",
+            "num_speculative_tokens": 4,
+            "proposers": [NGRAM, SUFFIX],
+        },
+    ],
     ids=lambda config: config["method"],
 )
 def test_drafts_are_accepted(config) -> None:

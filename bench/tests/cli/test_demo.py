@@ -127,7 +127,7 @@ def test_official_methods_that_do_not_pay_run_on_request_alone(capfd: pytest.Cap
     assert run([*SHORT[:-1], "--json"]) == 0
     left_out = {entry["method"] for entry in json.loads(capfd.readouterr().out)["left_out"]}
     assert "failing" in left_out  # a method of one's own is tried
-    assert not left_out & {"ngram_gpu", "draft_model", "cascade", "mtp", "medusa"}
+    assert not left_out & {"ngram_gpu", "draft_model", "composite", "mtp", "medusa"}
 
 
 @pytest.mark.usefixtures("zoo")

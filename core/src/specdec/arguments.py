@@ -131,13 +131,17 @@ class SpeculativeOptions(TypedDict, total=False):
     min_probability: float
     """Least estimated probability that a drafted token is accepted; lower where verified rows cost little."""
     min_promise: float
-    """A draft that is likely to bring so many tokens, by the confidence its method gives, is taken without asking the
-    proposers behind; drafts without confidence promise all their tokens."""
+    """With `cascade`: a draft that is likely to bring so many tokens, by the confidence its method gives, is taken
+    without asking the proposers behind; drafts without confidence promise all their tokens."""
     norm_output: bool | None
     """Whether the next token's state is taken after the final norm, where `config.json` tells wrongly: heads that
     SpecForge wrote with `norm_output` before 15 September 2026 were trained without."""
     num_successors: int
     """Probable ids that are kept after each id of the vocabulary."""
+    policy: str
+    """`choose`: what has the most expected tokens per second, by measurement; `cascade`: the first that promises
+    enough; `longest`; `extend`: each goes on where the one before ends; `merge`: one tree of all; or the path of a
+    class."""
     posterior_alpha: float
     """Lossy: factor of exp(-entropy), the bound where that is lower (delta)."""
     posterior_threshold: float
@@ -148,7 +152,7 @@ class SpeculativeOptions(TypedDict, total=False):
     """The shortest n-gram that counts as a match; prompt_lookup_max where missing, else 2. `ngram` keeps 5 to 14 bytes
     per token and length."""
     proposers: Sequence[SpeculativeOptions]
-    """A `speculative_config` for each, cheap ones first: `[{"method": "suffix"}, {"method": "eagle3", ...}]`."""
+    """Not to be given: `composite` takes a list of your own."""
     suffix_decoding_cache_path: str | Path | None
     """A file of responses: read at the start if it exists, written when the proposer ends. `specdec suffix warm` makes
     one. `zoo`: the responses that specdec-zoo has for the target, which are only read."""

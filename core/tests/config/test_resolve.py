@@ -45,6 +45,7 @@ def test_a_plugin_gets_its_own_keys_and_the_common_ones() -> None:
         "parallel_drafting": False,
         "draft_tensor_parallel_size": 1,
         "draft_sample_method": "greedy",
+        "on_proposer_error": "fallback",
         "prompt_lookup_max": 4,
     }
     assert resolved.sampler_class.name == "strict"

@@ -250,7 +250,7 @@ def test_a_map_is_checked_when_it_first_comes(monkeypatch) -> None:
     proposer.vocab_map = torch.tensor([1, -1, 3])  # the second id would read as padding
     assert asked(guard) is None
     assert asked(guard) is None
-    assert guard._metrics.proposer_errors == 2
+    assert guard.metrics.proposer_errors == 2
 
 
 def test_a_false_map_raises_where_drafts_are_strict() -> None:
@@ -295,3 +295,20 @@ def test_the_one_thing_that_is_wrong_is_named(draft: Draft, flaw: str | None) ->
     _, num_unfit, found = check_draft(draft, [3] * len(draft.token_ids), VOCAB)
     assert found == flaw
     assert (num_unfit > 0) == (flaw is not None)
+
+
+def test_confidence_is_kept_for_the_nodes_that_are() -> None:
+    draft, _ = check(Draft.from_lists([[1, 2, 3], [4]], confidence=[[0.5, 0.25, 0.125], [1.0]]), nodes=2)
+    assert draft.confidence == ((0.5, 0.25), (1.0,))
+    assert check(Draft.from_lists([[1]]))[0].confidence is None
+
+
+def test_failures_that_a_proposer_contained_count_as_its_own() -> None:
+    proposer, guard = guarded()
+    proposer.num_contained = 2
+    asked(guard)
+    assert guard.metrics.proposer_errors == 2
+    proposer.num_contained = 3
+    asked(guard)
+    asked(guard)
+    assert guard.metrics.proposer_errors == 3

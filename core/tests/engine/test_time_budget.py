@@ -58,7 +58,7 @@ def test_a_prompt_may_take_as_many_steps_as_it_has_pieces(
     guard = guard_of(Sleeper)
     guard.observe_target(0.001)  # so the budget is the least there is, 50 ms
     assert guard.propose(batch_of(counts), [0] * len(counts)) is not None
-    assert guard._metrics.proposer_overruns == is_overrun
+    assert guard.metrics.proposer_overruns == is_overrun
 
 
 @pytest.mark.parametrize(("most", "is_overrun"), [(1, True), (4, True), (6, False)])
@@ -72,7 +72,7 @@ def test_each_token_of_a_form_of_the_target_may_take_a_pass(
     guard = guard_of(OnTarget)
     guard.observe_target(0.04)
     guard.propose(batch_of([1]), [most])
-    assert guard._metrics.proposer_overruns == is_overrun
+    assert guard.metrics.proposer_overruns == is_overrun
 
 
 class Resuming(Sleeper):
@@ -94,7 +94,7 @@ def test_a_slow_resume_counts_and_is_not_called_during_a_pause(monkeypatch: pyte
     monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(5, dtype=np.int32)
     assert [guard.resume("r", ids) for _ in range(5)] == [5, 5, 5, 0, 0]
-    assert (guard._metrics.proposer_overruns, guard._metrics.proposer_pauses) == (3, 1)
+    assert (guard.metrics.proposer_overruns, guard.metrics.proposer_pauses) == (3, 1)
 
 
 def test_pauses_are_short_again_after_many_good_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,4 +124,4 @@ def test_a_long_prefix_may_take_long_to_resume(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", -1)
     guard, ids = guard_of(Resuming), np.arange(320, dtype=np.int32)
     assert [guard.resume("r", ids) for _ in range(5)] == [320] * 5
-    assert (guard._metrics.proposer_overruns, guard._metrics.proposer_pauses) == (0, 0)
+    assert (guard.metrics.proposer_overruns, guard.metrics.proposer_pauses) == (0, 0)

@@ -109,7 +109,7 @@ def test_more_successors_than_ids_are_refused() -> None:
         )
 
 
-def test_in_a_cascade() -> None:
+def test_in_a_composite() -> None:
     members = [
         {"method": "suffix"},
         {"method": "recycling", "num_speculative_tokens": 4, "num_successors": 3},
@@ -117,7 +117,11 @@ def test_in_a_cascade() -> None:
     prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(4)]
     params = SamplingParams(temperature=0.0, max_tokens=48, return_draft_steps=True)
     plain = LLM("zoo", dtype="float32").generate(prompts, params)
-    llm = LLM("zoo", dtype="float32", speculative_config={"method": "cascade", "proposers": members})
+    llm = LLM(
+        "zoo",
+        dtype="float32",
+        speculative_config={"method": "composite", "policy": "cascade", "proposers": members},
+    )
     outputs = llm.generate(prompts, params)
     assert [o.outputs[0].token_ids for o in outputs] == [o.outputs[0].token_ids for o in plain]
     steps = [step for output in outputs for step in output.outputs[0].draft_steps]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_INHERITED = ("draft_sample_method", "max_model_len", "draft_tensor_parallel_size")
+_INHERITED = ("draft_sample_method", "max_model_len", "draft_tensor_parallel_size", "on_proposer_error")
 """Common keys that a nested configuration inherits from the outer one unless it sets them."""
 DEFAULT_SAMPLER: str = SpeculativeConfig.model_fields["rejection_sample_method"].default
 
@@ -87,9 +87,9 @@ def resolve(
     sampler = registry.sampler(config.rejection_sample_method)
     own, samplers = _assign(rest, proposer, sampler)
     own = proposer.Config.complete(own, partial(_member, config, target))
-    tokens = own.pop("num_speculative_tokens", None)
-    if tokens is not None and config.num_speculative_tokens is None:
-        config = config.model_copy(update={"num_speculative_tokens": tokens})
+    given = config.model_dump(exclude_unset=True, exclude_none=True)
+    defaults = {key: own.pop(key) for key in own.keys() & SpeculativeConfig.model_fields.keys()}
+    config = config.model_copy(update={k: v for k, v in defaults.items() if k not in given})
     if not sampler.is_lossless:
         notice(
             f"lossy {sampler.name}",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from specdec.engine.speculation.check_draft import select_rows as select_rows
     from specdec.engine.speculation.delivery import Delivery as Delivery
     from specdec.engine.speculation.draws import EngineDraws as EngineDraws
+    from specdec.engine.speculation.guard import ProposerGuard as ProposerGuard
     from specdec.engine.speculation.opening import no_states as no_states
     from specdec.engine.speculation.top_k import TopK as TopK
     from specdec.engine.speculation.undeclared import undeclared as undeclared
@@ -45,6 +46,7 @@ __all__ = [
     "Intake",
     "KVManager",
     "Metric",
+    "ProposerGuard",
     "Request",
     "SchedulerOutput",
     "Sequence",
@@ -73,6 +75,7 @@ __getattr__ = lazily(
         "Intake": "intake",
         "KVManager": "kv_manager",
         "Metric": "metrics",
+        "ProposerGuard": "speculation.guard",
         "SchedulerOutput": "scheduler_output",
         "Request": "request",
         "Sequence": "sequence",

@@ -127,6 +127,8 @@ class CheckedDraft:
     """None if no row carries q; the nodes of rows without q are point masses."""
     proposers: tuple[str, ...] | None = None
     """See `Draft.proposers`."""
+    confidence: tuple[tuple[float, ...], ...] | None = None
+    """`[B]` see `Draft.confidence`; for proposers that call others."""
 
     @property
     def num_nodes(self) -> list[int]:

@@ -43,6 +43,8 @@ class ProposerConfig(BaseModel):
     """Number of ranks that the draft is split over: 1 or the target's."""
     draft_sample_method: str = "greedy"
     """`greedy`, `probabilistic` (keep q) or `coupled` (draft with the noise of `strict`)."""
+    on_proposer_error: str = "fallback"
+    """What core does with the proposer's errors, and a proposer that calls others with theirs."""
 
     @classmethod
     def complete(cls, keys: Mapping[str, Any], resolve: Resolve) -> dict[str, Any]:
@@ -54,7 +56,8 @@ class ProposerConfig(BaseModel):
                 configuration, checked against the same target and sampler; it raises `ConfigError` or `PluginError`.
 
         Returns:
-            the keys, including `num_speculative_tokens` if the plugin has a default that depends on them.
+            the keys, including common ones for which the plugin has a default that depends on them, such as
+            `num_speculative_tokens`.
 
         Raises:
             ConfigError: if a key is wrong.
@@ -87,6 +90,10 @@ class Proposer(ABC):
     last one's output, before the final norm."""
     num_top_k: int = 0
     """With `TARGET_TOP_K`: how many ids to list at each node, 1 to 1024."""
+    is_timed: bool = False
+    """Whether drafts depend on measured durations, so that the same calls may give other drafts."""
+    num_contained: int = 0
+    """Failures of proposers that this one calls, contained there; core counts them as its own."""
 
     def __init__(self, config: ProposerConfig, target: TargetInfo) -> None:
         """Store the configuration; must be cheap and load no weights.

@@ -68,6 +68,7 @@ class CapTests(ProposerSuite):
 
         To fix: support `counts[row] == 0`, for all rows at once and in a request's first call too; draft from the held tokens.
         """
+        self._require_repeatable()
         feed = self._feed()
         names = [self._add(feed, index) for index in range(NUM_TEXTS)]
         if feed.needs_hidden:

@@ -21,6 +21,7 @@ class DeliveryTests(ProposerSuite):
 
         To fix: process `counts[row]` tokens from `new_token_ids` in every call, in order; any number is possible.
         """
+        self._require_repeatable()
         for index in range(NUM_TEXTS):
             for length in (55, 60):
                 text = self._texts[index][:length]
@@ -38,6 +39,7 @@ class DeliveryTests(ProposerSuite):
 
         To fix: process the new tokens of every row before looking at `max_nodes`; they are not delivered again.
         """
+        self._require_repeatable()
         for text in self._texts[:NUM_TEXTS]:
             feed = self._feed()
             feed.add("drafted", text, 40)
@@ -58,6 +60,7 @@ class DeliveryTests(ProposerSuite):
 
         To fix: drop everything held from `starts[row]` on before processing the new tokens, in every data structure.
         """
+        self._require_repeatable()
         for old, other in pairwise(self._texts[:NUM_TEXTS]):
             for start in (0, 1, 23, 40, 50, 54):
                 for new in (
@@ -91,6 +94,7 @@ class DeliveryTests(ProposerSuite):
 
         To fix: keep copies: `.tolist()`, `.copy()`, `.clone()`; a slice of an array is a view, not a copy.
         """
+        self._require_repeatable()
         for index in range(NUM_TEXTS):
             feed = self._feed()
             feed.is_scribbling = True

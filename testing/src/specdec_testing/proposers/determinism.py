@@ -21,6 +21,7 @@ class DeterminismTests(ProposerSuite):
         To fix: draw with `batch.draws.sample`, never with unseeded `random`, `numpy.random` or `torch.rand`; depend on no
         clock and no set order.
         """
+        self._require_repeatable()
         runs = []
         states = random.getstate(), np.random.get_state(), torch.get_rng_state()
         try:

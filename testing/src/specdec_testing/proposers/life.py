@@ -24,6 +24,7 @@ class LifeTests(ProposerSuite):
         To fix: key state by request id and index rows with `request_ids`; learn from a request only after it has finished,
         because it may still be aborted. Draw with `batch.draws`, which depends only on the request.
         """
+        self._require_repeatable()
         for is_reversed in (False, True):
             feed = self._feed()
             names = [self._add(feed, index) for index in range(4)]
@@ -37,6 +38,7 @@ class LifeTests(ProposerSuite):
 
         To fix: do not key state by batch position, and drop only the state of the requests that `finish` names.
         """
+        self._require_repeatable()
         whole = call_sequence(self._k)
         paused = [*whole[:4], None, None, *whole[4:]]
         feed = self._feed()
@@ -57,6 +59,7 @@ class LifeTests(ProposerSuite):
 
         To fix: drop everything held for an id in `finish`; after `FinishReason.ERROR` all tokens are delivered again from 0.
         """
+        self._require_repeatable()
         for reason in ENDS:
             drafts = []
             for name in ("earlier", "never seen"):
@@ -91,6 +94,7 @@ class LifeTests(ProposerSuite):
 
         To fix: learn from a request in `finish`, and only with `FinishReason.STOP` or `LENGTH`.
         """
+        self._require_repeatable()
         text = self._texts[0]
         for asks in (call_sequence(self._k), call_sequence(self._k)[:3]):
             drafts: list[list[Row]] = []

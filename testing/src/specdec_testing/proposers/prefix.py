@@ -22,6 +22,7 @@ class PrefixTests(ProposerSuite):
         To fix: return for how many of the first tokens you hold rows or states of exactly these tokens, and 0 if you are not
         sure; do not overwrite rows that `resume` may still report, and forget those that were overwritten.
         """
+        self._require_repeatable()
         told, resumed = (self._drafts_behind(is_resumed=is_resumed) for is_resumed in (False, True))
         for turn, (expected, row) in enumerate(zip(told, resumed, strict=True)):
             if row != expected:

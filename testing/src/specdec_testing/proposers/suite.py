@@ -58,10 +58,17 @@ class ProposerSuite(Conformance):
 
     @property
     @once_per_suite
-    def _capabilities(self) -> frozenset[Capability]:
+    def _made(self) -> Proposer:
         checked = self._checked
-        config = checked.resolved.proposer_config
-        return checked.proposer_class(config, self._target.handle.info).capabilities
+        return checked.proposer_class(checked.resolved.proposer_config, self._target.handle.info)
+
+    @property
+    def _capabilities(self) -> frozenset[Capability]:
+        return self._made.capabilities
+
+    def _require_repeatable(self) -> None:
+        if self._made.is_timed:
+            not_applicable("drafts depend on measured durations (is_timed)")
 
     def _require(self, capability: Capability) -> None:
         if capability not in self._capabilities:

@@ -81,7 +81,11 @@ def check_draft(
     trees = None
     if parents is not None and takes_trees:
         trees = tuple(tuple(row[: len(ids)]) for row, ids in zip(parents, kept, strict=True))
-    return CheckedDraft(tuple(kept), trees, drawn, received.proposers), num_unfit, first_flaw
+    sure = None
+    if received.confidence is not None:
+        given = received.confidence.tolist()
+        sure = tuple(tuple(row[: len(ids)]) for row, ids in zip(given, kept, strict=True))
+    return CheckedDraft(tuple(kept), trees, drawn, received.proposers, sure), num_unfit, first_flaw
 
 
 def _usable(

@@ -73,7 +73,8 @@ class ProposerGuard:
         self.aux_layer_ids = tuple(map(as_int, proposer.aux_layer_ids))
         self.can_resume = type(proposer).resume is not Proposer.resume
         """Whether the proposer implements `resume`."""
-        self._metrics = metrics or EngineMetrics()
+        self.metrics = metrics or EngineMetrics()
+        self._num_contained = 0
         self._logged: set[str] = set()
         self._vocab_size = vocab_size
         self._is_fallback = is_fallback
@@ -114,13 +115,16 @@ class ProposerGuard:
             if drawn is not None and drawn.vocab_map is not None:
                 own_map = self._own_map(drawn.vocab_map, drawn.node_probs.shape[2])
                 draft = replace(draft, drawn=replace(drawn, vocab_map=own_map))
+            contained = as_int(self.proposer.num_contained)
         except BaseException as error:
             self._contain(error, "raised", hint="; 'on_proposer_error': \"raise\" lets it through")
             return None
+        self.metrics.proposer_errors += contained - self._num_contained
+        self._num_contained = contained
         if num_cut:
             if self._is_strict or not self._is_fallback:
                 raise DraftError(f"proposer {self.name!r} returned a draft that cannot be scored: {flaw}")
-            self._metrics.proposer_nodes_cut += num_cut
+            self.metrics.proposer_nodes_cut += num_cut
             self._note(
                 f"{flaw}; what cannot be scored is cut, and strict_drafts=True raises",
                 "returned a draft that cannot be scored",
@@ -167,7 +171,7 @@ class ProposerGuard:
             num_missing: how many.
             num_cached: tokens of the cached prefix.
         """
-        self._metrics.prefix_tokens_rerun += num_missing
+        self.metrics.prefix_tokens_rerun += num_missing
         if not self.can_resume and _NO_RESUME not in self._logged:
             self._logged.add(_NO_RESUME)
             logger.warning(
@@ -189,7 +193,7 @@ class ProposerGuard:
     def count_changes(self, changed: list[str]) -> None:
         """Count settings of the process that the proposer changed and that were put back."""
         if changed:
-            self._metrics.proposer_errors += 1
+            self.metrics.proposer_errors += 1
             self._note(f"{', '.join(changed)}; put back", "changed settings of the process")
 
     def _call(self, function: Callable[..., Result], *arguments: object) -> Result:
@@ -212,7 +216,7 @@ class ProposerGuard:
             if remedy:
                 error.add_note(f"proposer {self.name!r}: {remedy}")
             raise
-        self._metrics.proposer_errors += 1
+        self.metrics.proposer_errors += 1
         self._note(f"{described(error)}{line_of(error)}{'; ' * bool(remedy)}{remedy}{hint}", what)
         if is_pausing:
             self._fail()
@@ -250,7 +254,7 @@ class ProposerGuard:
         return max(_MIN_BUDGET_S, _BUDGET_FACTOR * self._target_s)
 
     def _overrun(self, seconds: float, budget: float, what: str) -> None:
-        self._metrics.proposer_overruns += 1
+        self.metrics.proposer_overruns += 1
         self._note(f"took {1e3 * seconds:.0f} ms of a budget of {1e3 * budget:.0f} ms", what)
         self._fail()
 
@@ -261,7 +265,7 @@ class ProposerGuard:
             self._failures = 0
             self._pause_left = self._pause_length
             self._pause_length = min(2 * self._pause_length, _MAX_PAUSE_STEPS)
-            self._metrics.proposer_pauses += 1
+            self.metrics.proposer_pauses += 1
 
     def _note(self, message: str, what: str) -> None:
         if what not in self._logged:

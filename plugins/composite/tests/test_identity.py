@@ -1,4 +1,4 @@
-"""The text is the target's, and a cascade drafts at least about as well as the best of its members."""
+"""The text is the target's, and members together draft at least about as well as the best of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,23 @@ from specdec import LLM, SamplingParams
 HEAD = {"method": "eagle3", "model": "zoo", "num_speculative_tokens": 3}
 COPIES = {"method": "ngram", "num_speculative_tokens": 5}
 DRAFT = {"method": "draft_model", "model": "zoo", "num_speculative_tokens": 3}
+BOTH = {"proposers": [{"method": "suffix"}, HEAD]}
+TREES = [{"method": "suffix", "use_tree_spec": True}, {**HEAD, "tree_top_k": 2}]
 KINDS: dict[str, dict[str, Any]] = {
-    "suffix, head": {"proposers": [{"method": "suffix"}, HEAD]},
-    "copies, draft": {"proposers": [COPIES, DRAFT]},
-    "trees": {"proposers": [{"method": "suffix", "use_tree_spec": True}, {**HEAD, "tree_top_k": 2}]},
-    "nested": {"proposers": [COPIES, {"method": "cascade", "proposers": [{"method": "suffix"}, HEAD]}]},
-    "sampler with q": {"proposers": [COPIES, HEAD], "rejection_sample_method": "probabilistic"},
+    "choose": BOTH,
+    "choose, two heads": {"proposers": [{"method": "suffix"}, HEAD, {**HEAD, "method": "eagle"}]},
+    "choose, target's cache": {"proposers": [{"method": "suffix"}, {"method": "self"}, HEAD]},
+    "choose, trees": {"proposers": TREES},
+    "cascade": {"policy": "cascade", **BOTH},
+    "cascade, draft": {"policy": "cascade", "proposers": [COPIES, DRAFT]},
+    "cascade, trees": {"policy": "cascade", "proposers": TREES},
+    "extend": {"policy": "extend", "proposers": [HEAD, {"method": "suffix"}]},
+    "extend, draft": {"policy": "extend", "proposers": [COPIES, DRAFT]},
+    "longest": {"policy": "longest", **BOTH},
+    "merge": {"policy": "merge", "proposers": [*TREES, COPIES]},
+    "nested": {"policy": "longest", "proposers": [COPIES, {"method": "composite", **BOTH}]},
+    "probabilistic": {**BOTH, "rejection_sample_method": "probabilistic"},
+    "block": {**BOTH, "rejection_sample_method": "block"},
 }
 
 
@@ -27,7 +38,7 @@ def make_llm(**keys: Any) -> LLM:
         dtype="float32",
         max_num_seqs=4,
         strict_drafts=True,
-        speculative_config={"method": "cascade", "on_proposer_error": "raise", **keys},
+        speculative_config={"method": "composite", "on_proposer_error": "raise", **keys},
     )
 
 
@@ -64,13 +75,13 @@ def test_text_is_that_of_plain_decoding(kind: str, plain: dict[float, list[list[
 
 
 def test_prompts_that_come_again_are_not_computed_again(plain: dict[float, list[list[int]]]) -> None:
-    llm = make_llm(**KINDS["suffix, head"])
+    llm = make_llm(**KINDS["cascade"])
     first, second = run(llm, 0.0), run(llm, 0.0)
     assert tokens(first) == tokens(second) == plain[0.0]
     assert sum(output.num_cached_tokens for output in second) > sum(o.num_cached_tokens for o in first)
 
 
 def test_together_they_draft_more_than_each_alone() -> None:
-    together = tokens_per_step(run(make_llm(**KINDS["suffix, head"]), 0.0))
+    together = tokens_per_step(run(make_llm(**KINDS["cascade"]), 0.0))
     alone = [tokens_per_step(run(make_llm(**member), 0.0)) for member in ({"method": "suffix"}, HEAD)]
     assert together > 1.1 * max(alone)

@@ -1,0 +1,104 @@
+"""How often the nodes of a member's drafts are accepted."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from specdec_plugin_composite.offer import Offer
+
+_DECAY = 0.99
+_PRIOR_WEIGHT = 4.0
+"""Weight, in observations, of the member's own confidence, or of the depth before."""
+_FIRST_RATE = 0.6
+_CONFIDENCES = 8
+"""Number of equal intervals of confidence that are told apart."""
+_DEEPEST = 12
+_REQUEST_DECAY, _REQUEST_WEIGHT = 0.93, 6.0
+"""Of past observations of one request, per new one; and the expected tokens that the prior of equal requests counts for."""
+_NUM_KEYS = _DEEPEST + 3 * _CONFIDENCES
+
+
+class Acceptance:
+    """Acceptance of one member's nodes, given their parents', by depth and confidence, and of its requests beside that.
+
+    All drafts that were scored count, those that were not verified too: the text says what would have been accepted.
+    """
+
+    def __init__(self) -> None:
+        self._tried, self._accepted = array("d", [0.0]) * _NUM_KEYS, array("d", [0.0]) * _NUM_KEYS
+        self._requests: dict[str, tuple[float, float]] = {}
+        self._mean = 1.0
+
+    def gain_of_tree(self, request_id: str) -> float:
+        """Return the expected number of accepted tokens of a whole tree that is not drafted yet."""
+        return self.share(request_id) * self._mean
+
+    def gains(self, request_id: str, offer: Offer) -> list[float]:
+        """Return the expected number of accepted tokens among the first 1, 2, ... nodes of an offer."""
+        found: list[float] = []
+        depths: list[int] = []
+        total, gains = 0.0, list[float]()
+        share = self.share(request_id)
+        for node, parent in enumerate(offer.parents):
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+            rate = self._rate(depths[node], None if offer.confidence is None else offer.confidence[node])
+            found.append(rate * (1.0 if parent < 0 else found[parent]))
+            total += found[node]
+            gains.append(min(share * total, float(depths[node]) if offer.is_chain else total * share))
+        return gains
+
+    def gains_by_depth(self, request_id: str, deepest: int) -> list[float]:
+        """Return the expected number of accepted tokens of a chain of 1, 2, ... tokens that is not drafted yet."""
+        chance, total, gains = 1.0, 0.0, list[float]()
+        share = self.share(request_id)
+        for depth in range(1, deepest + 1):
+            chance *= self._rate(depth, None)
+            total += chance
+            gains.append(min(share * total, float(depth)))
+        return gains
+
+    def observe(self, request_id: str, offer: Offer, path: Sequence[int], expected: float) -> None:
+        """Record a draft of which the nodes `path` are in the text, where `expected` were expected."""
+        self._mean = _DECAY * self._mean + (1 - _DECAY) * len(path)
+        accepted, depths = set(path), list[int]()
+        for node, parent in enumerate(offer.parents):
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+            if parent < 0 or parent in accepted:
+                confidence = None if offer.confidence is None else offer.confidence[node]
+                for key in {_key(depths[node], confidence), _key(depths[node], None)}:
+                    self._tried[key] = _DECAY * self._tried[key] + 1.0
+                    self._accepted[key] = _DECAY * self._accepted[key] + (node in accepted)
+        tokens, hoped = self._requests.get(request_id, (0.0, 0.0))
+        self._requests[request_id] = (
+            _REQUEST_DECAY * tokens + len(path),
+            _REQUEST_DECAY * hoped + expected,
+        )
+
+    def share(self, request_id: str) -> float:
+        """Return a request's accepted tokens as a share of those expected of all requests."""
+        tokens, hoped = self._requests.get(request_id, (0.0, 0.0))
+        return (tokens + _REQUEST_WEIGHT) / (hoped + _REQUEST_WEIGHT)
+
+    def forget(self, request_ids: Sequence[str]) -> None:
+        """Drop what is known of requests."""
+        for request_id in request_ids:
+            self._requests.pop(request_id, None)
+
+    def _rate(self, depth: int, confidence: float | None) -> float:
+        prior = _FIRST_RATE if confidence is None else confidence
+        if confidence is None and depth > 1:  # like the depth before
+            prior = self._of(_key(depth - 1, None), prior)
+        return self._of(_key(depth, confidence), prior)
+
+    def _of(self, key: int, prior: float) -> float:
+        return (self._accepted[key] + _PRIOR_WEIGHT * prior) / (self._tried[key] + _PRIOR_WEIGHT)
+
+
+def _key(depth: int, confidence: float | None) -> int:
+    """Return the place of the counts of a depth, or of a depth up to 3 and a confidence."""
+    if confidence is None:
+        return min(depth, _DEEPEST) - 1
+    return (
+        _DEEPEST + (min(depth, 3) - 1) * _CONFIDENCES + min(int(_CONFIDENCES * confidence), _CONFIDENCES - 1)
+    )

@@ -1,0 +1,152 @@
+"""The policy `choose`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
+
+from specdec_plugin_composite.choose.acceptance import Acceptance
+from specdec_plugin_composite.choose.options import Option, Plan, best_plan
+from specdec_plugin_composite.choose.scoring import Scoring, Waiting
+from specdec_plugin_composite.choose.step_costs import StepCosts
+from specdec_plugin_composite.choose.trials import Trials
+from specdec_plugin_composite.member import Member
+from specdec_plugin_composite.offer import Offer
+from specdec_plugin_composite.policy import Policy
+from specdec_plugin_composite.round import Choice, Round, Unseen
+
+_PLAIN_STEPS, _PLAIN_EVERY = 2, 256
+"""Steps without drafts that are measured first, and drafting steps after which one is measured again."""
+
+
+class Choose(Policy):
+    """Decides for each request and step which member drafts, and how much, by expected tokens per second.
+
+    Members that run no model draft in every step, are scored by the text that comes, used or not, and shortened to what pays.
+    Those that run a model are chosen unseen, by their acceptance so far and their measured cost, and tried now and then. So its
+    drafts depend on how fast the machine is, as with `adaptive`; texts under `strict` do not.
+    """
+
+    name: ClassVar[str] = "choose"
+    is_adaptive: ClassVar[bool] = True
+
+    def __init__(self, members: Sequence[Member], min_promise: float) -> None:
+        super().__init__(members, min_promise)
+        count = range(len(members))
+        self._cheap = [n for n in count if not members[n].runs_model and not members[n].draws]
+        self._dear = [n for n in count if n not in self._cheap]
+        self.costs = StepCosts(len(members))
+        self.acceptance = [Acceptance() for _ in members]
+        self._trials = {number: Trials() for number in self._dear}
+        self._scoring = Scoring()
+        self._seen: dict[int, list[Offer | None]] = {}
+        self._last: tuple[list[int], tuple[str, ...]] | None = None
+        self._plan = Plan(None, 0, {}, 0.0)
+        self._trial: int | None = None
+        self._since_plain = 0
+
+    @classmethod
+    def is_unseen(cls, member: int, num_members: int) -> bool:
+        """Return True: only drafts of members that do not draw are looked at."""
+        return True
+
+    def begin(self, turn: Round, rest_s: float | None) -> None:
+        """Measure the last step, and score the drafts that its tokens decide."""
+        if self._last is not None and rest_s is not None:
+            nodes, names = self._last
+            scored = dict(zip(turn.request_ids, turn.last_num_drafted, strict=True))
+            if all(scored.get(name, count) == count for name, count in zip(names, nodes, strict=True)):
+                self.costs.rest(len(nodes)).observe(sum(nodes), rest_s)  # else it verified something else
+        for row, request_id in enumerate(turn.request_ids):
+            text_from = partial(turn.text, row)
+            for drafted, path in self._scoring.decided(request_id, turn.num_tokens[row], text_from):
+                self.acceptance[drafted.member].observe(request_id, drafted.offer, path, drafted.expected)
+
+    def draft(self, turn: Round) -> list[Choice]:
+        """Return the choice for each row."""
+        rows = [row for row, most in enumerate(turn.max_nodes) if most > 0]
+        self._seen = {number: turn.offers(number) for number in self._cheap} if rows else {}
+        self._trial = None
+        choices: list[Choice] = [None] * len(turn.request_ids)
+        if not rows:
+            return choices
+        rest = self.costs.rest(len(choices))
+        due = next((n for n in self._dear if self._trials[n].is_due and self.members[n].can_draft), None)
+        wants_plain = rest.is_known and (
+            rest.num_measured(0) < _PLAIN_STEPS or self._since_plain >= _PLAIN_EVERY
+        )
+        self._plan = best_plan(
+            {row: self._options(turn, row) for row in rows},
+            len(choices),
+            self.costs,
+            [number for number in self._dear if self.members[number].can_draft],
+        )
+        if due is not None:
+            self._trial = due
+            return [Unseen(due, most) if most > 0 else None for most in turn.max_nodes]
+        if wants_plain:
+            return choices
+        for row, option in self._plan.options.items():
+            choices[row] = option.choice
+        return choices
+
+    def verified(self, turn: Round, offers: Sequence[Offer | None]) -> None:
+        """Keep what was drafted, for the measurement and the scores of the next steps."""
+        nodes = [0 if offer is None else len(offer.token_ids) for offer in offers]
+        self._last = nodes, turn.request_ids
+        self._since_plain = self._since_plain + 1 if any(nodes) else 0
+        for row, (request_id, offer) in enumerate(zip(turn.request_ids, offers, strict=True)):
+            seen = {n: drafts[row] for n, drafts in self._seen.items()}
+            if offer is not None and offer.member in self._trials:
+                seen[offer.member] = offer
+            for number, draft in seen.items():
+                if draft is not None:
+                    gains = (
+                        self._gains_unseen(number, "", len(draft.token_ids))
+                        if number in self._trials
+                        else self.acceptance[number].gains("", draft)
+                    )
+                    self._scoring.add(request_id, Waiting(number, draft, turn.num_tokens[row], gains[-1]))
+        if any(most > 0 for most in turn.max_nodes):
+            self._count_trials(turn, offers)
+
+    def finish(self, request_ids: Sequence[str]) -> None:
+        """Drop the state of requests."""
+        self._scoring.forget(request_ids)
+        for acceptance in self.acceptance:
+            acceptance.forget(request_ids)
+
+    def _options(self, turn: Round, row: int) -> list[Option]:
+        """Return the drafts that a row may have, each with the expected tokens of its prefixes."""
+        name, most = turn.request_ids[row], turn.max_nodes[row]
+        found = []
+        for number, offers in self._seen.items():
+            offer = offers[row]
+            if offer is not None:
+                found.append(Option(number, self.acceptance[number].gains(name, offer), offer))
+        for number in self._dear:
+            member = self.members[number]
+            if member.can_draft:
+                deepest = min(most, member.most_nodes)
+                gains = self._gains_unseen(number, name, deepest)
+                found.append(Option(number, gains, None, can_shorten=not member.is_tree))
+        return found
+
+    def _gains_unseen(self, number: int, request_id: str, count: int) -> list[float]:
+        """Return the expected accepted tokens of the first 1 to `count` nodes of a draft that is not made yet."""
+        acceptance = self.acceptance[number]
+        if self.members[number].is_tree:
+            return [acceptance.gain_of_tree(request_id)] * count
+        return acceptance.gains_by_depth(request_id, count)
+
+    def _count_trials(self, turn: Round, offers: Sequence[Offer | None]) -> None:
+        for number, trials in self._trials.items():
+            limits = turn.limits_of(number)
+            if limits and trials.num_drafts:  # the first draft warms up
+                self.costs.observe_draft(number, max(limits), self.members[number].seconds)
+            trials.count(
+                has_drafted=bool(limits),
+                is_chosen=number != self._trial,
+                cost=self._plan.cost_of_trial(self.costs.drafting_s(number, self.members[number].most_nodes)),
+            )

@@ -1,0 +1,118 @@
+"""Measured seconds of steps, by the number of verified rows, and of drafts, by their depth."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from itertools import accumulate
+
+_WINDOW = 9
+"""Number of durations that a median is taken of; outliers among them do not matter."""
+_MOST_COUNTS = 64
+_FIRST_SLOPE = 0.04
+"""Share of a step's time that one more row takes, before two numbers of rows were measured."""
+
+
+class ByCount:
+    """Medians of durations by a count, linear between measured counts, and never decreasing.
+
+    Counts share a median with those that have the same four highest binary digits: there are few, and each is measured often.
+
+    Args:
+        first_slope: share of the least measured duration that one more takes where there is nothing to draw a line through.
+    """
+
+    def __init__(self, first_slope: float = _FIRST_SLOPE) -> None:
+        self._first_slope = first_slope
+        self._recent = array("d", [0.0]) * (_MOST_COUNTS * _WINDOW)
+        self._num_measured = array("q", [0]) * _MOST_COUNTS
+        self._table = array("d", [0.0]) * _MOST_COUNTS
+        self._is_new = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was measured."""
+        return any(self._num_measured)
+
+    def num_measured(self, count: int) -> int:
+        """Return how often a count was measured."""
+        return self._num_measured[_place(count)]
+
+    def observe(self, count: int, seconds: float) -> None:
+        """Add one duration."""
+        place = _place(count)
+        self._recent[place * _WINDOW + self._num_measured[place] % _WINDOW] = seconds
+        self._num_measured[place] += 1
+        self._is_new = True
+
+    def at(self, count: int) -> float:
+        """Return the seconds of a count; 0 before the first measurement."""
+        if self._is_new:
+            self._is_new = False
+            self._fill()
+        place = _place(count)
+        first, last = _least(place), _least(place + 1)
+        if count == first or place == _MOST_COUNTS - 1:
+            return self._table[place]
+        low, high = self._table[place], self._table[place + 1]
+        return low + (high - low) * (count - first) / (last - first)
+
+    def _fill(self) -> None:
+        """Write the seconds of every place: measured ones, and the line through them."""
+        places = [place for place in range(_MOST_COUNTS) if self._num_measured[place]]
+        medians = list(accumulate(map(self._median, places), max))
+        counts = list(map(_least, places))
+        base, slope = medians[0], self._first_slope * medians[0]
+        for place in range(_MOST_COUNTS):
+            count = _least(place)
+            after = bisect_left(counts, count)
+            if after == 0:
+                seconds = max(base - slope * (counts[0] - count), 0.5 * base)
+            elif after < len(counts):
+                share = (count - counts[after - 1]) / (counts[after] - counts[after - 1])
+                seconds = medians[after - 1] + share * (medians[after] - medians[after - 1])
+            else:
+                if len(counts) > 1:
+                    slope = (medians[-1] - base) / (counts[-1] - counts[0])
+                seconds = medians[-1] + slope * (count - counts[-1])
+            self._table[place] = seconds
+
+    def _median(self, place: int) -> float:
+        recent = self._recent[place * _WINDOW :][: min(self._num_measured[place], _WINDOW)]
+        return sorted(recent)[(len(recent) - 1) // 2]
+
+
+class StepCosts:
+    """Seconds of a step without drafting, by batch size and rows, and of drafting, by member and depth."""
+
+    def __init__(self, num_members: int) -> None:
+        self._rest: dict[int, ByCount] = {}
+        self._drafting = [ByCount(1.0) for _ in range(num_members)]
+
+    def observe_draft(self, member: int, depth: int, seconds: float) -> None:
+        """Add the duration of one draft."""
+        self._drafting[member].observe(depth, seconds)
+
+    def is_known(self, member: int) -> bool:
+        """Return whether a draft of a member was measured."""
+        return self._drafting[member].is_known
+
+    def drafting_s(self, member: int, depth: int) -> float:
+        """Return the seconds of a member's draft."""
+        return self._drafting[member].at(depth)
+
+    def rest(self, batch_size: int) -> ByCount:
+        """Return the seconds of steps but their drafting, by the nodes of the batch; sizes up to a power of two are alike."""
+        return self._rest.setdefault(1 << max(batch_size - 1, 0).bit_length(), ByCount())
+
+
+def _place(count: int) -> int:
+    """Return the place of a count: 16 counts have their own, then 8 places share each doubling."""
+    shift = max(0, count.bit_length() - 4)
+    return min(8 * shift + (count >> shift), _MOST_COUNTS - 1)
+
+
+def _least(place: int) -> int:
+    """Return the least count of a place."""
+    shift = max(0, place // 8 - 1)
+    return (place - 8 * shift) << shift

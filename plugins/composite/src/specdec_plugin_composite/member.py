@@ -1,0 +1,186 @@
+"""A member of a composite: a proposer under its own guard, told what is new when it is called."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+
+from specdec.engine import ProposerGuard
+from specdec.interfaces import (
+    Capability,
+    CheckedDraft,
+    FinishReason,
+    ProposeBatch,
+    Proposer,
+    TargetTopK,
+    TokenIds,
+)
+from specdec_plugin_composite.going_on import batch_behind
+from specdec_plugin_composite.inbox import Inbox
+from specdec_plugin_composite.offer import Offer
+
+logger = logging.getLogger("specdec")
+
+STATES = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
+_OF_MODELS = STATES | {Capability.OWN_KV, Capability.TARGET_CACHE}
+
+
+class Member:
+    """One proposer. Its failures cost its own drafts only, as `ProposerGuard` contains them.
+
+    Args:
+        proposer: the member.
+        most_nodes: k of its configuration.
+        aux_places: indices of its auxiliary layers among those of the composite.
+        is_fallback: False re-raises its exceptions.
+    """
+
+    def __init__(
+        self, proposer: Proposer, most_nodes: int, aux_places: Sequence[int], *, is_fallback: bool
+    ) -> None:
+        self.proposer = proposer
+        self.most_nodes = most_nodes
+        self.guard = ProposerGuard(
+            proposer,
+            proposer.target_info.vocab_size,
+            is_fallback=is_fallback,
+            is_strict=False,
+            takes_trees=Capability.TREE in proposer.capabilities,
+        )
+        self.name = self.guard.name
+        given = self.guard.capabilities
+        self.draws = Capability.DRAFT_PROBS in given
+        """Whether its drafts carry q."""
+        self.is_tree = Capability.TREE in given
+        self.runs_model = bool(given & _OF_MODELS)
+        """Whether a draft takes passes of a model; all others are called in every step."""
+        self.reads_states = bool(given & STATES)
+        self.seconds = 0.0
+        """Duration of the last call."""
+        self._inbox = Inbox(reads_states=self.reads_states, aux_places=aux_places)
+        self._num_top_k = proposer.num_top_k if Capability.TARGET_TOP_K in given else 0
+        self._verified: dict[str, tuple[int, Offer]] = {}
+        self._feedback: dict[str, tuple[int, int]] = {}
+        self.is_left_out = False
+        """Whether it is not used at all."""
+        self._is_paused = False
+        self._has_warned = False
+
+    def tell(self, batch: ProposeBatch) -> None:
+        """Take in what is new in a step, and how much of the member's draft was accepted."""
+        if self.is_left_out:
+            return
+        self._inbox.add(batch)
+        self._is_paused = self.guard.is_paused
+        for row, request_id in enumerate(batch.request_ids):
+            position, offer = self._verified.pop(request_id, (0, None))
+            if offer is not None and batch.last_num_drafted[row]:
+                accepted = batch.token_ids(row)[position : position + batch.last_num_accepted[row]]
+                self._feedback[request_id] = len(offer.token_ids), len(offer.path(accepted.tolist()))
+
+    @property
+    def must_be_called(self) -> bool:
+        """Whether it is called in this step even if no draft of it is wanted."""
+        return self.can_draft and (not self.runs_model or self._inbox.is_full)
+
+    @property
+    def can_draft(self) -> bool:
+        """Whether it is neither left out nor paused after failures."""
+        return not self.guard.is_paused and not self.is_left_out
+
+    def ask(self, batch: ProposeBatch, limits: Sequence[int]) -> CheckedDraft:
+        """Deliver what it was not told, and return its draft with at most `limits [B]` nodes; empty rows if it fails."""
+        if not self.can_draft:
+            return CheckedDraft.empty(batch.batch_size)
+        names = batch.request_ids
+        most = [
+            min(limit, self.most_nodes) if self._inbox.can_draft(name) else 0
+            for name, limit in zip(names, limits, strict=True)
+        ]
+        feedback = [self._feedback.pop(name, (0, 0)) for name in names]
+        own = replace(
+            self._inbox.take(batch),
+            max_nodes=tuple(most),
+            last_num_drafted=[drafted for drafted, _ in feedback],
+            last_num_accepted=[accepted for _, accepted in feedback],
+            top_k=self._top_k(batch),
+        )
+        started = perf_counter()
+        draft = self.guard.propose(own, most)
+        self.seconds = perf_counter() - started
+        if draft is None:
+            self._drop(names)
+            return CheckedDraft.empty(batch.batch_size)
+        return draft
+
+    def ask_behind(
+        self, batch: ProposeBatch, paths: Sequence[Sequence[int]], limits: Sequence[int]
+    ) -> CheckedDraft:
+        """Return its draft behind drafted tokens `paths [B]`, which it is told and then made to forget."""
+        if not self.can_draft:
+            return CheckedDraft.empty(batch.batch_size)
+        most = [min(limit, self.most_nodes) for limit in limits]
+        own = replace(batch_behind(self._inbox.take(batch), paths), max_nodes=tuple(most))
+        draft = self.guard.propose(own, most)
+        if draft is None:
+            self._drop(batch.request_ids)
+            return CheckedDraft.empty(batch.batch_size)
+        return draft
+
+    def verify(self, request_id: str, position: int, offer: Offer) -> None:
+        """Record that a draft of it is verified in this step, from the position of its first token on."""
+        self._verified[request_id] = position, offer
+
+    def end(self) -> None:
+        """End a step: copy what it was not told, and count a pause."""
+        self._inbox.keep()
+        if self._is_paused:
+            self.guard.skip()
+            if self._inbox.is_full:
+                self._lose(
+                    self._inbox.waiting_ids, "was left out after failures while too many states waited for it"
+                )
+
+    def resume(self, request_id: str, token_ids: TokenIds) -> int:
+        """Return how many of a request's first tokens the member holds; all of them if it is left out."""
+        if self.is_left_out:
+            return len(token_ids)
+        held = self.guard.resume(request_id, token_ids)
+        self._inbox.resume(request_id, held)
+        return held
+
+    def leave_out(self) -> None:
+        """Use it no more: it could not be loaded."""
+        self.is_left_out = True
+
+    def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
+        """Drop the state of requests, here and in the member."""
+        if self.is_left_out:
+            return
+        self._inbox.forget(request_ids)
+        for request_id in request_ids:
+            self._verified.pop(request_id, None)
+            self._feedback.pop(request_id, None)
+        self.guard.finish(request_ids, reason)
+
+    def _drop(self, request_ids: Sequence[str]) -> None:
+        """Drop the state of requests after a failure; they are told again from the text, or get no further drafts of it."""
+        self.guard.finish(request_ids, FinishReason.ERROR)
+        self._lose(request_ids, "failed, and its hidden states are gone")
+
+    def _lose(self, request_ids: Sequence[str], reason: str) -> None:
+        gone = self._inbox.lose(request_ids)
+        if gone and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "%r drafts no more for the running requests: it %s (logged once)", self.name, reason
+            )
+
+    def _top_k(self, batch: ProposeBatch) -> TargetTopK | None:
+        """Return as many of the target's ids as the member asked for; other members may have asked for more."""
+        if batch.top_k is None or not self._num_top_k:
+            return None
+        top_k, count = batch.top_k, self._num_top_k
+        return replace(top_k, top_ids=top_k.top_ids[:, :count], logprobs=top_k.logprobs[:, :count])

@@ -1,0 +1,52 @@
+"""What `auto` takes, says and leaves out."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+import specdec_zoo
+from specdec import LLM, ConfigError, SamplingParams
+from specdec.config import parse_speculative_config
+from specdec.hosting import HostTarget, open_proposer
+
+
+def run(llm: LLM, temperature: float = 0.8) -> list[Any]:
+    prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(4)]
+    params = SamplingParams(temperature=temperature, seed=5, max_tokens=96, ignore_eos=True)
+    return llm.generate(prompts, params, use_tqdm=False)
+
+
+def test_no_other_key_is_needed_and_the_text_stays(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "specdec"):
+        llm = LLM("zoo", dtype="float32", speculative_config={"method": "auto", "on_proposer_error": "raise"})
+    expected = [output.outputs[0].token_ids for output in run(LLM("zoo", dtype="float32"))]
+    outputs = run(llm)
+    assert [output.outputs[0].token_ids for output in outputs] == expected
+    assert sum(output.metrics.num_accepted_tokens for output in outputs) > 50
+    [said] = [record.message for record in caplog.records if "'auto' drafts with" in record.message]
+    for name in ("suffix (copies", "self (runs a model", "eagle3 (runs a model"):
+        assert name in said
+
+
+def test_it_is_a_composite_that_chooses() -> None:
+    resolved = parse_speculative_config({"method": "auto"})
+    assert resolved is not None
+    assert [member.proposer.name for member in resolved.proposer_config.proposers][:2] == ["suffix", "self"]  # type: ignore[attr-defined]
+    assert resolved.config.adaptive is False
+    with pytest.raises(
+        ConfigError, match="finds its proposers itself: leave 'proposers' out, or take method 'composite'"
+    ):
+        parse_speculative_config({"method": "auto", "proposers": [{"method": "suffix"}]})
+
+
+def test_heads_of_another_size_are_left_out_with_the_reason(caplog: pytest.LogCaptureFixture) -> None:
+    target = HostTarget(vocab_size=4096, max_model_len=64)
+    with caplog.at_level(logging.WARNING, "specdec"):
+        hosted = open_proposer({"method": "auto"}, target, host="a test")
+    [said] = [record.message for record in caplog.records if "'auto' drafts with" in record.message]
+    assert "'auto' drafts with suffix (copies, at no cost); left out: self: " in said
+    hosted.start("a", [5, 6, 7, 8, 5])
+    assert hosted.propose(["a"]).rows

@@ -1,0 +1,196 @@
+"""What `choose` measures, and what it decides by that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from composite_check import batch_of, composite_of, members_of, scripted
+
+from specdec.interfaces import Capability
+from specdec_plugin_composite import Offer, Unseen
+from specdec_plugin_composite.choose.acceptance import Acceptance
+from specdec_plugin_composite.choose.options import Option, best_plan
+from specdec_plugin_composite.choose.scoring import Scoring, Waiting
+from specdec_plugin_composite.choose.step_costs import _MOST_COUNTS, ByCount, StepCosts, _least, _place
+from specdec_plugin_composite.choose.trials import Trials
+
+CHEAP, MODEL, OTHER = range(3)
+
+
+def test_places_of_counts_are_in_order() -> None:
+    assert [_place(count) for count in range(20)] == [*range(16), 16, 16, 17, 17]
+    assert all(_least(_place(n)) <= n < _least(_place(n) + 1) for n in range(_least(_MOST_COUNTS - 1)))
+
+
+def test_seconds_between_and_beyond_measured_counts_are_on_lines() -> None:
+    measured = ByCount(first_slope=0.1)
+    assert measured.at(3) == 0.0
+    measured.observe(2, 1.0)
+    assert measured.at(4) == pytest.approx(1.2)
+    assert measured.at(0) == pytest.approx(0.8)
+    for seconds in (3.0, 1000.0, 3.0):  # one outlier does not matter
+        measured.observe(6, seconds)
+    assert [measured.at(n) for n in (4, 6, 8)] == pytest.approx([2.0, 3.0, 4.0])
+    measured.observe(10, 2.0)  # never less than fewer took
+    assert measured.at(10) == 3.0
+
+
+def test_acceptance_is_learnt_by_depth_and_by_confidence() -> None:
+    by_depth, by_confidence = Acceptance(), Acceptance()
+    chain = Offer((7, 8, 9), (-1, 0, 1), "")
+    sure, unsure = (Offer((7,), (-1,), "", (chance,)) for chance in (0.9, 0.3))
+    for _ in range(200):
+        by_depth.observe("a", chain, [0, 1], 2.0)  # its third token never stands
+        by_confidence.observe("a", sure, [0], 1.0)
+        by_confidence.observe("a", unsure, [], 0.0)
+    assert by_depth.gains_by_depth("b", 3) == pytest.approx([1.0, 2.0, 2.0], abs=0.1)
+    assert by_depth.gains("b", chain) == pytest.approx([1.0, 2.0, 2.0], abs=0.1)
+    assert by_confidence.gains("b", sure) == pytest.approx([1.0], abs=0.05)
+    assert by_confidence.gains("b", unsure) == pytest.approx([0.0], abs=0.05)
+
+
+def test_a_request_that_accepts_less_than_others_is_expected_to_go_on_so() -> None:
+    acceptance, chain = Acceptance(), Offer((7, 8), (-1, 0), "")
+    for _ in range(20):
+        acceptance.observe("good", chain, [0, 1], 1.5)
+        acceptance.observe("bad", chain, [], 1.5)
+    assert acceptance.gains("bad", chain)[1] < 0.5 * acceptance.gains("new", chain)[1]
+    assert acceptance.gains("good", chain)[1] > acceptance.gains("new", chain)[1]
+    assert acceptance.gains("good", chain) <= [1.0, 2.0]
+    acceptance.forget(["bad"])
+    assert acceptance.share("bad") == 1.0
+
+
+def test_a_draft_is_scored_by_the_text_once_that_decides() -> None:
+    scoring, chain = Scoring(), Offer((7, 8, 9), (-1, 0, 1), "")
+    scoring.add("a", Waiting(0, chain, 3, 2.0))
+    text = [1, 2, 3]
+
+    def decided(*tokens: int) -> list[list[int]]:
+        text.extend(tokens)
+        return [path for _, path in scoring.decided("a", len(text), lambda start: text[start:])]
+
+    assert decided() == []
+    assert decided(7) == []
+    assert decided(8, 5) == [[0, 1]]
+    assert decided(6) == []
+    scoring.add("a", Waiting(0, Offer((7, 8), (-1, -1), ""), len(text), 1.0))
+    assert decided(8) == [[1]]
+
+
+def costs_of(rest: dict[int, float], drafting: dict[int, dict[int, float]]) -> StepCosts:
+    costs = StepCosts(3)
+    for count, seconds in rest.items():
+        costs.rest(1).observe(count, seconds)
+    for member, by_depth in drafting.items():
+        for depth, seconds in by_depth.items():
+            costs.observe_draft(member, depth, seconds)
+    return costs
+
+
+def plan_of(costs: StepCosts, *options: Option) -> tuple[int, int] | None:
+    """Return the member and the number of nodes that one request drafts."""
+    plan = best_plan({0: options}, 1, costs, [MODEL, OTHER])
+    pick = plan.options.get(0)
+    return None if pick is None else (pick.option.member, pick.num_nodes)
+
+
+FLAT = {0: 1.0, 8: 1.0}
+STEEP = {0: 1.0, 8: 3.0}
+
+
+def copied(*gains: float) -> Option:
+    return Option(CHEAP, gains, Offer(tuple(range(len(gains))), tuple(range(-1, len(gains) - 1)), ""))
+
+
+@pytest.mark.parametrize(
+    ("rest", "gains", "expected"),
+    [
+        (FLAT, [0.9, 1.7, 2.4], (CHEAP, 3)),
+        (STEEP, [0.9, 1.7, 1.75], (CHEAP, 2)),  # the last node costs more than it brings
+        (STEEP, [0.2, 0.3], None),  # all of it does
+    ],
+)
+def test_a_draft_is_as_long_as_it_pays(
+    rest: dict[int, float], gains: Sequence[float], expected: tuple[int, int] | None
+) -> None:
+    assert plan_of(costs_of(rest, {}), copied(*gains)) == expected
+
+
+def test_a_model_drafts_where_its_tokens_are_worth_its_time() -> None:
+    unseen = Option(MODEL, [0.9, 1.7, 2.4], None)
+    fast, slow = {1: 0.1, 3: 0.3}, {1: 1.0, 3: 3.0}
+    assert plan_of(costs_of(FLAT, {MODEL: fast}), unseen) == (MODEL, 3)
+    assert plan_of(costs_of(FLAT, {MODEL: slow}), unseen) is None
+    assert plan_of(costs_of(FLAT, {}), unseen) is None  # not measured yet
+    assert plan_of(costs_of(FLAT, {MODEL: fast}), unseen, copied(0.5, 0.9)) == (MODEL, 3)
+    assert plan_of(costs_of(FLAT, {MODEL: fast}), unseen, copied(0.9, 1.8, 2.4)) == (CHEAP, 3)
+    tree = Option(MODEL, [1.0] * 6, None, can_shorten=False)
+    assert plan_of(costs_of(FLAT, {MODEL: {6: 0.3}}), tree) == (MODEL, 6)
+
+
+def test_one_model_drafts_for_the_batch_and_its_time_is_shared() -> None:
+    costs = StepCosts(3)
+    for count in (0, 16):
+        costs.rest(4).observe(count, 1.0)
+    for member in (MODEL, OTHER):
+        costs.observe_draft(member, 1, 0.8)
+    rows = {row: [Option(MODEL, [0.6], None), Option(OTHER, [0.5], None)] for row in range(4)}
+    plan = best_plan(rows, 4, costs, [MODEL, OTHER])
+    assert plan.options == {}  # 4 * 1.6 tokens in 1.8 s are fewer than 4 in 1 s
+    costs.observe_draft(MODEL, 1, 0.1)
+    costs.observe_draft(MODEL, 1, 0.1)
+    plan = best_plan(rows, 4, costs, [MODEL, OTHER])
+    assert {pick.option.member for pick in plan.options.values()} == {MODEL}
+    assert len(plan.options) == 4
+
+
+def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:
+    trials = Trials()
+    gaps = []
+    for _ in range(6):
+        gap = 0
+        while not trials.is_due:
+            trials.count(has_drafted=False, is_chosen=False, cost=0.1)
+            gap += 1
+        gaps.append(gap)
+        while trials.is_due:
+            trials.count(has_drafted=True, is_chosen=False, cost=0.1)
+    assert gaps == [0, 16, 32, 64, 128, 256]
+    trials.count(has_drafted=True, is_chosen=True, cost=0.1)
+    for _ in range(16):
+        trials.count(has_drafted=False, is_chosen=False, cost=0.1)
+    assert trials.is_due
+
+
+def test_a_dear_trial_is_rare() -> None:
+    trials = Trials()
+    while trials.is_due:
+        trials.count(has_drafted=True, is_chosen=False, cost=5.0)
+    for _ in range(499):
+        trials.count(has_drafted=False, is_chosen=False, cost=5.0)
+    assert not trials.is_due
+    trials.count(has_drafted=False, is_chosen=False, cost=5.0)
+    assert trials.is_due
+
+
+def test_drafts_that_copy_are_scored_though_a_model_drafts() -> None:
+    composite = composite_of("choose", scripted(4, 4), scripted(9, needs=[Capability.OWN_KV]))
+    policy = composite._policy
+    text = [1, 2, 3]
+    composite.propose(batch_of(text, 0))
+    for token in (4, 4, 4, 4, 4, 4):
+        text = [*text, token]
+        composite.propose(batch_of(text, len(text) - 1, last=(1, 0)))
+    cheap, model = members_of(composite)
+    assert model.asked
+    gains = policy.acceptance[0].gains_by_depth("b", 2)  # type: ignore[attr-defined]
+    assert gains[1] > 1.2
+    assert policy.acceptance[1].gains_by_depth("b", 1)[0] < 0.5  # type: ignore[attr-defined]
+    assert cheap.heard == text
+
+
+def test_a_chosen_model_is_not_looked_at() -> None:
+    pick = best_plan({0: [Option(MODEL, [0.9], None)]}, 1, costs_of(FLAT, {MODEL: {1: 0.1}}), [MODEL])
+    assert pick.options[0].choice == Unseen(MODEL, 1)
