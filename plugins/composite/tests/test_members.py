@@ -66,7 +66,7 @@ def test_states_that_wait_are_cut_where_the_text_is_delivered_again() -> None:
 def test_a_model_is_told_before_too_many_states_wait() -> None:
     composite = composite_of("cascade", scripted(7, 8, confidence=[1.0, 1.0]), scripted(5, needs=STATES))
     _, head = members_of(composite)
-    text = [1, 2] * 150
+    text = [1, 2] * 600
     composite.propose(batch_of(text, 0, states=True))
     assert head.asked == [0]
     assert head.heard == text

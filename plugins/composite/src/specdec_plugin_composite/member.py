@@ -20,6 +20,7 @@ from specdec.interfaces import (
 from specdec_plugin_composite.going_on import batch_behind
 from specdec_plugin_composite.inbox import Inbox
 from specdec_plugin_composite.offer import Offer
+from specdec_plugin_composite.states import States
 
 logger = logging.getLogger("specdec")
 
@@ -34,11 +35,18 @@ class Member:
         proposer: the member.
         most_nodes: k of its configuration.
         aux_places: indices of its auxiliary layers among those of the composite.
+        states: where hidden states wait for members that read them.
         is_fallback: False re-raises its exceptions.
     """
 
     def __init__(
-        self, proposer: Proposer, most_nodes: int, aux_places: Sequence[int], *, is_fallback: bool
+        self,
+        proposer: Proposer,
+        most_nodes: int,
+        aux_places: Sequence[int],
+        states: States,
+        *,
+        is_fallback: bool,
     ) -> None:
         self.proposer = proposer
         self.most_nodes = most_nodes
@@ -59,7 +67,7 @@ class Member:
         self.reads_states = bool(given & STATES)
         self.seconds = 0.0
         """Duration of the last call."""
-        self._inbox = Inbox(reads_states=self.reads_states, aux_places=aux_places)
+        self._inbox = Inbox(states if self.reads_states else None, aux_places)
         self._num_top_k = proposer.num_top_k if Capability.TARGET_TOP_K in given else 0
         self._verified: dict[str, tuple[int, Offer]] = {}
         self._feedback: dict[str, tuple[int, int]] = {}
@@ -84,6 +92,11 @@ class Member:
     def must_be_called(self) -> bool:
         """Whether it is called in this step even if no draft of it is wanted."""
         return self.can_draft and (not self.runs_model or self._inbox.is_full)
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """For each request with states that it was not told, the position of the first one."""
+        return self._inbox.waiting
 
     @property
     def can_draft(self) -> bool:
@@ -134,13 +147,13 @@ class Member:
         self._verified[request_id] = position, offer
 
     def end(self) -> None:
-        """End a step: copy what it was not told, and count a pause."""
-        self._inbox.keep()
+        """End a step: count a pause."""
         if self._is_paused:
             self.guard.skip()
             if self._inbox.is_full:
                 self._lose(
-                    self._inbox.waiting_ids, "was left out after failures while too many states waited for it"
+                    list(self._inbox.waiting),
+                    "was left out after failures while too many states waited for it",
                 )
 
     def resume(self, request_id: str, token_ids: TokenIds) -> int:

@@ -27,6 +27,7 @@ from specdec_plugin_composite.member import Member
 from specdec_plugin_composite.offer import Offer, offers_of
 from specdec_plugin_composite.policy import policy_class
 from specdec_plugin_composite.round import Choice, Round, Unseen
+from specdec_plugin_composite.states import States
 
 logger = logging.getLogger("specdec")
 
@@ -49,11 +50,13 @@ class CompositeProposer(Proposer):
         self.num_top_k = max(
             (p.num_top_k for p, _ in made if Capability.TARGET_TOP_K in p.capabilities), default=0
         )
+        self._states = States()
         self._members = [
             Member(
                 proposer,
                 member.config.num_speculative_tokens,
                 [self.aux_layer_ids.index(layer) for layer in proposer.aux_layer_ids],
+                self._states,
                 is_fallback=config.on_proposer_error == "fallback",
             )
             for proposer, member in made
@@ -95,6 +98,8 @@ class CompositeProposer(Proposer):
     def propose(self, batch: ProposeBatch) -> Draft:
         """Tell the members what is new, and draft as the policy decides."""
         rest_s = None if self._ended is None else perf_counter() - self._ended
+        if batch.hidden_states is not None:
+            self._states.add(batch)
         for member in self._members:
             member.tell(batch)
             if rest_s is not None:
@@ -127,6 +132,7 @@ class CompositeProposer(Proposer):
     def finish(self, request_ids: Sequence[str], reason: FinishReason) -> None:
         """Drop these requests in every member, even if one of them raises."""
         self._policy.finish(request_ids)
+        self._states.forget(request_ids)
         with ExitStack() as stack:
             for member in reversed(self._members):
                 stack.callback(member.finish, request_ids, reason)
@@ -154,8 +160,12 @@ class CompositeProposer(Proposer):
         for request_id, position, offer in zip(batch.request_ids, batch.num_tokens, offers, strict=True):
             if offer is not None and offer.member >= 0:
                 self._members[offer.member].verify(request_id, position, offer)
+        wanted: dict[str, int] = {}
         for member in self._members:
             member.end()
+            for name, position in member.waiting.items():
+                wanted[name] = min(position, wanted.get(name, position))
+        self._states.keep(wanted)
 
 
 def _is_decoding(batch: ProposeBatch) -> bool:

@@ -120,8 +120,9 @@ class Round:
     def _ask(self, member: int, limits: Sequence[int]) -> CheckedDraft:
         assert member not in self._drafts, "a member is asked once in a step"
         most = [min(a, b) for a, b in zip(limits, self.max_nodes, strict=True)]
-        self._limits[member] = most
-        draft = self._drafts[member] = self._members[member].ask(self._batch, most)
+        asked = self._members[member]
+        self._limits[member] = [min(limit, asked.most_nodes) for limit in most]
+        draft = self._drafts[member] = asked.ask(self._batch, most)
         return draft
 
     def _spoil(self, draft: CheckedDraft) -> None:

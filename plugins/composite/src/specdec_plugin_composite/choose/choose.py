@@ -44,7 +44,7 @@ class Choose(Policy):
         self._last: tuple[list[int], tuple[str, ...]] | None = None
         self._plan = Plan(None, 0, {}, 0.0)
         self._trial: int | None = None
-        self._since_plain = 0
+        self._since_plain = self._num_plain = 0
 
     @classmethod
     def is_unseen(cls, member: int, num_members: int) -> bool:
@@ -56,8 +56,10 @@ class Choose(Policy):
         if self._last is not None and rest_s is not None:
             nodes, names = self._last
             scored = dict(zip(turn.request_ids, turn.last_num_drafted, strict=True))
-            if all(scored.get(name, count) == count for name, count in zip(names, nodes, strict=True)):
-                self.costs.rest(len(nodes)).observe(sum(nodes), rest_s)  # else it verified something else
+            is_as_chosen = all(scored.get(name, n) == n for name, n in zip(names, nodes, strict=True))
+            # A first step without drafts finds caches that are warm for drafts.
+            if is_as_chosen and (any(nodes) or self._num_plain > 1):
+                self.costs.observe_rest(len(nodes), sum(nodes), rest_s)
         for row, request_id in enumerate(turn.request_ids):
             text_from = partial(turn.text, row)
             for drafted, path in self._scoring.decided(request_id, turn.num_tokens[row], text_from):
@@ -95,7 +97,8 @@ class Choose(Policy):
         """Keep what was drafted, for the measurement and the scores of the next steps."""
         nodes = [0 if offer is None else len(offer.token_ids) for offer in offers]
         self._last = nodes, turn.request_ids
-        self._since_plain = self._since_plain + 1 if any(nodes) else 0
+        self._num_plain = 0 if any(nodes) else self._num_plain + 1
+        self._since_plain = self._since_plain + 1 if any(nodes) or self._num_plain == 1 else 0
         for row, (request_id, offer) in enumerate(zip(turn.request_ids, offers, strict=True)):
             seen = {n: drafts[row] for n, drafts in self._seen.items()}
             if offer is not None and offer.member in self._trials:

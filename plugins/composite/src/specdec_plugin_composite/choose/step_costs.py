@@ -1,14 +1,23 @@
-"""Measured seconds of steps, by the number of verified rows, and of drafts, by their depth."""
+"""Measured seconds of steps, by the number of verified nodes, and of drafts, by their depth.
+
+Other work on the machine changes durations from one moment to the next, and what is not done at the moment is not measured. So
+durations are kept as if the machine were always as fast: divided by its present slowness, which is how much longer steps take
+than those with as many nodes took before. Only ratios of durations matter for a choice.
+"""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from itertools import accumulate
+from collections.abc import Sequence
+from math import exp, log
 
-_WINDOW = 9
-"""Number of durations that a median is taken of; outliers among them do not matter."""
+_WINDOW = 15
+"""Number of recent durations that the median is taken of."""
 _MOST_COUNTS = 64
+_SLOWNESS_STEP, _ENOUGH = 0.04, 3
+"""How much the slowness changes in a step with a number of nodes that was measured so often: up or down by as much, so that
+half of the steps are above it, as half of the durations are above their median."""
 _FIRST_SLOPE = 0.04
 """Share of a step's time that one more row takes, before two numbers of rows were measured."""
 
@@ -16,7 +25,7 @@ _FIRST_SLOPE = 0.04
 class ByCount:
     """Medians of durations by a count, linear between measured counts, and never decreasing.
 
-    Counts share a median with those that have the same four highest binary digits: there are few, and each is measured often.
+    Counts share one with those that have the same four highest binary digits: there are few, and each is measured often.
 
     Args:
         first_slope: share of the least measured duration that one more takes where there is nothing to draw a line through.
@@ -60,9 +69,9 @@ class ByCount:
     def _fill(self) -> None:
         """Write the seconds of every place: measured ones, and the line through them."""
         places = [place for place in range(_MOST_COUNTS) if self._num_measured[place]]
-        medians = list(accumulate(map(self._median, places), max))
+        values = _rising([(self._median(n), min(self._num_measured[n], _WINDOW)) for n in places])
         counts = list(map(_least, places))
-        base, slope = medians[0], self._first_slope * medians[0]
+        base, slope = values[0], self._first_slope * values[0]
         for place in range(_MOST_COUNTS):
             count = _least(place)
             after = bisect_left(counts, count)
@@ -70,11 +79,11 @@ class ByCount:
                 seconds = max(base - slope * (counts[0] - count), 0.5 * base)
             elif after < len(counts):
                 share = (count - counts[after - 1]) / (counts[after] - counts[after - 1])
-                seconds = medians[after - 1] + share * (medians[after] - medians[after - 1])
+                seconds = values[after - 1] + share * (values[after] - values[after - 1])
             else:
                 if len(counts) > 1:
-                    slope = (medians[-1] - base) / (counts[-1] - counts[0])
-                seconds = medians[-1] + slope * (count - counts[-1])
+                    slope = (values[-1] - base) / (counts[-1] - counts[0])
+                seconds = values[-1] + slope * (count - counts[-1])
             self._table[place] = seconds
 
     def _median(self, place: int) -> float:
@@ -83,15 +92,25 @@ class ByCount:
 
 
 class StepCosts:
-    """Seconds of a step without drafting, by batch size and rows, and of drafting, by member and depth."""
+    """Seconds of a step without drafting, by batch size and nodes, and of drafting, by member and depth."""
 
     def __init__(self, num_members: int) -> None:
         self._rest: dict[int, ByCount] = {}
         self._drafting = [ByCount(1.0) for _ in range(num_members)]
+        self._slowness = 0.0
+        """Logarithm of how much longer steps take now than steps like them took before."""
+
+    def observe_rest(self, batch_size: int, num_nodes: int, seconds: float) -> None:
+        """Add the duration of one step but its drafting."""
+        rest = self.rest(batch_size)
+        if rest.num_measured(num_nodes) >= _ENOUGH:
+            is_slower = log(seconds / rest.at(num_nodes)) > self._slowness
+            self._slowness += _SLOWNESS_STEP if is_slower else -_SLOWNESS_STEP
+        rest.observe(num_nodes, seconds * exp(-self._slowness))
 
     def observe_draft(self, member: int, depth: int, seconds: float) -> None:
         """Add the duration of one draft."""
-        self._drafting[member].observe(depth, seconds)
+        self._drafting[member].observe(depth, seconds * exp(-self._slowness))
 
     def is_known(self, member: int) -> bool:
         """Return whether a draft of a member was measured."""
@@ -104,6 +123,17 @@ class StepCosts:
     def rest(self, batch_size: int) -> ByCount:
         """Return the seconds of steps but their drafting, by the nodes of the batch; sizes up to a power of two are alike."""
         return self._rest.setdefault(1 << max(batch_size - 1, 0).bit_length(), ByCount())
+
+
+def _rising(weighted: Sequence[tuple[float, float]]) -> list[float]:
+    """Return the never decreasing values that are nearest to the given ones, each with its weight: isotonic regression."""
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, number of values
+    for value, weight in weighted:
+        blocks.append((value, weight, 1))
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (a, m, i), (b, n, j) = blocks[-2:]
+            blocks[-2:] = [((m * a + n * b) / (m + n), m + n, i + j)]
+    return [mean for mean, _, count in blocks for _ in range(count)]
 
 
 def _place(count: int) -> int:
