@@ -144,7 +144,7 @@ def test_the_first_step_without_drafts_is_not_measured():
     depths, _, _ = run(adaptive, world, 2000, 4, sequences)
     rests = [len(rest) for rest in "".join("-" if depth else "0" for depth in depths).split("-") if rest]
     assert rests[0] == 4, "one that is not measured, then three"
-    assert len(rests) > 15
+    assert len(rests) > 6
     assert set(rests[1:]) == {2}, "one that is not measured, then one"
     world.rates = (0.2,)  # 0.8 times as fast as without drafts, and 2.4 times were they so dear
     depths, _, _ = run(adaptive, world, 1000, 4, sequences)

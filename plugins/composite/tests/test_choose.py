@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 
 import pytest
 from composite_check import batch_of, composite_of, members_of, scripted
 
+from specdec.engine import StepCosts
 from specdec.interfaces import Capability
 from specdec_plugin_composite import Offer, Unseen
 from specdec_plugin_composite.choose.acceptance import Acceptance
 from specdec_plugin_composite.choose.options import Option, best_plan
 from specdec_plugin_composite.choose.scoring import Scoring, Waiting
-from specdec_plugin_composite.choose.step_costs import _MOST_COUNTS, ByCount, StepCosts, _least, _place
 from specdec_plugin_composite.choose.trials import Trials
 
 CHEAP, MODEL, OTHER = range(3)
-
-
-def test_places_of_counts_are_in_order() -> None:
-    assert [_place(count) for count in range(20)] == [*range(16), 16, 16, 17, 17]
-    assert all(_least(_place(n)) <= n < _least(_place(n) + 1) for n in range(_least(_MOST_COUNTS - 1)))
-
-
-def test_seconds_between_and_beyond_measured_counts_are_on_lines() -> None:
-    measured = ByCount(first_slope=0.1)
-    assert measured.at(3) == 0.0
-    measured.observe(2, 1.0)
-    assert measured.at(4) == pytest.approx(1.2)
-    assert measured.at(0) == pytest.approx(0.8)
-    for seconds in (3.0, 1000.0, 3.0):  # one outlier does not matter
-        measured.observe(6, seconds)
-    assert [measured.at(n) for n in (4, 6, 8)] == pytest.approx([2.0, 3.0, 4.0])
-    measured.observe(10, 2.0)  # never less than fewer took: the mean of both, by how often they were measured
-    assert measured.at(6) == measured.at(10) == pytest.approx((3 * 3.0 + 2.0) / 4)
-
-
-def test_what_is_not_done_while_the_machine_is_slow_counts_as_slow_too() -> None:
-    costs = StepCosts(1)
-    noise = cycle([0.9, 1.2, 1.0, 0.95, 1.1])
-    for slowness in (1.0, 1.0, 1.0, 3.0, 3.0, 3.0):
-        for _ in range(50):
-            costs.observe_rest(1, 4, slowness * 2.0 * next(noise))
-    for _ in range(5):
-        costs.observe_rest(1, 0, 3.0)  # measured in the slow time alone
-        costs.observe_draft(0, 2, 1.5)
-    assert costs.rest(1).at(0) == pytest.approx(0.5 * costs.rest(1).at(4), rel=0.15)
-    assert costs.drafting_s(0, 2) == pytest.approx(0.5 * costs.rest(1).at(0), rel=0.15)
 
 
 def test_acceptance_is_learnt_by_depth_and_by_confidence() -> None:
@@ -94,7 +62,7 @@ def test_a_draft_is_scored_by_the_text_once_that_decides() -> None:
 
 
 def costs_of(rest: dict[int, float], drafting: dict[int, dict[int, float]]) -> StepCosts:
-    costs = StepCosts(3)
+    costs = StepCosts()
     for count, seconds in rest.items():
         costs.rest(1).observe(count, seconds)
     for member, by_depth in drafting.items():
@@ -105,7 +73,7 @@ def costs_of(rest: dict[int, float], drafting: dict[int, dict[int, float]]) -> S
 
 def plan_of(costs: StepCosts, *options: Option) -> tuple[int, int] | None:
     """Return the member and the number of nodes that one request drafts."""
-    plan = best_plan({0: options}, 1, costs, [MODEL, OTHER])
+    plan = best_plan({0: options}, 1, costs, {MODEL: 0.0, OTHER: 0.0})
     pick = plan.options.get(0)
     return None if pick is None else (pick.option.member, pick.num_nodes)
 
@@ -145,17 +113,17 @@ def test_a_model_drafts_where_its_tokens_are_worth_its_time() -> None:
 
 
 def test_one_model_drafts_for_the_batch_and_its_time_is_shared() -> None:
-    costs = StepCosts(3)
+    costs = StepCosts()
     for count in (0, 16):
         costs.rest(4).observe(count, 1.0)
     for member in (MODEL, OTHER):
         costs.observe_draft(member, 1, 0.8)
     rows = {row: [Option(MODEL, [0.6], None), Option(OTHER, [0.5], None)] for row in range(4)}
-    plan = best_plan(rows, 4, costs, [MODEL, OTHER])
+    plan = best_plan(rows, 4, costs, {MODEL: 0.0, OTHER: 0.0})
     assert plan.options == {}  # 4 * 1.6 tokens in 1.8 s are fewer than 4 in 1 s
     costs.observe_draft(MODEL, 1, 0.1)
     costs.observe_draft(MODEL, 1, 0.1)
-    plan = best_plan(rows, 4, costs, [MODEL, OTHER])
+    plan = best_plan(rows, 4, costs, {MODEL: 0.0, OTHER: 0.0})
     assert {pick.option.member for pick in plan.options.values()} == {MODEL}
     assert len(plan.options) == 4
 
@@ -206,5 +174,5 @@ def test_drafts_that_copy_are_scored_though_a_model_drafts() -> None:
 
 
 def test_a_chosen_model_is_not_looked_at() -> None:
-    pick = best_plan({0: [Option(MODEL, [0.9], None)]}, 1, costs_of(FLAT, {MODEL: {1: 0.1}}), [MODEL])
+    pick = best_plan({0: [Option(MODEL, [0.9], None)]}, 1, costs_of(FLAT, {MODEL: {1: 0.1}}), {MODEL: 0.0})
     assert pick.options[0].choice == Unseen(MODEL, 1)

@@ -17,6 +17,7 @@ from speccheck.naive import Constraints, TextProbs, text_probs
 from speccheck.texts import excess_of_texts
 
 from specdec import SamplingParams
+from specdec.engine.speculation.adaptive.step_costs import ByCount
 from specdec.interfaces import (
     Capability,
     Draft,
@@ -28,7 +29,6 @@ from specdec.interfaces import (
 )
 from specdec_plugin_composite import Choice, CompositeProposer, Policy, Round
 from specdec_plugin_composite.assemble import drawn_rows
-from specdec_plugin_composite.choose.step_costs import ByCount, StepCosts
 
 VOCAB, LENGTH, MAX_TOKENS, SAMPLES = 5, 3, 4, 2000
 PROMPT = [1, 4, 0, 2]
@@ -147,9 +147,10 @@ def excess(
 @pytest.fixture(autouse=True)
 def drafts_that_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `choose` draft, though drafts do not pay for a model that is as small as this one."""
-    monkeypatch.setattr(ByCount, "at", lambda measured, count: 1.0 + 1e-4 * count)
+    monkeypatch.setattr(
+        ByCount, "at", lambda measured, count: 1e-4 * count + (0.01 if measured._from_zero else 1.0)
+    )
     monkeypatch.setattr("specdec_plugin_composite.choose.choose._PLAIN_STEPS", 0)
-    monkeypatch.setattr(StepCosts, "drafting_s", lambda costs, member, depth: 0.01 * depth)
 
 
 @pytest.mark.parametrize("sampler", ["strict", "probabilistic", "block"])

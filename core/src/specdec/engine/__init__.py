@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from specdec.engine.request import Request as Request
     from specdec.engine.scheduler_output import SchedulerOutput as SchedulerOutput
     from specdec.engine.sequence import Sequence as Sequence
+    from specdec.engine.speculation.adaptive.step_costs import ByCount as ByCount
+    from specdec.engine.speculation.adaptive.step_costs import StepCosts as StepCosts
     from specdec.engine.speculation.check_draft import DraftError as DraftError
     from specdec.engine.speculation.check_draft import check_draft as check_draft
     from specdec.engine.speculation.check_draft import select_rows as select_rows
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BuiltEngine",
+    "ByCount",
     "Counter",
     "Delivery",
     "DraftError",
@@ -50,6 +53,7 @@ __all__ = [
     "Request",
     "SchedulerOutput",
     "Sequence",
+    "StepCosts",
     "StopChecker",
     "TopK",
     "Vector",
@@ -65,6 +69,7 @@ __getattr__ = lazily(
     __name__,
     {
         "BuiltEngine": "build",
+        "ByCount": "speculation.adaptive.step_costs",
         "Counter": "metrics",
         "Delivery": "speculation.delivery",
         "DraftError": "speculation.check_draft",
@@ -79,6 +84,7 @@ __getattr__ = lazily(
         "SchedulerOutput": "scheduler_output",
         "Request": "request",
         "Sequence": "sequence",
+        "StepCosts": "speculation.adaptive.step_costs",
         "StopChecker": "stop_checker",
         "IncrementalDetokenizer": "detokenizer",
         "TopK": "speculation.top_k",

@@ -49,6 +49,12 @@ class Inbox:
         told = ((name, self._told.get(name, 0), end) for name, end in self._ends.items())
         return {name: start for name, start, end in told if start < end}
 
+    def num_waiting(self, batch: ProposeBatch) -> int:
+        """Return how many tokens the member is told when it is next called, of all requests of a batch."""
+        ends = map(int.__add__, batch.starts, batch.counts)
+        told = (end - self._told.get(name, 0) for name, end in zip(batch.request_ids, ends, strict=True))
+        return sum(max(0, count) for count in told)
+
     @property
     def is_full(self) -> bool:
         """Whether the member must be called, since too many states wait."""

@@ -65,8 +65,8 @@ class Member:
         self.runs_model = bool(given & _OF_MODELS)
         """Whether a draft takes passes of a model; all others are called in every step."""
         self.reads_states = bool(given & STATES)
-        self.seconds = 0.0
-        """Duration of the last call."""
+        self.seconds, self.num_told = 0.0, 0
+        """Duration of the last call, and number of tokens that it was told."""
         self._inbox = Inbox(states if self.reads_states else None, aux_places)
         self._num_top_k = proposer.num_top_k if Capability.TARGET_TOP_K in given else 0
         self._verified: dict[str, tuple[int, Offer]] = {}
@@ -98,6 +98,12 @@ class Member:
         """For each request with states that it was not told, the position of the first one."""
         return self._inbox.waiting
 
+    def num_waiting(self, batch: ProposeBatch) -> int:
+        """Return how many tokens of a batch it has to run before it drafts; none on the target's cache."""
+        if Capability.TARGET_CACHE in self.guard.capabilities:
+            return 0
+        return self._inbox.num_waiting(batch)
+
     @property
     def can_draft(self) -> bool:
         """Whether it is neither left out nor paused after failures."""
@@ -122,7 +128,7 @@ class Member:
         )
         started = perf_counter()
         draft = self.guard.propose(own, most)
-        self.seconds = perf_counter() - started
+        self.seconds, self.num_told = perf_counter() - started, sum(own.counts)
         if draft is None:
             self._drop(names)
             return CheckedDraft.empty(batch.batch_size)

@@ -62,6 +62,10 @@ class Round:
         """`[B]` nodes of the last step's draft that were scored."""
         return self._batch.last_num_drafted
 
+    def num_waiting(self, member: int) -> int:
+        """Return how many tokens a member has to run before it drafts."""
+        return self._members[member].num_waiting(self._batch)
+
     def limits_of(self, member: int) -> list[int]:
         """Return the limits above 0 that a member was asked with in this step."""
         return [limit for limit in self._limits.get(member, ()) if limit > 0]

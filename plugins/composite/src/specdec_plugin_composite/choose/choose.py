@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
+from specdec.engine import ByCount, StepCosts
 from specdec_plugin_composite.choose.acceptance import Acceptance
 from specdec_plugin_composite.choose.options import Option, Plan, best_plan
 from specdec_plugin_composite.choose.scoring import Scoring, Waiting
-from specdec_plugin_composite.choose.step_costs import StepCosts
 from specdec_plugin_composite.choose.trials import Trials
 from specdec_plugin_composite.member import Member
 from specdec_plugin_composite.offer import Offer
 from specdec_plugin_composite.policy import Policy
 from specdec_plugin_composite.round import Choice, Round, Unseen
 
+_FEW_TOLD = 8
+"""Tokens of one request that a draft of a member in use is told before; more are a prompt, or what it missed."""
+_AMORTISED = 32
+"""Steps over which the time of catching up is spread, as it is needed once."""
 _PLAIN_STEPS, _PLAIN_EVERY = 2, 256
 """Steps without drafts that are measured first, and drafting steps after which one is measured again."""
 
@@ -36,7 +40,9 @@ class Choose(Policy):
         count = range(len(members))
         self._cheap = [n for n in count if not members[n].runs_model and not members[n].draws]
         self._dear = [n for n in count if n not in self._cheap]
-        self.costs = StepCosts(len(members))
+        self.costs = StepCosts()
+        self.catching_up = [ByCount() for _ in members]
+        """Seconds of a draft by the number of tokens that the member was told before."""
         self.acceptance = [Acceptance() for _ in members]
         self._trials = {number: Trials() for number in self._dear}
         self._scoring = Scoring()
@@ -82,7 +88,11 @@ class Choose(Policy):
             {row: self._options(turn, row) for row in rows},
             len(choices),
             self.costs,
-            [number for number in self._dear if self.members[number].can_draft],
+            {
+                number: self._catching_up_s(turn, number) / _AMORTISED
+                for number in self._dear
+                if self.members[number].can_draft
+            },
         )
         if due is not None:
             self._trial = due
@@ -146,10 +156,19 @@ class Choose(Policy):
     def _count_trials(self, turn: Round, offers: Sequence[Offer | None]) -> None:
         for number, trials in self._trials.items():
             limits = turn.limits_of(number)
+            member = self.members[number]
             if limits and trials.num_drafts:  # the first draft warms up
-                self.costs.observe_draft(number, max(limits), self.members[number].seconds)
+                self.catching_up[number].observe(member.num_told, member.seconds)
+                if member.num_told <= _FEW_TOLD * len(turn.request_ids):
+                    self.costs.observe_draft(number, max(limits), member.seconds)
+            seconds = self.costs.drafting(number).at(member.most_nodes) + self._catching_up_s(turn, number)
             trials.count(
                 has_drafted=bool(limits),
                 is_chosen=number != self._trial,
-                cost=self._plan.cost_of_trial(self.costs.drafting_s(number, self.members[number].most_nodes)),
+                cost=self._plan.cost_of_trial(seconds),
             )
+
+    def _catching_up_s(self, turn: Round, number: int) -> float:
+        """Return the seconds in which a member runs the tokens that it was not told."""
+        count = turn.num_waiting(number)
+        return max(0.0, self.catching_up[number].at(count) - self.catching_up[number].at(_FEW_TOLD))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from specdec_plugin_composite.choose.step_costs import StepCosts
+from specdec.engine import StepCosts
 from specdec_plugin_composite.offer import Offer
 from specdec_plugin_composite.round import Choice, Unseen
 
@@ -83,7 +83,7 @@ class Plan:
 
 
 def best_plan(
-    options: Mapping[int, Sequence[Option]], size: int, costs: StepCosts, members: Sequence[int]
+    options: Mapping[int, Sequence[Option]], size: int, costs: StepCosts, members: Mapping[int, float]
 ) -> Plan:
     """Return the plan with the most expected tokens per second.
 
@@ -94,7 +94,7 @@ def best_plan(
         options: by row that wants a draft.
         size: number of rows.
         costs: measured durations.
-        members: those that run a model, and may draft.
+        members: those that run a model, and may draft, each with the seconds that it takes beyond its draft.
     """
     rest = costs.rest(size)
     longest = max((len(option.gains) for row in options.values() for option in row), default=0)
@@ -103,7 +103,7 @@ def best_plan(
         return Plan(None, 0)
     more = [(rest.at(size * count) - plain) / size for count in range(longest + 1)]
     forms: list[tuple[int | None, int]] = [(None, 0)]
-    for number in filter(costs.is_known, members):
+    for number in (number for number in members if costs.drafting(number).is_known):
         own = [option for row in options.values() for option in row if option.member == number]
         deepest = max((len(option.gains) for option in own), default=0)
         shortest = 1 if all(option.can_shorten for option in own) else max(1, deepest)
@@ -114,7 +114,10 @@ def best_plan(
         price = [rate * seconds for seconds in more]
         found, highest = best, rate
         for member, depth in forms:
-            plan = _plan(options, member, depth, price, more, plain, costs)
+            plan = _plan(options, member, depth, price, more, plain)
+            if plan.member is not None:
+                drafting_s = costs.drafting(plan.member).at(depth) + members[plan.member]
+                plan = replace(plan, seconds=plan.seconds + drafting_s)
             tokens = size + sum(pick.gain for pick in plan.options.values())
             if tokens / plan.seconds > highest * (1 + 1e-9):
                 found, highest = plan, tokens / plan.seconds
@@ -131,9 +134,8 @@ def _plan(
     price: Sequence[float],
     more: Sequence[float],
     plain: float,
-    costs: StepCosts,
 ) -> Plan:
-    """Return each row's best at a price, if only `member` may run its model, for `depth` nodes."""
+    """Return each row's best at a price, if only `member` may run its model, for `depth` nodes; without that time."""
     picks, seconds, is_used = {}, plain, False
     for row, given in options.items():
         best, pick = 0.0, None
@@ -147,6 +149,4 @@ def _plan(
             picks[row] = pick
             seconds += more[pick.num_nodes]
             is_used = is_used or pick.option.offer is None
-    if is_used and member is not None:
-        seconds += costs.drafting_s(member, depth)
     return Plan(member if is_used else None, depth, picks, seconds)

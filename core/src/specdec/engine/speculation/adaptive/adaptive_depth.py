@@ -9,7 +9,10 @@ from specdec.engine.metrics import EngineMetrics
 from specdec.engine.sequence import Sequence
 from specdec.engine.speculation.adaptive.batch_size_costs import BatchSizeCosts
 from specdec.engine.speculation.adaptive.request_acceptance import RequestAcceptance, Spread
+from specdec.engine.speculation.adaptive.step_costs import StepCosts
 
+_FIRST_DEPTH = 4
+"""Depth of the first drafts, whose cost is unknown."""
 _FEW_PROMPT_ROWS = 0.25
 """Maximum share of prompt rows in a step that is still measured: its time less the cost of these rows is
 about that of decoding alone. On a busy server nearly every step has prompt rows: without such steps, its
@@ -63,6 +66,7 @@ class AdaptiveDepth:
     ) -> None:
         self._metrics = metrics or EngineMetrics()
         self._k, self._can_shorten = num_speculative_tokens, can_shorten
+        self._measured = StepCosts()
         self._costs_by_size: dict[int, BatchSizeCosts] = {}
         self._costs = self._costs_of(1)
         self._spread = Spread()
@@ -92,7 +96,8 @@ class AdaptiveDepth:
         costs = self._costs = self._costs_of(self._count)
         self.is_suspended = True  # until a request gets a draft
         if costs.is_new or costs.is_unknown:
-            self._depth = self._best_depth = self._k
+            is_short = costs.is_new and self._can_shorten
+            self._depth = self._best_depth = min(self._k, _FIRST_DEPTH) if is_short else self._k
         elif costs.wants_plain or (
             costs.backoff.is_suspended and [s.row_id for s in sequences] == self._suspended_ids
         ):
@@ -153,9 +158,10 @@ class AdaptiveDepth:
             self._was_plain = True
             return
         self._metrics.steps_with_shorter_drafts += depth < self._k
-        costs.count_drafted(is_deep=depth > self._best_depth or depth == self._k)
+        num_nodes = sum(step.num_drafted)
+        costs.count_drafted(num_nodes, is_deep=depth > self._best_depth or depth == self._k)
         if not self._was_plain:
-            costs.observe(depth, step.propose_s, other_s, sum(step.num_drafted), is_typical=is_typical)
+            costs.observe(depth, step.propose_s, other_s, num_nodes, is_typical=is_typical)
         self._was_plain = False
 
     def _own_speedup(self, acceptance: RequestAcceptance, most: int) -> float:
@@ -163,7 +169,7 @@ class AdaptiveDepth:
         costs = self._costs
         rows = costs.seconds_per_node * sum(costs.positions.rows(most))
         gains = acceptance.share * sum(costs.positions.gains(most))
-        seconds_per_token = costs.plain.value / self._count / max(self._speedup, 1.0)
+        seconds_per_token = costs.plain_s / self._count / max(self._speedup, 1.0)
         return gains * seconds_per_token / rows if rows else 2.0
 
     def _acceptance_of(self, sequence: Sequence) -> RequestAcceptance:
@@ -175,5 +181,7 @@ class AdaptiveDepth:
         """Return the costs of a batch size, rounded up to a power of two."""
         number = 1 << max(batch_size - 1, 0).bit_length()
         if number not in self._costs_by_size:
-            self._costs_by_size[number] = BatchSizeCosts(self._k, can_shorten=self._can_shorten)
+            self._costs_by_size[number] = BatchSizeCosts(
+                number, self._k, can_shorten=self._can_shorten, costs=self._measured
+            )
         return self._costs_by_size[number]

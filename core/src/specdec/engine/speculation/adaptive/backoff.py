@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-_TRIAL_STEPS = 3
+_TRIAL_STEPS, _MOST_TRIAL_STEPS = 3, 6
+"""Number of steps with nodes in a trial, and of all its steps: many proposers often find nothing to draft."""
 _FIRST_SUSPENSION, _LONGEST_SUSPENSION = 16, 256
 """Number of steps of a suspension; each one that proves right is followed by one twice as long."""
-_TRIAL_COST = 0.03
+_TRIAL_COST = 0.015
 """Fraction of the time of a suspension that the trial after it may cost."""
-_TO_BEGIN, _TO_GO_ON = 1.03, 0.98
+_TO_BEGIN, _TO_GO_ON = 1.03, 0.99
 """Drafting begins at the first speedup over steps without drafts, and ends below the second."""
 
 
@@ -15,7 +16,7 @@ class Backoff:
     """State of drafting: on, suspended, or tried again."""
 
     def __init__(self) -> None:
-        self._length = self._left = self._trial_left = 0
+        self._length = self._left = self._trial_left = self._trial_steps_left = 0
         self._is_trying = False
 
     @property
@@ -49,9 +50,11 @@ class Backoff:
         if self._left:
             return False
         self._trial_left, self._is_trying = _TRIAL_STEPS, True
+        self._trial_steps_left = _MOST_TRIAL_STEPS
         return True
 
-    def count_drafted_step(self) -> None:
-        """Count a step with drafts."""
+    def count_drafted_step(self, *, has_nodes: bool) -> None:
+        """Count a step in which drafts were wanted."""
         if self._trial_left:
-            self._trial_left -= 1
+            self._trial_steps_left -= 1
+            self._trial_left = self._trial_left - has_nodes if self._trial_steps_left else 0

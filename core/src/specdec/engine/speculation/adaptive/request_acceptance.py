@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from specdec.engine.speculation.adaptive.backoff import Backoff
-from specdec.engine.speculation.adaptive.measured import Mean
+from specdec.engine.speculation.adaptive.mean import Mean
 
 _DECAY = 0.95
 _DECAY_OVER_SUSPENSION = 0.5
@@ -54,7 +54,7 @@ class RequestAcceptance:
 
     def drafted(self, expected: float, num_accepted: int) -> None:
         """Count a step with a draft of which `expected` tokens were expected to be accepted."""
-        self.backoff.count_drafted_step()
+        self.backoff.count_drafted_step(has_nodes=expected > 0.0)
         self._accepted = _DECAY * self._accepted + num_accepted
         self._expected = _DECAY * self._expected + expected
         if not self._is_counted and self._expected >= _ENOUGH:

@@ -8,16 +8,17 @@ than those with as many nodes took before. Only ratios of durations matter for a
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Sequence
 from math import exp, log
 
-_WINDOW = 15
+_WINDOW = 31
 """Number of recent durations that the median is taken of."""
 _MOST_COUNTS = 64
 _SLOWNESS_STEP, _ENOUGH = 0.04, 3
 """How much the slowness changes in a step with a number of nodes that was measured so often: up or down by as much, so that
 half of the steps are above it, as half of the durations are above their median."""
+_ANEW_EVERY, _FEW = 8, 64
+"""Number of durations after which the lines are drawn anew; each one while there are few."""
 _FIRST_SLOPE = 0.04
 """Share of a step's time that one more row takes, before two numbers of rows were measured."""
 
@@ -28,20 +29,21 @@ class ByCount:
     Counts share one with those that have the same four highest binary digits: there are few, and each is measured often.
 
     Args:
-        first_slope: share of the least measured duration that one more takes where there is nothing to draw a line through.
+        from_zero: whether 0 takes no time; otherwise lines are drawn through measured durations alone.
     """
 
-    def __init__(self, first_slope: float = _FIRST_SLOPE) -> None:
-        self._first_slope = first_slope
+    def __init__(self, *, from_zero: bool = False) -> None:
+        self._from_zero = from_zero
         self._recent = array("d", [0.0]) * (_MOST_COUNTS * _WINDOW)
         self._num_measured = array("q", [0]) * _MOST_COUNTS
+        self._medians = array("d", [0.0]) * _MOST_COUNTS
         self._table = array("d", [0.0]) * _MOST_COUNTS
-        self._is_new = False
+        self._num_all = self._num_new = 0
 
     @property
     def is_known(self) -> bool:
         """Whether anything was measured."""
-        return any(self._num_measured)
+        return self._num_all > 0
 
     def num_measured(self, count: int) -> int:
         """Return how often a count was measured."""
@@ -50,14 +52,18 @@ class ByCount:
     def observe(self, count: int, seconds: float) -> None:
         """Add one duration."""
         place = _place(count)
-        self._recent[place * _WINDOW + self._num_measured[place] % _WINDOW] = seconds
+        first = place * _WINDOW
+        self._recent[first + self._num_measured[place] % _WINDOW] = seconds
         self._num_measured[place] += 1
-        self._is_new = True
+        recent = self._recent[first : first + min(self._num_measured[place], _WINDOW)]
+        self._medians[place] = sorted(recent)[(len(recent) - 1) // 2]
+        self._num_all += 1
+        self._num_new += 1
 
     def at(self, count: int) -> float:
         """Return the seconds of a count; 0 before the first measurement."""
-        if self._is_new:
-            self._is_new = False
+        if self._num_new >= _ANEW_EVERY or (self._num_new and self._num_all < _FEW):
+            self._num_new = 0
             self._fill()
         place = _place(count)
         first, last = _least(place), _least(place + 1)
@@ -67,36 +73,37 @@ class ByCount:
         return low + (high - low) * (count - first) / (last - first)
 
     def _fill(self) -> None:
-        """Write the seconds of every place: measured ones, and the line through them."""
-        places = [place for place in range(_MOST_COUNTS) if self._num_measured[place]]
-        values = _rising([(self._median(n), min(self._num_measured[n], _WINDOW)) for n in places])
+        """Write the seconds of every place: measured ones, and the lines through them."""
+        places = [place for place, count in enumerate(self._num_measured) if count]
+        values = _rising([(self._medians[n], min(self._num_measured[n], _WINDOW)) for n in places])
         counts = list(map(_least, places))
-        base, slope = values[0], self._first_slope * values[0]
+        if self._from_zero and counts[0]:
+            counts, values = [0, *counts], [0.0, *values]
+        base = values[0]
+        slope = _FIRST_SLOPE * base
+        if len(counts) > 1:
+            slope = (values[-1] - base) / (counts[-1] - counts[0])
+        after = 0
         for place in range(_MOST_COUNTS):
             count = _least(place)
-            after = bisect_left(counts, count)
+            while after < len(counts) and counts[after] < count:
+                after += 1
             if after == 0:
-                seconds = max(base - slope * (counts[0] - count), 0.5 * base)
-            elif after < len(counts):
+                seconds = max(base - _FIRST_SLOPE * base * (counts[0] - count), 0.5 * base)
+            elif after == len(counts):
+                seconds = values[-1] + slope * (count - counts[-1])
+            else:
                 share = (count - counts[after - 1]) / (counts[after] - counts[after - 1])
                 seconds = values[after - 1] + share * (values[after] - values[after - 1])
-            else:
-                if len(counts) > 1:
-                    slope = (values[-1] - base) / (counts[-1] - counts[0])
-                seconds = values[-1] + slope * (count - counts[-1])
             self._table[place] = seconds
-
-    def _median(self, place: int) -> float:
-        recent = self._recent[place * _WINDOW :][: min(self._num_measured[place], _WINDOW)]
-        return sorted(recent)[(len(recent) - 1) // 2]
 
 
 class StepCosts:
-    """Seconds of a step without drafting, by batch size and nodes, and of drafting, by member and depth."""
+    """Seconds of a step without drafting, by batch size and nodes, and of drafting, by proposer and depth."""
 
-    def __init__(self, num_members: int) -> None:
+    def __init__(self) -> None:
         self._rest: dict[int, ByCount] = {}
-        self._drafting = [ByCount(1.0) for _ in range(num_members)]
+        self._drafting: dict[int, ByCount] = {}
         self._slowness = 0.0
         """Logarithm of how much longer steps take now than steps like them took before."""
 
@@ -108,17 +115,13 @@ class StepCosts:
             self._slowness += _SLOWNESS_STEP if is_slower else -_SLOWNESS_STEP
         rest.observe(num_nodes, seconds * exp(-self._slowness))
 
-    def observe_draft(self, member: int, depth: int, seconds: float) -> None:
-        """Add the duration of one draft."""
-        self._drafting[member].observe(depth, seconds * exp(-self._slowness))
+    def observe_draft(self, key: int, depth: int, seconds: float) -> None:
+        """Add the duration of one draft; `key` tells those apart whose durations differ."""
+        self.drafting(key).observe(depth, seconds * exp(-self._slowness))
 
-    def is_known(self, member: int) -> bool:
-        """Return whether a draft of a member was measured."""
-        return self._drafting[member].is_known
-
-    def drafting_s(self, member: int, depth: int) -> float:
-        """Return the seconds of a member's draft."""
-        return self._drafting[member].at(depth)
+    def drafting(self, key: int) -> ByCount:
+        """Return the seconds of drafts by their depth."""
+        return self._drafting.setdefault(key, ByCount(from_zero=True))
 
     def rest(self, batch_size: int) -> ByCount:
         """Return the seconds of steps but their drafting, by the nodes of the batch; sizes up to a power of two are alike."""
