@@ -49,10 +49,6 @@ class TestChooseDrawn(ProposerConformance):
     config = {"proposers": [{"method": "suffix"}, HEAD], **DRAWN}
 
 
-class TestAuto(ProposerConformance):
-    method = "auto"
-
-
 class TestExtend(ProposerConformance):
     method = "composite"
     config = {"policy": "extend", "proposers": [COPIES, DRAFT]}
@@ -65,6 +61,17 @@ class TestMerge(ProposerConformance):
 
 def suite(config: dict[str, Any], method: Any = "composite") -> type[ProposerConformance]:
     return type("TestMade", (ProposerConformance,), {"method": method, "config": config, "model": "zoo"})
+
+
+def test_auto_keeps_the_promises_too() -> None:
+    """But for its memory, which is that of `TestChoose`: its heads make theirs when they are first tried, one after another."""
+    made = type("TestAuto", (ProposerConformance,), {"method": "auto", "model": "zoo"})
+    names = [
+        n for n in dir(made) if n.startswith("test_") and n != "test_aborted_requests_leave_nothing_behind"
+    ]
+    reports = run_suite(made, only=names)
+    assert {r.name: r.reason for r in reports if r.verdict is PromiseVerdict.BROKEN} == {}
+    assert sum(report.verdict is PromiseVerdict.KEPT for report in reports) > 12
 
 
 class RarerOfTwoDraws(Policy):

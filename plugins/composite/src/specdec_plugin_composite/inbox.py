@@ -109,3 +109,5 @@ class Inbox:
             self._told.pop(request_id, None)
             self._ends.pop(request_id, None)
             self._lost.discard(request_id)
+        if not self._told:  # an emptied dict keeps its memory
+            self._told, self._ends = {}, {}

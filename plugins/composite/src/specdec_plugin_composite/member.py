@@ -182,6 +182,8 @@ class Member:
         for request_id in request_ids:
             self._verified.pop(request_id, None)
             self._feedback.pop(request_id, None)
+        if not self._verified and not self._feedback:  # an emptied dict keeps its memory
+            self._verified, self._feedback = {}, {}
         self.guard.finish(request_ids, reason)
 
     def _drop(self, request_ids: Sequence[str]) -> None:

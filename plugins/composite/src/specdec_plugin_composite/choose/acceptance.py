@@ -84,6 +84,7 @@ class Acceptance:
         """Drop what is known of requests."""
         for request_id in request_ids:
             self._requests.pop(request_id, None)
+        self._requests = dict(self._requests)  # without the memory of those that were dropped
 
     def _rate(self, depth: int, confidence: float | None) -> float:
         prior = _FIRST_RATE if confidence is None else confidence

@@ -126,6 +126,7 @@ class Choose(Policy):
 
     def finish(self, request_ids: Sequence[str]) -> None:
         """Drop the state of requests."""
+        self._seen, self._last, self._plan = {}, None, Plan(None, 0)
         self._scoring.forget(request_ids)
         for acceptance in self.acceptance:
             acceptance.forget(request_ids)

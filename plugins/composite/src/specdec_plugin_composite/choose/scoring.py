@@ -63,3 +63,4 @@ class Scoring:
         """Drop the drafts of requests."""
         for request_id in request_ids:
             self._waiting.pop(request_id, None)
+        self._waiting = dict(self._waiting)  # without the memory of those that were dropped

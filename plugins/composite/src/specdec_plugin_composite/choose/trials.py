@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_FIRST_STEPS = 4
+_FIRST_STEPS = 3
 """Drafts of a member before it is compared; the first one warms up and is not measured."""
 _TRIAL_STEPS = 2
 _SHORTEST, _LONGEST = 16, 128
