@@ -13,10 +13,11 @@ _PRIOR_WEIGHT = 4.0
 _FIRST_RATE = 0.6
 _CONFIDENCES = 8
 """Number of equal intervals of confidence that are told apart."""
-_DEEPEST = 12
+_DEEPEST, _LONGEST = 12, 4
+"""Depths, and lengths of drafts, that are told apart: methods that copy draft more where they are surer."""
 _REQUEST_DECAY, _REQUEST_WEIGHT = 0.93, 6.0
 """Of past observations of one request, per new one; and the expected tokens that the prior of equal requests counts for."""
-_NUM_KEYS = _DEEPEST + 3 * _CONFIDENCES
+_NUM_KEYS = _DEEPEST + 3 * _CONFIDENCES * _LONGEST
 
 
 class Acceptance:
@@ -42,7 +43,8 @@ class Acceptance:
         share = self.share(request_id)
         for node, parent in enumerate(offer.parents):
             depths.append(1 if parent < 0 else depths[parent] + 1)
-            rate = self._rate(depths[node], None if offer.confidence is None else offer.confidence[node])
+            confidence = None if offer.confidence is None else offer.confidence[node]
+            rate = self._rate(depths[node], confidence, len(offer.parents))
             found.append(rate * (1.0 if parent < 0 else found[parent]))
             total += found[node]
             gains.append(min(share * total, float(depths[node]) if offer.is_chain else total * share))
@@ -66,7 +68,7 @@ class Acceptance:
             depths.append(1 if parent < 0 else depths[parent] + 1)
             if parent < 0 or parent in accepted:
                 confidence = None if offer.confidence is None else offer.confidence[node]
-                for key in {_key(depths[node], confidence), _key(depths[node], None)}:
+                for key in {_key(depths[node], confidence, len(offer.parents)), _key(depths[node])}:
                     self._tried[key] = _DECAY * self._tried[key] + 1.0
                     self._accepted[key] = _DECAY * self._accepted[key] + (node in accepted)
         tokens, hoped = self._requests.get(request_id, (0.0, 0.0))
@@ -86,20 +88,19 @@ class Acceptance:
             self._requests.pop(request_id, None)
         self._requests = dict(self._requests)  # without the memory of those that were dropped
 
-    def _rate(self, depth: int, confidence: float | None) -> float:
+    def _rate(self, depth: int, confidence: float | None, length: int = 0) -> float:
         prior = _FIRST_RATE if confidence is None else confidence
         if confidence is None and depth > 1:  # like the depth before
-            prior = self._of(_key(depth - 1, None), prior)
-        return self._of(_key(depth, confidence), prior)
+            prior = self._of(_key(depth - 1), prior)
+        return self._of(_key(depth, confidence, length), prior)
 
     def _of(self, key: int, prior: float) -> float:
         return (self._accepted[key] + _PRIOR_WEIGHT * prior) / (self._tried[key] + _PRIOR_WEIGHT)
 
 
-def _key(depth: int, confidence: float | None) -> int:
-    """Return the place of the counts of a depth, or of a depth up to 3 and a confidence."""
+def _key(depth: int, confidence: float | None = None, length: int = 0) -> int:
+    """Return the place of the counts of a depth, or of a depth up to 3, a confidence, and a length of the whole draft."""
     if confidence is None:
         return min(depth, _DEEPEST) - 1
-    return (
-        _DEEPEST + (min(depth, 3) - 1) * _CONFIDENCES + min(int(_CONFIDENCES * confidence), _CONFIDENCES - 1)
-    )
+    surety = min(int(_CONFIDENCES * confidence), _CONFIDENCES - 1)
+    return _DEEPEST + ((min(depth, 3) - 1) * _LONGEST + min(length, _LONGEST) - 1) * _CONFIDENCES + surety
