@@ -11,11 +11,12 @@ from specdec.engine.speculation.adaptive.step_costs import StepCosts
 
 _FIRST_STEPS, _PLAIN_STEPS = 4, 3
 """Number of steps with drafts, and without nodes, before the first decision."""
-_PLAIN_EVERY, _DEEP_EVERY = 256, 16
+_PLAIN_EVERY, _DEEP_EVERY = 256, 32
 """Number of steps with nodes between two pairs of steps without drafts, and of drafting steps between two of twice the best
 depth: both are measured again."""
-_PLAIN_SOON = 12
-"""The former, for each step without drafts that was measured, while these are few."""
+_PLAIN_SOON, _CLEAR = 12, 1.25
+"""The former, for each step without drafts that was measured, while these are few; and the speedup from which on drafts clearly
+pay, so that it is four times as many."""
 _INGESTED_DECAY = 0.995
 _ANEW_EVERY = 4
 """Number of drafting steps after which gains and costs are recomputed."""
@@ -46,6 +47,7 @@ class BatchSizeCosts:
         self.backoff = Backoff()
         self._tries_left = 2 * _PLAIN_STEPS
         self._num_drafted = self._since_plain = self._since_deep = 0
+        self._speedup = 0.0
         self._table: tuple[int, list[float], list[float]] | None = None
 
     @property
@@ -58,7 +60,7 @@ class BatchSizeCosts:
         """Whether a step without drafts is to be measured."""
         num_plain = self._rest.num_measured(0)
         is_first = num_plain < _PLAIN_STEPS and self._tries_left > 0
-        wait = min(_PLAIN_EVERY, _PLAIN_SOON * num_plain)
+        wait = min(_PLAIN_EVERY, (_PLAIN_SOON if self._speedup < _CLEAR else 4 * _PLAIN_SOON) * num_plain)
         return not self.is_new and (is_first or (num_plain > 0 and self._since_plain >= wait))
 
     @property
@@ -139,7 +141,8 @@ class BatchSizeCosts:
             speedup = (1.0 + share * gains[depth - 1]) / seconds[depth - 1]
             if speedup > highest:
                 best, highest = depth, speedup
-        return best, highest * self.plain_s
+        self._speedup = highest * self.plain_s
+        return best, self._speedup
 
     def _totals(self, count: int) -> tuple[list[float], list[float]]:
         """Return accepted tokens of a draft and seconds of a step by depth, for `count` requests."""
