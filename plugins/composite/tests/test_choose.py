@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from composite_check import batch_of, composite_of, members_of, scripted
@@ -176,3 +177,14 @@ def test_drafts_that_copy_are_scored_though_a_model_drafts() -> None:
 def test_a_chosen_model_is_not_looked_at() -> None:
     pick = best_plan({0: [Option(MODEL, [0.9], None)]}, 1, costs_of(FLAT, {MODEL: {1: 0.1}}), {MODEL: 0.0})
     assert pick.options[0].choice == Unseen(MODEL, 1)
+
+
+def test_the_time_between_requests_is_no_step() -> None:
+    composite = composite_of("choose", scripted(4, 4), scripted(9, needs=[Capability.OWN_KV]))
+    seen: list[float | None] = []
+    composite._policy.begin = lambda turn, rest_s: seen.append(rest_s)  # type: ignore[method-assign]
+    composite.propose(batch_of([1, 2, 3], 0))  # a prompt
+    composite.propose(batch_of([1, 2, 3, 4], 3))
+    composite.propose(batch_of([1, 2, 3, 4, 5], 4))
+    composite.propose(replace(batch_of([1, 2], 0), request_ids=("b",)))
+    assert [rest_s is None for rest_s in seen] == [True, True, False, True]

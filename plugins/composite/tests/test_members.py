@@ -72,6 +72,24 @@ def test_a_model_is_told_before_too_many_states_wait() -> None:
     assert head.heard == text
 
 
+def test_what_waits_for_a_model_that_is_not_in_use_is_let_go() -> None:
+    composite = composite_of("cascade", scripted(7, 8, confidence=[1.0, 1.0]), scripted(5, needs=STATES))
+    cheap, head = members_of(composite)
+    text = [1, 2]
+    composite.propose(batch_of(text, 0, states=True))
+    for _ in range(64):
+        text = [*text, 3]
+        composite.propose(batch_of(text, len(text) - 1, states=True))
+    text = [*text, *[4] * 1100]
+    composite.propose(batch_of(text, len(text) - 1100, states=True))
+    assert head.asked == []
+    cheap.tokens = ()
+    assert composite.propose(batch_of([*text, 6], len(text), states=True)).rows == ((),)
+    assert head.heard == []
+    assert composite.propose(batch_of([1, 2, 6], 0, states=True)).rows == ((5,),)  # delivered from the start
+    assert head.heard == [1, 2, 6]
+
+
 def test_a_prefix_is_resumed_as_far_as_all_readers_of_states_hold_it() -> None:
     """States come once: what one of them lacks has to be computed again, whoever holds more."""
     first, second, listener = (

@@ -98,7 +98,9 @@ class Inbox:
 
     def lose(self, request_ids: Sequence[str]) -> list[str]:
         """Record that the member dropped its state; returns the requests that it cannot be told again."""
-        gone = [name for name in request_ids if self._states is not None and self._told.get(name, 0) > 0]
+        gone = [name for name in request_ids if self._told.get(name, 0) > 0 or name in self._ends]
+        if self._states is None:
+            gone = []
         self.forget(request_ids)
         self._lost.update(gone)
         return gone

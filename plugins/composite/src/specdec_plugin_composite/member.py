@@ -25,6 +25,8 @@ from specdec_plugin_composite.states import States
 logger = logging.getLogger("specdec")
 
 STATES = frozenset({Capability.HIDDEN_STATES, Capability.AUX_HIDDEN_STATES})
+_IN_USE = 64
+"""Steps without a draft after which a member is told nothing more of requests with many waiting states: it would take long."""
 _OF_MODELS = STATES | {Capability.OWN_KV, Capability.TARGET_CACHE}
 
 
@@ -74,6 +76,8 @@ class Member:
         self.is_left_out = False
         """Whether it is not used at all."""
         self._is_paused = False
+        self._idle = 0
+        """Steps since it was last asked for a draft."""
         self._has_warned = False
 
     def tell(self, batch: ProposeBatch) -> None:
@@ -82,6 +86,7 @@ class Member:
             return
         self._inbox.add(batch)
         self._is_paused = self.guard.is_paused
+        self._idle += 1
         for row, request_id in enumerate(batch.request_ids):
             position, offer = self._verified.pop(request_id, (0, None))
             if offer is not None and batch.last_num_drafted[row]:
@@ -91,7 +96,12 @@ class Member:
     @property
     def must_be_called(self) -> bool:
         """Whether it is called in this step even if no draft of it is wanted."""
-        return self.can_draft and (not self.runs_model or self._inbox.is_full)
+        is_used = self._idle < _IN_USE
+        return self.can_draft and (not self.runs_model or (is_used and self._inbox.is_full))
+
+    def can_draft_for(self, request_id: str) -> bool:
+        """Return whether it can draft for a request: it was told all of it, or can be."""
+        return self.can_draft and self._inbox.can_draft(request_id)
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -119,6 +129,8 @@ class Member:
             for name, limit in zip(names, limits, strict=True)
         ]
         feedback = [self._feedback.pop(name, (0, 0)) for name in names]
+        if any(most):
+            self._idle = 0
         own = replace(
             self._inbox.take(batch),
             max_nodes=tuple(most),
@@ -153,7 +165,9 @@ class Member:
         self._verified[request_id] = position, offer
 
     def end(self) -> None:
-        """End a step: count a pause."""
+        """End a step: count a pause, and let go of what waits for a member that is not in use."""
+        if self._idle >= _IN_USE and self._inbox.is_full:
+            self._inbox.lose(list(self._inbox.waiting))
         if self._is_paused:
             self.guard.skip()
             if self._inbox.is_full:

@@ -71,6 +71,8 @@ class CompositeProposer(Proposer):
         self.is_timed = policy.is_adaptive
         self._ended: float | None = None
         """When the last call ended, if its step was one of decoding alone."""
+        self._last_ids: frozenset[str] = frozenset()
+        """Its requests: where others came since, the engine may have been idle."""
 
     def make_members(
         self, config: CompositeConfig, target: TargetInfo
@@ -97,7 +99,9 @@ class CompositeProposer(Proposer):
 
     def propose(self, batch: ProposeBatch) -> Draft:
         """Tell the members what is new, and draft as the policy decides."""
-        rest_s = None if self._ended is None else perf_counter() - self._ended
+        rest_s = None
+        if self._ended is not None and self._last_ids.issuperset(batch.request_ids):
+            rest_s = perf_counter() - self._ended
         if batch.hidden_states is not None:
             self._states.add(batch)
         for member in self._members:
@@ -115,6 +119,7 @@ class CompositeProposer(Proposer):
             member.guard.metrics.proposer_errors + member.guard.metrics.proposer_overruns
             for member in self._members
         )
+        self._last_ids = frozenset(batch.request_ids)
         self._ended = perf_counter() if _is_decoding(batch) else None
         return draft_of(
             offers,

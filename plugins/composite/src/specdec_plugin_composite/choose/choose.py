@@ -80,7 +80,8 @@ class Choose(Policy):
         if not rows:
             return choices
         rest = self.costs.rest(len(choices))
-        due = next((n for n in self._dear if self._trials[n].is_due and self.members[n].can_draft), None)
+        names = [turn.request_ids[row] for row in rows]
+        due = next((n for n in self._dear if self._trials[n].is_due and self._can_draft(n, names)), None)
         wants_plain = rest.is_known and (
             rest.num_measured(0) < _PLAIN_STEPS or self._since_plain >= _PLAIN_EVERY
         )
@@ -141,11 +142,14 @@ class Choose(Policy):
                 found.append(Option(number, self.acceptance[number].gains(name, offer), offer))
         for number in self._dear:
             member = self.members[number]
-            if member.can_draft:
+            if member.can_draft_for(name):
                 deepest = min(most, member.most_nodes)
                 gains = self._gains_unseen(number, name, deepest)
                 found.append(Option(number, gains, None, can_shorten=not member.is_tree))
         return found
+
+    def _can_draft(self, number: int, request_ids: Sequence[str]) -> bool:
+        return any(map(self.members[number].can_draft_for, request_ids))
 
     def _gains_unseen(self, number: int, request_id: str, count: int) -> list[float]:
         """Return the expected accepted tokens of the first 1 to `count` nodes of a draft that is not made yet."""
