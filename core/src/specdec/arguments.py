@@ -35,7 +35,7 @@ class LLMOptions(TypedDict, total=False):
     enforce_eager: bool
     """Run the model's own forward, without fused layers or captured graphs."""
     gpu_memory_utilization: float
-    """Fraction of a GPU's memory for weights, KV caches and captured graphs."""
+    """Fraction of a GPU's memory that this engine may take for weights, KV caches and captured graphs."""
     kv_cache_memory_bytes: int | None
     """Bytes for KV caches; None means what fits (on the CPU: a quarter of the free memory)."""
     num_gpu_blocks_override: int | None
