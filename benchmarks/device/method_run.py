@@ -55,9 +55,10 @@ def run_method(name: str, options: argparse.Namespace) -> dict[str, Any]:
     model = Path(resolve_model(options.model))
     prompts = load_prompts(None, model, options.num_prompts, _LONGEST)
     expected = {} if name == PLAIN else json.loads(options.plain.read_text())["cases"]
+    config: Any = None if name == PLAIN else CONFIGURATIONS[options.model][name]
     started = time.perf_counter()
     llm = LLM(
-        str(model), speculative_config=None if name == PLAIN else CONFIGURATIONS[options.model][name],
+        str(model), speculative_config=config,
         device=options.device, dtype=options.dtype, gpu_memory_utilization=options.memory, seed=0,
         max_model_len=1024, max_num_seqs=8, enable_prefix_caching=False, deterministic=options.deterministic,
     )  # fmt: skip
@@ -76,7 +77,8 @@ def run_method(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def _is_strict(model: str, name: str) -> bool:
     """Whether drawn texts are those of plain decoding with the same seed; other samplers keep their distribution alone."""
-    return CONFIGURATIONS[model].get(name, {}).get("rejection_sample_method", "strict") == "strict"
+    method: str = CONFIGURATIONS[model].get(name, {}).get("rejection_sample_method", "strict")
+    return method == "strict"
 
 
 def _listen() -> list[str]:
