@@ -290,3 +290,10 @@ UNRUNNABLE = {
 def test_a_model_that_cannot_run_as_it_is_configured(reason) -> None:
     with pytest.raises(ModelError, match=f"cannot run as it is configured: .*{reason}"):
         load(bare(UNRUNNABLE[reason]()), max_model_len=60)
+
+
+def test_a_device_that_a_given_model_is_not_on_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"device='meta', and the model that was given is on 'cpu': move it with"
+    ):
+        LLM(tiny("llama"), device="meta", skip_tokenizer_init=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tokenizers
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from speccheck.models import MAX_LEN, VOCAB, copied
@@ -20,8 +21,8 @@ def make_llm(model: PreTrainedModel, speculation: dict[str, Any] | None = None, 
     """Return an engine over a copy of a tiny model."""
     known = {"max_model_len": MAX_LEN, "max_num_seqs": 8, "skip_tokenizer_init": "tokenizer" not in arguments}
     own = copied(model)
-    if arguments.get("device") is not None:
-        own.to(arguments["device"])
+    if arguments.get("device") == "cuda" and torch.cuda.is_available():
+        own.to("cuda")
     return LLM(own, speculative_config=speculation, **known | arguments)
 
 
