@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from speccheck.own_vocabulary import own_vocabulary_draft
 
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams
@@ -26,7 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "draft_model": {"method": "draft_model", "model": "zoo"},
     "own vocabulary": {
         "method": "draft_model",
-        "model": str(specdec_zoo.path("draft_own_vocabulary")),
+        "model": own_vocabulary_draft(),
         "use_heterogeneous_vocab": True,
     },
     "eagle": {"method": "eagle", "model": "zoo"},

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specdec_train.schedule import Schedule
-from zoo_recipe.recipe import ModelShape
 from zoo_recipe.repeats import Repeats
 
-DraftKind = Literal["causal", "parallel", "own_vocabulary"]
+DraftKind = Literal["causal", "parallel"]
 
 
 @dataclass(frozen=True)
@@ -17,12 +16,9 @@ class DraftRecipe:
     """How a draft model is trained.
 
     Args:
-        kind: `causal` (distilled from the target), `parallel` (PARD, arXiv 2504.18583: further tokens from
-            mask tokens, initialised from a causal draft) or `own_vocabulary` (a tokenizer of its own, trained
-            on text).
-        shape: sizes of the model.
-        vocab_size: size of its own tokenizer; unused with the target's tokenizer, which keeps its size.
-        starts_from: artefact that provides the initial weights; empty for none.
+        starts_from: artefact that provides the initial weights.
+        kind: `causal` (distilled from the target) or `parallel` (PARD, arXiv 2504.18583: further tokens from
+            mask tokens, initialised from a causal draft).
         kept_layers: layers of that artefact to keep, in this order; empty for all.
         num_parallel: tokens that one pass of a `parallel` draft is trained to predict.
         repeats: steps that include a sequence of repeated random tokens.
@@ -38,14 +34,8 @@ class DraftRecipe:
         threads: torch threads.
     """
 
+    starts_from: str
     kind: DraftKind = "causal"
-    shape: ModelShape = field(
-        default_factory=lambda: ModelShape(
-            hidden_size=128, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_size=384
-        )
-    )
-    vocab_size: int = 2048
-    starts_from: str = ""
     kept_layers: tuple[int, ...] = ()
     num_parallel: int = 1
     repeats: Repeats = field(default_factory=lambda: Repeats(100, 350))
@@ -74,8 +64,6 @@ class DraftRecipe:
         return replace(
             self,
             kept_layers=self.kept_layers[:1],
-            shape=replace(self.shape, hidden_size=32, num_layers=1, num_heads=2, intermediate_size=64),
-            vocab_size=400,
             repeats=Repeats(5, 10),
             seq_len=64,
             batch_size=2,
@@ -112,9 +100,8 @@ DRAFTS = {
         muon_lr=0.01,
         adamw_lr=0.002,
     ),
-    "draft_own_vocabulary": DraftRecipe(kind="own_vocabulary", max_steps=600, repeats=Repeats(100, 250)),
 }
 """Draft models by artefact name, in the order in which they can be trained."""
 
-SHIPPED_DRAFTS = ("draft", "draft_own_vocabulary")
+SHIPPED_DRAFTS = ("draft",)
 """The drafts in the zoo; `--artefact draft_parallel` trains a parallel draft (mask tokens)."""

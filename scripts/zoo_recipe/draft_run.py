@@ -22,13 +22,8 @@ from zoo_recipe.corpus import read_corpus, stdlib_root
 from zoo_recipe.documents import training_texts
 from zoo_recipe.draft_recipe import DraftRecipe
 from zoo_recipe.recipe import Recipe
-from zoo_recipe.run import HeldoutLoss, heldout_loss, run_tokenizer
-from zoo_recipe.target import (
-    build_target,
-    mean_loss,
-    next_token_loss,
-    target_config,
-)
+from zoo_recipe.run import HeldoutLoss, heldout_loss
+from zoo_recipe.target import mean_loss
 from zoo_recipe.tokenizer import END_OF_TEXT, SYSTEM, encode, load_tokenizer, token_id
 
 
@@ -38,12 +33,11 @@ class TrainedDraft:
 
     Args:
         model: final weights, rounded to bfloat16 as they are shipped, stored in float32.
-        tokenizer: the target's tokenizer, or the draft's own.
+        tokenizer: the target's tokenizer.
         mask_id: id of the mask token of a parallel draft, else None.
         state: steps, seconds and loss curve.
         heldout: loss on held-out text.
-        acceptance: acceptance rate per position if target and draft share a vocabulary; see
-            `distillation.acceptance`.
+        acceptance: acceptance rate per position; see `distillation.acceptance`.
         num_train_tokens: tokens of one epoch, separators and dialogues included.
     """
 
@@ -52,7 +46,7 @@ class TrainedDraft:
     mask_id: int | None
     state: RunState
     heldout: HeldoutLoss
-    acceptance: list[dict[str, float]] | None
+    acceptance: list[dict[str, float]]
     num_train_tokens: int
 
 
@@ -84,35 +78,18 @@ def train_draft(
     corpus = read_corpus(
         stdlib_root(), heldout_permille=corpus_recipe.heldout_permille, only=corpus_recipe.only
     )
-    is_own = recipe.kind == "own_vocabulary"
-    tokenizer = (
-        run_tokenizer(
-            corpus,
-            folder / "tokenizer",
-            vocab_size=recipe.vocab_size,
-            max_length=recipe.shape.max_position_embeddings,
-        )
-        if is_own
-        else load_tokenizer(artefacts / "target")
-    )
-    end_of_text = token_id(tokenizer, END_OF_TEXT)
+    tokenizer = load_tokenizer(artefacts / "target")
     mask_id = token_id(tokenizer, SYSTEM) if recipe.kind == "parallel" else None
     heldout_ids = encode(tokenizer, [file.text for file in corpus.split("heldout")])
     text = packed_text(
         encode(tokenizer, training_texts(corpus, corpus_recipe)),
         heldout_ids,
-        separator=end_of_text,
+        separator=token_id(tokenizer, END_OF_TEXT),
         seq_len=recipe.seq_len,
         eval_windows=recipe.eval_windows,
         seed=recipe.seed,
     )
-    model = (
-        _part_of(load_artefact(artefacts / recipe.starts_from), recipe.kept_layers).train()
-        if recipe.starts_from
-        else build_target(
-            target_config(recipe.shape, vocab_size=len(tokenizer), end_of_text=end_of_text), recipe.seed
-        )
-    )
+    model = _part_of(load_artefact(artefacts / recipe.starts_from), recipe.kept_layers).train()
     loss = _loss(recipe, model, target, mask_id)
     state = train(
         model,
@@ -130,16 +107,14 @@ def train_draft(
     )
     round_to_bfloat16(model).train(False)
     final = heldout_loss(model, text.heldout, recipe.micro_batch, corpus, heldout_ids)
-    accepted = None
-    if not is_own:
-        accepted = acceptance(
-            model,
-            target,
-            text.heldout,
-            recipe.micro_batch,
-            num_parallel=recipe.num_parallel,
-            mask_id=mask_id or 0,
-        )
+    accepted = acceptance(
+        model,
+        target,
+        text.heldout,
+        recipe.micro_batch,
+        num_parallel=recipe.num_parallel,
+        mask_id=mask_id or 0,
+    )
     return TrainedDraft(model, tokenizer, mask_id, state, final, accepted, text.train.num_tokens)
 
 
@@ -149,8 +124,6 @@ def _loss(
     """The loss of a kind of draft."""
     if mask_id is not None:
         return partial(parallel_loss, model, target, num_parallel=recipe.num_parallel, mask_id=mask_id)
-    if recipe.kind == "own_vocabulary":
-        return partial(next_token_loss, model)
     return partial(distillation_loss, model, target)
 
 

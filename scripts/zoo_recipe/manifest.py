@@ -107,7 +107,7 @@ def update_manifest(path: Path, sections: Mapping[str, Any], artefacts: Mapping[
     manifest: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"artefacts": {}}
     manifest.update(sections)
     manifest["artefacts"].update(artefacts)
-    path.write_text(json.dumps(_sorted(manifest), indent=1) + "\n")
+    path.write_text(_compact(_sorted(manifest)) + "\n")
 
 
 def update_log(path: Path, name: str, entries: Sequence[Any]) -> None:
@@ -115,10 +115,15 @@ def update_log(path: Path, name: str, entries: Sequence[Any]) -> None:
     log: dict[str, list[Any]] = json.loads(path.read_text()) if path.exists() else {}
     log[name] = [{k: v for k, v in asdict(entry).items() if v != ()} for entry in entries]
     parts = [
-        f" {json.dumps(key)}: [\n  " + ",\n  ".join(json.dumps(entry) for entry in log[key]) + "\n ]"
+        f"{json.dumps(key)}:[\n" + ",\n".join(_compact(entry) for entry in log[key]) + "\n]"
         for key in sorted(log)
     ]
     path.write_text("{\n" + ",\n".join(parts) + "\n}\n")
+
+
+def _compact(content: Any) -> str:
+    """JSON without spaces."""
+    return json.dumps(content, separators=(",", ":"))
 
 
 def _sorted(manifest: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import torch
+from speccheck.own_vocabulary import own_vocabulary_draft
 from transformers import LlamaConfig, LlamaForCausalLM
 
-import specdec_zoo
 from specdec_testing import ProposerConformance
 
 
@@ -81,7 +81,7 @@ class TestParallel(ProposerConformance):
 class TestOwnVocabulary(ProposerConformance):
     method = "draft_model"
     config = {
-        "model": str(specdec_zoo.path("draft_own_vocabulary")),
+        "model": own_vocabulary_draft(),
         "num_speculative_tokens": 3,
         "use_heterogeneous_vocab": True,
         "rejection_sample_method": "probabilistic",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from speccheck.own_vocabulary import own_vocabulary_draft
 
 import specdec_zoo
 from specdec import LLM, RequestOutput, SamplingParams
@@ -26,7 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "tree": {"tree_top_k": 2},
     "parallel": {"parallel_drafting": True},
     "own vocabulary": {
-        "model": str(specdec_zoo.path("draft_own_vocabulary")),
+        "model": own_vocabulary_draft(),
         "use_heterogeneous_vocab": True,
     },
 }

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from speccheck.own_vocabulary import own_vocabulary_draft
 from transformers import AutoTokenizer
 
 import specdec_zoo
@@ -16,7 +17,9 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    return [AutoTokenizer.from_pretrained(specdec_zoo.path(n)) for n in ("target", "draft_own_vocabulary")]
+    return [
+        AutoTokenizer.from_pretrained(path) for path in (specdec_zoo.path("target"), own_vocabulary_draft())
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +84,25 @@ def test_a_draft_with_more_logits_than_tokens_is_taken(make_padded):
 
 
 def test_another_tokenizer_is_refused_with_sizes_and_the_first_ids_that_differ():
-    folder = str(specdec_zoo.path("draft_own_vocabulary"))
+    folder = own_vocabulary_draft()
     config = {"method": "draft_model", "model": folder, "num_speculative_tokens": 3}
     with pytest.raises(ConfigError, match=r"2048.*4096.*differ.*\d+: .* and .*use_heterogeneous_vocab"):
         LLM(model="zoo", dtype="float32", speculative_config=config)
+
+
+def test_tokens_of_another_vocabulary_are_accepted():
+    config = {
+        "method": "draft_model",
+        "model": own_vocabulary_draft(),
+        "use_heterogeneous_vocab": True,
+        "num_speculative_tokens": 4,
+        "on_proposer_error": "raise",
+    }
+    llm = LLM(model="zoo", dtype="float32", speculative_config=config)
+    prompts = [prompt["prompt"] for prompt in specdec_zoo.prompts(8)]
+    outputs = llm.generate(prompts, SamplingParams(temperature=0.0, max_tokens=32, ignore_eos=True))
+    drafted = sum(output.metrics.num_draft_tokens for output in outputs)
+    assert sum(output.metrics.num_accepted_tokens for output in outputs) > 0.4 * drafted > 80
 
 
 def test_equal_sizes_with_other_tokens_are_refused_too(make_padded, tokenizers):

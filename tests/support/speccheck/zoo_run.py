@@ -146,4 +146,4 @@ def _processor() -> str:
 def write(result: dict[str, Any], path: Path) -> None:
     """Write a result as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(result, separators=(",", ":")) + "\n", encoding="utf-8")
