@@ -40,13 +40,11 @@ class ChainLoop:
         num_ids, target_ids = (0, None) if ids is None else ids
         self.rules = ChainRules(num_ids, target_ids, is_drawn=method == "probabilistic", threshold=threshold)
 
-    def can_draft(
-        self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int, *, takes_cuts: bool = False
-    ) -> bool:
-        """Return whether the loop can draft these rows together: no grammar, and no cuts for sampling that it does not take."""
+    def can_draft(self, batch: ProposeBatch, drafts: Sequence[PartialDraft], max_rows: int) -> bool:
+        """Return whether the loop can draft these rows together: no grammar, and no top-k, top-p or min-p where q is kept."""
         if not self._is_possible or batch.allowed_after is not None or not 0 < len(drafts) <= max_rows:
             return False
-        if self._method == "greedy" or (takes_cuts and self._method == "coupled"):
+        if self._method != "probabilistic":
             return True
         return not any(_has_cuts(batch.sampling_params[draft.row]) for draft in drafts)
 

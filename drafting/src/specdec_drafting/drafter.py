@@ -134,7 +134,7 @@ class Drafter:
         new = list(pieces.values())
         if sum(len(piece.ids) for piece in new) > self._runner.max_new_rows:
             return False
-        if not self._can_loop(batch, drafts):
+        if not self._loop.can_draft(batch, drafts, self._runner.max_chain_rows):
             return False
         features = [piece.features for piece in new if piece.features is not None]
         rows = NewRows(
@@ -145,11 +145,6 @@ class Drafter:
         places = [piece.first_slot for piece in new], [piece.num_cached for piece in new]
         self._draft_chains(batch, drafts, partial(self._runner.draft_after, rows), places)
         return True
-
-    def _can_loop(self, batch: ProposeBatch, drafts: Sequence[PartialDraft]) -> bool:
-        return self._loop.can_draft(
-            batch, drafts, self._runner.max_chain_rows, takes_cuts=self._runner.takes_cuts
-        )
 
     def _draft_chains(
         self, batch: ProposeBatch, drafts: list[PartialDraft], call: ChainCall, places: Places
@@ -198,7 +193,7 @@ class Drafter:
         if self._trees is not None and carries is not None:
             trees = [GrowingTree(draft.row, draft.max_nodes, draft.max_depth) for draft in drafts]
             return self._trees.grow(batch, trees, logits, carries, partial(self._run_nodes, batch))
-        if self._is_chain and self._can_loop(batch, drafts):
+        if self._is_chain and self._loop.can_draft(batch, drafts, self._runner.max_chain_rows):
             call = partial(self._runner.draft_chain, ForwardOutput(logits, carries))
             slots, num_rows = zip(*(self.rows.place(batch.request_ids[d.row]) for d in drafts), strict=True)
             self._draft_chains(batch, drafts, call, (slots, num_rows))

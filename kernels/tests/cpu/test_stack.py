@@ -20,7 +20,9 @@ from specdec.interfaces import (
     Segment,
 )
 from specdec.interfaces.draws import NoiseKeys
+from specdec.logits.temperature import apply_temperature_and_truncation
 from specdec.runner import ModuleRunner, SlotPool, in_inference_mode
+from specdec.sampling_params import SamplingParams
 from specdec_kernels.cpu.rows.noise import race
 
 SIZES = {
@@ -146,6 +148,32 @@ def test_a_chain_is_what_a_pass_and_a_choice_per_token_give(dtype, num_rows):
             current = run(plain, plain.forward, [token], slots[row], lengths[row] + step).logits[0]
     assert got.tolist() == expected.tolist()
     assert got.max() < num_ids
+
+
+CUTS = [SamplingParams(top_k=4), SamplingParams(top_p=0.5), SamplingParams(min_p=0.3)]
+
+
+@pytest.mark.parametrize("target_ids", [None, np.arange(50) * 2 + 1])
+def test_a_chain_cuts_as_the_target_does(target_ids):
+    runner = make_runner("llama", torch.float32)
+    rules, num_cut = ChainRules(50, target_ids), 0
+    names = np.arange(50) if target_ids is None else target_ids
+    cuts = [(params.top_k, params.top_p, params.min_p) for params in CUTS]
+    temperatures = [0.7, 0.9, 1.3]
+    for seed in range(60):
+        logits = 2.0 * torch.randn(3, 61, generator=torch.Generator().manual_seed(seed))
+        keys = NoiseKeys(np.array([seed, -5, 2**62 + seed]), np.arange(3), np.array([4, 9, 1]))
+        scaled = logits[:, :50] / torch.tensor(temperatures)[:, None]
+        kept = apply_temperature_and_truncation(scaled, CUTS, [1, 1, 1])
+        drawn = []
+        for scores in (kept, scaled):
+            wide = np.zeros((3, int(names[-1]) + 1), np.float32)
+            wide[:, names] = torch.softmax(scores, -1).numpy()
+            drawn.append([race(wide[i], int(keys.seeds[i]), int(keys.positions[i]), i, 0) for i in range(3)])
+        work = ChainWork([0, 64, 128], [4, 9, 1], 1, temperatures, keys, rules, cuts)
+        assert runner.draft_chain(ForwardOutput(logits), work).token_ids[:, 0].tolist() == drawn[0]
+        num_cut += sum(a != b for a, b in zip(*drawn, strict=True))
+    assert num_cut > 20
 
 
 def test_a_chain_ends_where_every_row_is_unsure():

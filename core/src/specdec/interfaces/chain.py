@@ -58,7 +58,8 @@ class ChainWork:
     rules: ChainRules
     """How tokens are chosen."""
     cuts: Sequence[tuple[int, float, float]] = ()
-    """`[B]` top-k (0 for all), top-p and min-p, if a row has any and the loop takes them; it may leave out more, or less."""
+    """`[B]` top-k (0 for all), top-p and min-p, if tokens are chosen by the noise of `strict` and a row has any. A loop may
+    leave out more or fewer ids: they are guesses."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +101,6 @@ class Chain(Protocol):
     @property
     def max_new_rows(self) -> int:
         """Maximum number of new tokens that can be run before drafting; 0 if it starts from logits only."""
-
-    @property
-    def takes_cuts(self) -> bool:
-        """Whether tokens that the noise of `strict` chooses are cut by `ChainWork.cuts`."""
 
     def draft(self, logits: torch.Tensor, states: torch.Tensor | None, work: ChainWork) -> Chains:
         """Return the tokens of each row; see `Runner.draft_chain`."""

@@ -84,10 +84,6 @@ class Runner(Protocol):
     def max_new_rows(self) -> int:
         """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
 
-    @property
-    def takes_cuts(self) -> bool:
-        """Whether the draft loop takes `ChainWork.cuts`."""
-
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0
     ) -> ForwardOutput:

@@ -102,11 +102,6 @@ class ModuleRunner:
         """Maximum number of new rows for `draft_after`; 0 if it must not be called."""
         return 0 if self.chain is None else self.chain.max_new_rows
 
-    @property
-    def takes_cuts(self) -> bool:
-        """Whether the draft loop takes `ChainWork.cuts`."""
-        return self.chain is not None and self.chain.takes_cuts
-
     @in_inference_mode
     def forward(
         self, batch: PackedBatch, features: torch.Tensor | None = None, stage: int = 0

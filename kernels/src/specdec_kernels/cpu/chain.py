@@ -37,7 +37,6 @@ class CompiledChain:
     """
 
     max_rows = max_new_rows = MAX_CHAIN_ROWS
-    takes_cuts = False
 
     def __init__(self, stack: CompiledStack, rotary: RotaryTable, runner: Runner) -> None:
         self._stack, self._rotary, self._runner = stack, rotary, runner
@@ -87,7 +86,7 @@ class CompiledChain:
         target_ids = _NO_TOKENS if rules.target_ids is None else rules.target_ids
         count = run_chain(
             tokens, features, taken_logits, taken_states, logits, states, rules.num_ids,
-            target_ids, temperatures, keys.seeds, keys.samples, keys.positions,
+            target_ids, temperatures, np.array(work.cuts, np.float32).reshape(-1, 3), keys.seeds, keys.samples, keys.positions,
             _words(num_steps, rules.is_drawn), not rules.is_drawn, np.float32(rules.threshold), stack.table, stack.frame,
             stack.numbers, stack.likes, stack.bind(cache), cache.num_slots, *self._rotary.cpu_tables(length), segments, out,
             confidences, draft_probs,

@@ -28,6 +28,7 @@ def run_chain(
     num_ids: int,
     target_ids: Ints,
     temperatures: Floats,
+    cuts: Floats,
     seeds: Ints,
     samples: Ints,
     noise_positions: Ints,
@@ -59,6 +60,7 @@ def run_chain(
         num_ids: number of leading logits that are used.
         target_ids: `[num_ids]` the target's id of each logit, ascending, or empty if they are the same.
         temperatures: `[B]`; at 0 the highest logit is chosen, else an id is drawn.
+        cuts: `[B, 3]` top-k (0 for all), top-p and min-p of each row, for coupled draws; or empty.
         seeds: `[B]` request seeds.
         samples: `[B]` sample indices.
         noise_positions: `[B]` position of the first token to choose.
@@ -87,6 +89,7 @@ def run_chain(
     wide = np.zeros(target_ids[-1] + 1 if target_ids.shape[0] else 0, np.float32)
     slots = np.empty(num_rows, np.int64)
     nowhere = np.full(table.shape[0] + 1, -1)
+    uncut = np.array([0.0, 1.0, 0.0], np.float32)
     no_aux = np.empty((0, num_rows, frame[Part.HIDDEN]), np.float32)
     no_tree = np.empty((0, 0), np.bool_)
     all_rows = np.arange(num_rows)
@@ -101,8 +104,8 @@ def run_chain(
         for row in range(num_rows):
             place = noise_positions[row] + (step if is_coupled else 0)
             index, chance = _choose(
-                logits[row], temperatures[row], seeds[row], place, samples[row], words[step], target_ids, weights,
-                wide, confidences.size > 0 or draft_probs.size > 0, is_coupled,
+                logits[row], temperatures[row], cuts[row] if cuts.shape[0] else uncut, seeds[row], place, samples[row],
+                words[step], target_ids, weights, wide, confidences.size > 0 or draft_probs.size > 0, is_coupled,
             )  # fmt: skip
             out[row, step] = target_ids[index] if target_ids.shape[0] else index
             if confidences.size:
@@ -166,6 +169,7 @@ def _take_in(
 def _choose(
     logits: Floats,
     temperature: np.float32,
+    cuts: Floats,
     seed: int,
     position: int,
     sample: int,
@@ -203,12 +207,37 @@ def _choose(
             weights[j] /= mass
     if is_greedy:
         return best, weights[best]
-    if is_coupled and target_ids.shape[0]:
-        drawn = _race_mapped(weights, seed, position, sample, word, target_ids, wide)
-    else:
-        drawn = race(weights, seed, position, sample, word)
-    index = drawn if drawn >= 0 else best  # the race has no winner if logits are NaN
-    return index, weights[index]
+    is_mapped = is_coupled and target_ids.shape[0] > 0
+    if wants_probs:
+        mass = np.float32(1.0)
+    while True:
+        if is_mapped:
+            drawn = _race_mapped(weights, seed, position, sample, word, target_ids, wide)
+        else:
+            drawn = race(weights, seed, position, sample, word)
+        index = drawn if drawn >= 0 else best  # the race has no winner if logits are NaN
+        if index == best or _is_kept(weights, index, mass, weights[best], cuts):
+            return index, weights[index]
+        # What is no more probable than an id that is left out is left out too; the race goes on among the others.
+        least = weights[index]
+        for j in range(weights.shape[0]):
+            if weights[j] <= least:
+                weights[j] = np.float32(0.0)
+
+
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def _is_kept(weights: Floats, index: int, mass: np.float32, highest: np.float32, cuts: Floats) -> bool:
+    """Whether an id is among those that top-k, top-p and min-p keep, by what is more probable than it."""
+    if cuts[0] == 0.0 and cuts[1] >= 1.0 and cuts[2] == 0.0:
+        return True
+    weight = weights[index]
+    above, count = np.float32(0.0), 0
+    for j in range(weights.shape[0]):
+        if weights[j] > weight:
+            above += weights[j]
+            count += 1
+    is_among = cuts[0] == 0.0 or count < cuts[0]
+    return bool(is_among and above < cuts[1] * mass and weight >= cuts[2] * highest)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

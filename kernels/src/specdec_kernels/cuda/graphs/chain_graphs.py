@@ -33,8 +33,6 @@ class ChainGraphs(Graphs[StaticChain]):
 
     max_new_rows = 0
     """The loop starts from logits; passes over new tokens are recorded separately."""
-    takes_cuts = True
-    """See `Chain.takes_cuts`."""
 
     def __init__(
         self, run: RunPass, recorder: Recorder, backend: PagedBackend, max_context: int, max_positions: int
