@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from specdec.registry.catalogue import known_method, known_methods
 from specdec.registry.class_path import is_class_path, load_class
-from specdec.registry.discovery import ALLOW_VARIABLE, BrokenPackage, entry_points_of, normalized
+from specdec.registry.discovery import ALLOW_VARIABLE, BrokenPackage, entries_of
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.registry import Registry
 
@@ -29,7 +29,7 @@ __all__ = [
     "backends",
     "broken",
     "commands",
-    "entry_points_of",
+    "entries_of",
     "find",
     "installed",
     "is_class_path",
@@ -38,7 +38,6 @@ __all__ = [
     "load",
     "load_class",
     "may_load",
-    "normalized",
     "observers",
     "proposer",
     "reset",

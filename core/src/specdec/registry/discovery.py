@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import Distribution, EntryPoint, distributions
+from operator import itemgetter
 
 from specdec.registry.plugin_info import Group, PluginInfo
 
 OFFICIAL = ("specdec-core", "specdec-kernels")
 """Distributions whose plugins may always load."""
 ALLOW_VARIABLE = "SPECDEC_PLUGINS"
+
+
+def is_allowed(distribution: str, name: str) -> bool:
+    """Return whether the environment variable `SPECDEC_PLUGINS` allows a plugin of a distribution to load.
+
+    It is a comma-separated list of names of plugins (a method, a sampler, ...) or of distributions. If it is not set, all may
+    load.
+    """
+    text = os.environ.get(ALLOW_VARIABLE)
+    if text is None:
+        return True
+    words = [word.strip() for word in text.split(",")]
+    return name in words or normalized(distribution) in map(normalized, words)
+
+
+def entries_of(group: str, own: str) -> dict[str, EntryPoint]:
+    """Return the entry points that may load of a group that a package beside core reads, sorted by name.
+
+    Args:
+        group: the entry-point group.
+        own: that package's distribution, whose entry points may always load.
+    """
+    return {
+        entry.name: entry
+        for package, entry in sorted(entry_points_of({group})[0], key=itemgetter(1))
+        if normalized(package.name) == own or is_allowed(package.name, entry.name)
+    }
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,14 @@ from specdec.registry import advice
 from specdec.registry.backend_list import VARIABLE, make_backends, why_none
 from specdec.registry.catalogue import known_method
 from specdec.registry.class_path import is_class_path, load_class
-from specdec.registry.discovery import ALLOW_VARIABLE, OFFICIAL, BrokenPackage, discover, normalized
+from specdec.registry.discovery import (
+    ALLOW_VARIABLE,
+    OFFICIAL,
+    BrokenPackage,
+    discover,
+    is_allowed,
+    normalized,
+)
 from specdec.registry.plugin_info import Group, PluginInfo
 from specdec.registry.role import ROLES
 
@@ -55,16 +62,8 @@ class Registry:
         return self._discovered()[1]
 
     def may_load(self, info: PluginInfo) -> bool:
-        """Return whether the environment variable `SPECDEC_PLUGINS` allows a plugin to load.
-
-        It is a comma-separated list of names of plugins (a method, a sampler, ...) or of distributions. Those of core
-        and of specdec-kernels may always load. If the variable is not set, all plugins may load.
-        """
-        text = os.environ.get(ALLOW_VARIABLE)
-        if text is None or normalized(info.distribution) in OFFICIAL:
-            return True
-        entries = [entry.strip() for entry in text.split(",")]
-        return info.name in entries or normalized(info.distribution) in map(normalized, entries)
+        """Return whether a plugin may load: see `is_allowed`; those of core and of specdec-kernels always may."""
+        return normalized(info.distribution) in OFFICIAL or is_allowed(info.distribution, info.name)
 
     def proposer(self, name: str) -> type[Proposer]:
         """Return the class behind a method name, a `./file.py:Class` or a `package.module.Class`.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, ClassVar
 
 from specdec import ConfigError, PluginError
-from specdec.registry import ALLOW_VARIABLE, entry_points_of, is_class_path, load_class, normalized
+from specdec.registry import entries_of, is_class_path, load_class
 from specdec_plugin_composite.member import Member
 from specdec_plugin_composite.round import Choice, Round
 
@@ -81,18 +80,7 @@ def policy_class(name: str) -> type[Policy]:
     """
     if is_class_path(name):
         return _checked(load_class(name), name)
-    allowed = os.environ.get(ALLOW_VARIABLE)
-    words = None if allowed is None else [word.strip() for word in allowed.split(",")]
-    found = {}
-    for package, entry in entry_points_of({POLICIES})[0]:
-        distribution = normalized(package.name)
-        if (
-            words is None
-            or distribution == _OWN
-            or entry.name in words
-            or distribution in map(normalized, words)
-        ):
-            found[entry.name] = entry
+    found = entries_of(POLICIES, _OWN)
     if name not in found:
         nearest = get_close_matches(name, found, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
@@ -101,7 +89,7 @@ def policy_class(name: str) -> type[Policy]:
         )
     try:
         loaded: object = found[name].load()
-    except Exception as error:  # importing a plugin may raise anything
+    except (Exception, SystemExit) as error:  # importing a plugin may raise anything
         raise PluginError(f"policy {name!r} cannot be loaded: {type(error).__name__}: {error}") from error
     return _checked(loaded, name)
 

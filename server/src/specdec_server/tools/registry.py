@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint
-from operator import itemgetter
 from typing import TypeVar
 
 from specdec import ConfigError
-from specdec.registry import ALLOW_VARIABLE, entry_points_of, is_class_path, load_class, normalized
+from specdec.registry import ALLOW_VARIABLE, entries_of, is_class_path, load_class
 from specdec_server.tools.parser import OutputParser, ToolParser
 
 logger = logging.getLogger("specdec")
@@ -38,7 +36,7 @@ def parser_class(group: str, name: str, base: type[Parser], option: str) -> type
     """
     if is_class_path(name):
         return _checked(load_class(name), name, base, option)
-    found = {entry.name: entry for entry in _entries(group)}
+    found = entries_of(group, _OWN)
     if name not in found:
         nearest = get_close_matches(name, found, n=1)
         hint = f"did you mean {nearest[0]!r}? " if nearest else ""
@@ -60,29 +58,12 @@ def inferred(template: str) -> type[ToolParser] | None:
 def _tool_parsers(allowed: str | None) -> tuple[type[ToolParser], ...]:
     """Return the parsers that may be inferred; one that cannot be loaded is left out, with a warning."""
     parsers = []
-    for entry in _entries(TOOL_PARSERS):
+    for entry in entries_of(TOOL_PARSERS, _OWN).values():
         try:
             parsers.append(_checked(_loaded(entry, TOOL_PARSERS), entry.name, _BASE, TOOL_PARSERS))
         except ConfigError as error:
             logger.warning("%s; it is left out", error)
     return tuple(parsers)
-
-
-def _entries(group: str) -> Sequence[EntryPoint]:
-    """Return the entry points that may be loaded, sorted and unique by name."""
-    allowed = os.environ.get(ALLOW_VARIABLE)
-    words = None if allowed is None else {word.strip() for word in allowed.split(",")}
-    found = {}
-    for package, entry in sorted(entry_points_of({group})[0], key=itemgetter(1)):
-        distribution = normalized(package.name)
-        if (
-            words is None
-            or distribution == _OWN
-            or entry.name in words
-            or distribution in map(normalized, words)
-        ):
-            found[entry.name] = entry
-    return list(found.values())
 
 
 def _loaded(entry: EntryPoint, option: str) -> object:
