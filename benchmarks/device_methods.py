@@ -103,13 +103,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         key: value for key, value in vars(options).items() if key not in ("json", "one", "plain", "limit")
     }
     write({"provenance": began, "settings": settings, "results": results}, options.json)
-    return 1 if any(_is_wrong(result) for result in results) else 0
+    is_exact = options.deterministic or options.dtype == "float32"
+    return 1 if any(_is_wrong(result, is_exact=is_exact) for result in results) else 0
 
 
-def _is_wrong(result: dict[str, Any]) -> bool:
+def _is_wrong(result: dict[str, Any], *, is_exact: bool) -> bool:
+    """Whether a method failed, or a text differs that must not: in 16 bits rounding decides, but not with `deterministic`."""
     if "error" in result:
         return True
-    return any(case["differences"] and not case["are_ties"] for case in result["cases"].values())
+    return is_exact and any(case["differences"] and not case["are_ties"] for case in result["cases"].values())
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_IMPORTS = {"pydantic-core": "pydantic_core", "pyyaml": "yaml", "prometheus-client": "prometheus_client"}
-"""Names that packages are imported by, where they differ."""
+_IMPORTS = {"pyyaml": "yaml"}
+"""Names that packages are imported by, where they differ from their own by more than a dash."""
 _NEEDED = (
     "core",
     "kernels",

@@ -38,7 +38,10 @@ def test_a_text_that_differs_is_an_error() -> None:
     model = Path(device_methods.__file__)  # not read: only drawn texts differ
     found = _compared([[1, 2]], [[1, 3]], [[0]], CASES["sampled"], model)
     assert (found["num_same"], found["are_ties"]) == (0, False)
-    assert device_methods._is_wrong({"method": "ngram", "cases": {"sampled": found}})
+    result = {"method": "ngram", "cases": {"sampled": found}}
+    assert device_methods._is_wrong(result, is_exact=True)
+    assert not device_methods._is_wrong(result, is_exact=False)
+    assert device_methods._is_wrong({"method": "ngram", "error": "exit status 1"}, is_exact=False)
 
 
 def test_a_method_that_fails_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

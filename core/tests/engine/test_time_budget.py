@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 
 from specdec.engine.speculation.guard import ProposerGuard
-from specdec.interfaces import Capability, Draft, Draws, ProposeBatch, Proposer, ProposerConfig, TargetInfo
+from specdec.interfaces import (
+    ONCE,
+    Capability,
+    Draft,
+    Draws,
+    ProposeBatch,
+    Proposer,
+    ProposerConfig,
+    TargetInfo,
+    done_once,
+)
 from specdec.interfaces.batch import TokenIds
 from specdec.sampling_params import SamplingParams
 
@@ -73,6 +83,26 @@ def test_each_token_of_a_form_of_the_target_may_take_a_pass(
     guard.observe_target(0.04)
     guard.propose(batch_of([1]), [most])
     assert guard.metrics.proposer_overruns == is_overrun
+
+
+def test_work_that_is_done_once_counts_for_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Compiling(Sleeper):
+        name: ClassVar[str] = "compiling"
+
+        def propose(self, batch: ProposeBatch) -> Draft:
+            with done_once():
+                with done_once():
+                    time.sleep(0.1)
+                return super().propose(batch)
+
+    monkeypatch.setattr("specdec.engine.speculation.guard._WARMUP_STEPS", 0)
+    guard, before = guard_of(Compiling), ONCE.seconds
+    guard.observe_target(0.001)
+    started = time.perf_counter()
+    guard.propose(batch_of([1]), [1])
+    assert guard.metrics.proposer_overruns == 0
+    counted = ONCE.seconds - before  # what is inside of other such work is not counted twice
+    assert 0.3 <= counted <= time.perf_counter() - started
 
 
 class Resuming(Sleeper):
