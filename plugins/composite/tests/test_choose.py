@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
+from random import Random
 
 import pytest
 from composite_check import batch_of, composite_of, members_of, scripted
@@ -12,9 +14,11 @@ from specdec.engine import StepCosts
 from specdec.interfaces import Capability
 from specdec_plugin_composite import Offer, Unseen
 from specdec_plugin_composite.choose.acceptance import Acceptance
-from specdec_plugin_composite.choose.options import Option, best_plan
+from specdec_plugin_composite.choose.best_plan import best_plan
+from specdec_plugin_composite.choose.options import Option
 from specdec_plugin_composite.choose.scoring import Scoring, Waiting
 from specdec_plugin_composite.choose.trials import Trials
+from specdec_plugin_composite.choose.worth import Worth
 
 CHEAP, MODEL, OTHER = range(3)
 
@@ -127,6 +131,78 @@ def test_one_model_drafts_for_the_batch_and_its_time_is_shared() -> None:
     plan = best_plan(rows, 4, costs, {MODEL: 0.0, OTHER: 0.0})
     assert {pick.option.member for pick in plan.options.values()} == {MODEL}
     assert len(plan.options) == 4
+
+
+def rate_of(option: Option | None, count: int, rest: float) -> tuple[float, float]:
+    """Return the expected tokens and the seconds of verifying the first nodes of a draft."""
+    return (0.0, 0.0) if option is None else (option.gains[count - 1], rest * count)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_other_drafts_have_more_tokens_per_second(seed: int) -> None:
+    random = Random(seed)
+    per_node = random.uniform(0.01, 0.1)
+    costs = StepCosts()
+    for count in range(16):
+        costs.rest(2).observe(count, 1.0 + per_node * count)
+    for member, depth in product((MODEL, OTHER), (1, 2, 3)):
+        costs.observe_draft(member, depth, random.uniform(0.05, 0.2) * depth)
+
+    def rising(count: int) -> list[float]:
+        gains = [random.uniform(0.0, 1.0)]
+        while len(gains) < count:
+            gains.append(gains[-1] + random.uniform(0.0, 1.0))
+        return gains
+
+    rows = {
+        row: [copied(*rising(3)), Option(MODEL, rising(3), None), Option(OTHER, rising(3), None)]
+        for row in (0, 1)
+    }
+    highest = 2.0
+    forms: list[tuple[int | None, int]] = [(None, 0), *product((MODEL, OTHER), (1, 2, 3))]
+    for member, depth in forms:
+        own = [
+            [(None, 0), *((row[0], n) for n in (1, 2, 3)), *((o, depth) for o in row if o.member == member)]
+            for row in rows.values()
+        ]
+        for picks in product(*own):
+            found = [rate_of(option, count, per_node) for option, count in picks]
+            seconds = 1.0 + sum(more for _, more in found)
+            if any(option is not None and option.offer is None for option, _ in picks):
+                assert member is not None
+                seconds += costs.drafting(member).at(depth)
+            highest = max(highest, (2.0 + sum(gain for gain, _ in found)) / seconds)
+    plan = best_plan(rows, 2, costs, {MODEL: 0.0, OTHER: 0.0})
+    assert plan.tokens / plan.seconds == pytest.approx(highest if highest >= 2.04 else 2.0)
+
+
+def test_choosing_pauses_while_it_costs_more_than_it_brings() -> None:
+    worth = Worth()
+    lengths = []
+    for _ in range(4):
+        while not worth.is_paused(["a"], plain_rate=1.0):
+            worth.count(1.01, 1.0, 0.1, has_nodes=False)
+        lengths.append(0)
+        while worth.is_paused(["a"], plain_rate=1.0):
+            worth.count_pause()
+            lengths[-1] += 1
+    assert lengths == sorted(lengths)
+    assert lengths[0] >= 16
+    for _ in range(3):  # a trial in which it pays
+        worth.count(3.0, 1.2, 0.1, has_nodes=True)
+    assert not worth.is_paused(["a"], plain_rate=1.0)
+
+
+def test_new_requests_end_a_pause_that_has_lasted_a_while() -> None:
+    worth = Worth()
+    while not worth.is_paused(["a"], plain_rate=1.0):
+        worth.count(1.0, 1.0, 0.1, has_nodes=False)
+    length = worth.backoff.num_left
+    assert worth.is_paused(["b"], plain_rate=1.0)  # too soon
+    for _ in range(length // 4 + 1):
+        worth.count_pause()
+    assert worth.is_paused(["b"], plain_rate=1.0)  # not new
+    assert not worth.is_paused(["c"], plain_rate=1.0)
 
 
 def test_a_member_is_tried_less_and_less_while_it_does_not_pay() -> None:

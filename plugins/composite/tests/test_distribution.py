@@ -147,9 +147,10 @@ def excess(
 @pytest.fixture(autouse=True)
 def drafts_that_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `choose` draft, though drafts do not pay for a model that is as small as this one."""
-    monkeypatch.setattr(
-        ByCount, "at", lambda measured, count: 1e-4 * count + (0.01 if measured._from_zero else 1.0)
-    )
+    for name in ("at", "along"):
+        monkeypatch.setattr(
+            ByCount, name, lambda measured, count: 1e-4 * count + (0.01 if measured._from_zero else 1.0)
+        )
     monkeypatch.setattr("specdec_plugin_composite.choose.choose._PLAIN_STEPS", 0)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specdec.engine.request import Request as Request
     from specdec.engine.scheduler_output import SchedulerOutput as SchedulerOutput
     from specdec.engine.sequence import Sequence as Sequence
+    from specdec.engine.speculation.adaptive.backoff import Backoff as Backoff
     from specdec.engine.speculation.adaptive.step_costs import ByCount as ByCount
     from specdec.engine.speculation.adaptive.step_costs import StepCosts as StepCosts
     from specdec.engine.speculation.check_draft import DraftError as DraftError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from specdec.engine.stop_checker import StopChecker as StopChecker
 
 __all__ = [
+    "Backoff",
     "BuiltEngine",
     "ByCount",
     "Counter",
@@ -68,6 +70,7 @@ __all__ = [
 __getattr__ = lazily(
     __name__,
     {
+        "Backoff": "speculation.adaptive.backoff",
         "BuiltEngine": "build",
         "ByCount": "speculation.adaptive.step_costs",
         "Counter": "metrics",

@@ -96,8 +96,12 @@ class Member:
     @property
     def must_be_called(self) -> bool:
         """Whether it is called in this step even if no draft of it is wanted."""
-        is_used = self._idle < _IN_USE
-        return self.can_draft and (not self.runs_model or (is_used and self._inbox.is_full))
+        return self.can_draft and (not self.runs_model or self.is_waiting_long)
+
+    @property
+    def is_waiting_long(self) -> bool:
+        """Whether too many states wait for a member that is in use."""
+        return self.can_draft and self._idle < _IN_USE and self._inbox.is_full
 
     def can_draft_for(self, request_id: str) -> bool:
         """Return whether it can draft for a request: it was told all of it, or can be."""

@@ -36,6 +36,8 @@ class Policy(ABC):
 
     def __init__(self, members: Sequence[Member], min_promise: float) -> None:
         self.members, self.min_promise = members, min_promise
+        self.is_paused = False
+        """Whether no member needs to be called in this step."""
 
     @classmethod
     def is_unseen(cls, member: int, num_members: int) -> bool:

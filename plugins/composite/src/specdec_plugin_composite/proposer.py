@@ -111,7 +111,7 @@ class CompositeProposer(Proposer):
         turn = Round(batch, self._members)
         self._policy.begin(turn, rest_s)
         choices = self._policy.draft(turn)
-        drafts = turn.complete(choices)
+        drafts = turn.complete(choices, is_paused=self._policy.is_paused)
         offers = [self._made(choice, row, drafts) for row, choice in enumerate(choices)]
         self._record(batch, offers)
         self._policy.verified(turn, offers)

@@ -101,12 +101,17 @@ class Round:
         self._spoil(draft)
         return offers_of(draft, self._members[member].name, member)
 
-    def complete(self, choices: Sequence[Choice]) -> dict[int, CheckedDraft]:
-        """Make the unseen drafts that were chosen, and call every other member that has to be called; returns all drafts."""
+    def complete(self, choices: Sequence[Choice], *, is_paused: bool = False) -> dict[int, CheckedDraft]:
+        """Make the unseen drafts that were chosen, and call every other member that has to be called; returns all drafts.
+
+        Args:
+            choices: `[B]`.
+            is_paused: whether members that run no model can wait too.
+        """
         limits = {
             number: [0] * self._batch.batch_size
             for number, member in enumerate(self._members)
-            if member.must_be_called and number not in self._drafts
+            if number not in self._drafts and (member.is_waiting_long if is_paused else member.must_be_called)
         }
         for row, choice in enumerate(choices):
             if isinstance(choice, Unseen):

@@ -18,8 +18,6 @@ class _Block:
     """The states of one step."""
 
     kinds: Kinds
-    is_lent: bool = True
-    """Whether the memory is the batch's, which is valid during the call only."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +39,21 @@ class States:
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[_Piece]] = {}
+        self._newest: _Block | None = None
+        """That of this step, whose memory is the batch's and is valid during the call only."""
 
     def add(self, batch: ProposeBatch) -> None:
         """Take in the states of a step; those from its first position on are replaced."""
         assert batch.hidden_states is not None
         assert batch.has_hidden is not None
-        block = _Block((batch.hidden_states, *batch.aux_hidden_states, batch.has_hidden))
+        self._newest = block = _Block((batch.hidden_states, *batch.aux_hidden_states, batch.has_hidden))
         row = 0
         for request_id, start, count in zip(batch.request_ids, batch.starts, batch.counts, strict=True):
             if count:
-                kept = self._between(request_id, 0, start)
-                self._pieces[request_id] = [*kept, _Piece(start, count, block, row)]
+                pieces = self._pieces.setdefault(request_id, [])
+                if pieces and pieces[-1].end > start:
+                    pieces = self._pieces[request_id] = self._between(request_id, 0, start)
+                pieces.append(_Piece(start, count, block, row))
             row += count
 
     def of(self, spans: Iterable[tuple[str, int, int]], none: Kinds) -> Kinds:
@@ -70,12 +72,15 @@ class States:
             if request_id not in wanted:
                 del self._pieces[request_id]
                 continue
-            pieces = [piece for piece in self._pieces[request_id] if piece.end > wanted[request_id]]
-            self._pieces[request_id] = pieces
-            for block in (piece.block for piece in pieces if piece.block.is_lent):
-                block.kinds, block.is_lent = tuple(kind.clone() for kind in block.kinds), False
+            pieces, first = self._pieces[request_id], wanted[request_id]
+            if pieces[0].end <= first:
+                pieces = self._pieces[request_id] = [piece for piece in pieces if piece.end > first]
             if not pieces:
                 del self._pieces[request_id]
+            elif self._newest is not None and pieces[-1].block is self._newest:
+                self._newest.kinds = tuple(kind.clone() for kind in self._newest.kinds)
+                self._newest = None
+        self._newest = None
 
     def forget(self, request_ids: Sequence[str]) -> None:
         """Drop the states of requests."""

@@ -30,6 +30,8 @@ class Acceptance:
         self._tried, self._accepted = array("d", [0.0]) * _NUM_KEYS, array("d", [0.0]) * _NUM_KEYS
         self._requests: dict[str, tuple[float, float]] = {}
         self._mean = 1.0
+        self._totals, self._reached = [0.0], 1.0
+        """Expected accepted tokens of a chain of 0, 1, ... tokens, and the probability that all of them are accepted."""
 
     def gain_of_tree(self, request_id: str) -> float:
         """Return the expected number of accepted tokens of a whole tree that is not drafted yet."""
@@ -52,17 +54,19 @@ class Acceptance:
 
     def gains_by_depth(self, request_id: str, deepest: int) -> list[float]:
         """Return the expected number of accepted tokens of a chain of 1, 2, ... tokens that is not drafted yet."""
-        chance, total, gains = 1.0, 0.0, list[float]()
+        while len(self._totals) <= deepest:
+            depth = len(self._totals)
+            self._reached *= self._rate(depth, None)
+            self._totals.append(self._totals[-1] + self._reached)
         share = self.share(request_id)
-        for depth in range(1, deepest + 1):
-            chance *= self._rate(depth, None)
-            total += chance
-            gains.append(min(share * total, float(depth)))
-        return gains
+        return [
+            min(share * total, float(depth)) for depth, total in enumerate(self._totals[1 : deepest + 1], 1)
+        ]
 
     def observe(self, request_id: str, offer: Offer, path: Sequence[int], expected: float) -> None:
         """Record a draft of which the nodes `path` are in the text, where `expected` were expected."""
         self._mean = _DECAY * self._mean + (1 - _DECAY) * len(path)
+        self._totals, self._reached = [0.0], 1.0
         accepted, depths = set(path), list[int]()
         for node, parent in enumerate(offer.parents):
             depths.append(1 if parent < 0 else depths[parent] + 1)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter
 from typing import ClassVar
 
 from specdec.engine import ByCount, StepCosts
 from specdec_plugin_composite.choose.acceptance import Acceptance
-from specdec_plugin_composite.choose.options import Option, Plan, best_plan
+from specdec_plugin_composite.choose.best_plan import best_plan
+from specdec_plugin_composite.choose.options import Option, Plan
 from specdec_plugin_composite.choose.scoring import Scoring, Waiting
 from specdec_plugin_composite.choose.trials import Trials
+from specdec_plugin_composite.choose.worth import Worth
 from specdec_plugin_composite.member import Member
 from specdec_plugin_composite.offer import Offer
 from specdec_plugin_composite.policy import Policy
@@ -48,9 +52,12 @@ class Choose(Policy):
         self._scoring = Scoring()
         self._seen: dict[int, list[Offer | None]] = {}
         self._last: tuple[list[int], tuple[str, ...]] | None = None
-        self._plan = Plan(None, 0, {}, 0.0)
+        self._plan = Plan()
         self._trial: int | None = None
         self._since_plain = self._num_plain = 0
+        self._worth: defaultdict[int, Worth] = defaultdict(Worth)
+        """By the number of binary digits of the batch size."""
+        self._began = 0.0
 
     @classmethod
     def is_unseen(cls, member: int, num_members: int) -> bool:
@@ -59,6 +66,7 @@ class Choose(Policy):
 
     def begin(self, turn: Round, rest_s: float | None) -> None:
         """Measure the last step, and score the drafts that its tokens decide."""
+        self._began = perf_counter()
         if self._last is not None and rest_s is not None:
             nodes, names = self._last
             scored = dict(zip(turn.request_ids, turn.last_num_drafted, strict=True))
@@ -74,12 +82,20 @@ class Choose(Policy):
     def draft(self, turn: Round) -> list[Choice]:
         """Return the choice for each row."""
         rows = [row for row, most in enumerate(turn.max_nodes) if most > 0]
+        size = len(turn.request_ids)
+        plain = self.costs.rest(size).at(0)
+        self.is_paused = bool(rows and plain) and self._worth_at(size).is_paused(
+            turn.request_ids, size / plain
+        )
+        if self.is_paused:
+            self._seen, self._trial = {}, None
+            return [None] * size
         self._seen = {number: turn.offers(number) for number in self._cheap} if rows else {}
         self._trial = None
-        choices: list[Choice] = [None] * len(turn.request_ids)
+        choices: list[Choice] = [None] * size
         if not rows:
             return choices
-        rest = self.costs.rest(len(choices))
+        rest = self.costs.rest(size)
         names = [turn.request_ids[row] for row in rows]
         due = next((n for n in self._dear if self._trials[n].is_due and self._can_draft(n, names)), None)
         wants_plain = rest.is_known and (
@@ -87,7 +103,7 @@ class Choose(Policy):
         )
         self._plan = best_plan(
             {row: self._options(turn, row) for row in rows},
-            len(choices),
+            size,
             self.costs,
             {
                 number: self._catching_up_s(turn, number) / _AMORTISED
@@ -110,6 +126,9 @@ class Choose(Policy):
         self._last = nodes, turn.request_ids
         self._num_plain = 0 if any(nodes) else self._num_plain + 1
         self._since_plain = self._since_plain + 1 if any(nodes) or self._num_plain == 1 else 0
+        if self.is_paused:
+            self._worth_at(len(nodes)).count_pause()
+            return
         for row, (request_id, offer) in enumerate(zip(turn.request_ids, offers, strict=True)):
             seen = {n: drafts[row] for n, drafts in self._seen.items()}
             if offer is not None and offer.member in self._trials:
@@ -124,10 +143,11 @@ class Choose(Policy):
                     self._scoring.add(request_id, Waiting(number, draft, turn.num_tokens[row], gains[-1]))
         if any(most > 0 for most in turn.max_nodes):
             self._count_trials(turn, offers)
+            self._count_worth(turn, has_nodes=any(nodes))
 
     def finish(self, request_ids: Sequence[str]) -> None:
         """Drop the state of requests."""
-        self._seen, self._last, self._plan = {}, None, Plan(None, 0)
+        self._seen, self._last, self._plan = {}, None, Plan()
         self._scoring.forget(request_ids)
         for acceptance in self.acceptance:
             acceptance.forget(request_ids)
@@ -172,6 +192,18 @@ class Choose(Policy):
                 is_chosen=number != self._trial,
                 cost=self._plan.cost_of_trial(seconds),
             )
+
+    def _count_worth(self, turn: Round, *, has_nodes: bool) -> None:
+        """Count what choosing took, and what it was to bring, unless the step was a trial."""
+        if self._trial is not None or not self._plan.seconds:
+            return
+        of_models = sum(self.members[number].seconds for number in self._dear if turn.limits_of(number))
+        overhead = perf_counter() - self._began - of_models
+        worth = self._worth_at(len(turn.request_ids))
+        worth.count(self._plan.tokens, self._plan.seconds, overhead, has_nodes=has_nodes)
+
+    def _worth_at(self, size: int) -> Worth:
+        return self._worth[(size - 1).bit_length()]
 
     def _catching_up_s(self, turn: Round, number: int) -> float:
         """Return the seconds in which a member runs the tokens that it was not told."""

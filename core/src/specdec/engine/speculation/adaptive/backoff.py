@@ -25,6 +25,11 @@ class Backoff:
         return self._left > 0
 
     @property
+    def num_left(self) -> int:
+        """Number of steps for which it is suspended."""
+        return self._left
+
+    @property
     def is_trying(self) -> bool:
         """Whether a trial runs: drafts are made whatever their speedup."""
         return self._trial_left > 0
@@ -49,9 +54,13 @@ class Backoff:
         self._left -= 1
         if self._left:
             return False
-        self._trial_left, self._is_trying = _TRIAL_STEPS, True
-        self._trial_steps_left = _MOST_TRIAL_STEPS
+        self.try_again()
         return True
+
+    def try_again(self) -> None:
+        """End a suspension with a trial."""
+        self._left, self._trial_left, self._is_trying = 0, _TRIAL_STEPS, True
+        self._trial_steps_left = _MOST_TRIAL_STEPS
 
     def count_drafted_step(self, *, has_nodes: bool) -> None:
         """Count a step in which drafts were wanted."""

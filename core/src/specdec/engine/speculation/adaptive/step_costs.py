@@ -11,6 +11,9 @@ from array import array
 from collections.abc import Sequence
 from math import exp, log
 
+import numpy as np
+from numpy.typing import NDArray
+
 _WINDOW = 31
 """Number of recent durations that the median is taken of."""
 _MOST_COUNTS = 64
@@ -60,17 +63,25 @@ class ByCount:
         self._num_all += 1
         self._num_new += 1
 
+    def along(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the seconds of many counts at once."""
+        self._refresh()
+        return np.interp(counts, _LEAST, self._table)
+
     def at(self, count: int) -> float:
         """Return the seconds of a count; 0 before the first measurement."""
-        if self._num_new >= _ANEW_EVERY or (self._num_new and self._num_all < _FEW):
-            self._num_new = 0
-            self._fill()
+        self._refresh()
         place = _place(count)
         first, last = _least(place), _least(place + 1)
         if count == first or place == _MOST_COUNTS - 1:
             return self._table[place]
         low, high = self._table[place], self._table[place + 1]
         return low + (high - low) * (count - first) / (last - first)
+
+    def _refresh(self) -> None:
+        if self._num_new >= _ANEW_EVERY or (self._num_new and self._num_all < _FEW):
+            self._num_new = 0
+            self._fill()
 
     def _fill(self) -> None:
         """Write the seconds of every place: measured ones, and the lines through them."""
@@ -121,11 +132,16 @@ class StepCosts:
 
     def drafting(self, key: int) -> ByCount:
         """Return the seconds of drafts by their depth."""
-        return self._drafting.setdefault(key, ByCount(from_zero=True))
+        if key not in self._drafting:
+            self._drafting[key] = ByCount(from_zero=True)
+        return self._drafting[key]
 
     def rest(self, batch_size: int) -> ByCount:
         """Return the seconds of steps but their drafting, by the nodes of the batch; sizes up to a power of two are alike."""
-        return self._rest.setdefault(1 << max(batch_size - 1, 0).bit_length(), ByCount())
+        size = 1 << max(batch_size - 1, 0).bit_length()
+        if size not in self._rest:
+            self._rest[size] = ByCount()
+        return self._rest[size]
 
 
 def _rising(weighted: Sequence[tuple[float, float]]) -> list[float]:
@@ -149,3 +165,6 @@ def _least(place: int) -> int:
     """Return the least count of a place."""
     shift = max(0, place // 8 - 1)
     return (place - 8 * shift) << shift
+
+
+_LEAST = np.array([_least(place) for place in range(_MOST_COUNTS)])
